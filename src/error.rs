@@ -1,0 +1,159 @@
+//! The typed error of everything below the commands. No numbers, no printing, no redis types.
+
+use crate::lock::{Holder, escaped};
+use std::fmt;
+use std::time::Duration;
+
+/// How much of a host, user or label that somebody wrote is shown.
+const SHOWN: usize = 60;
+
+/// What went wrong, in one line that says what happened to which lock on which node and what to do next.
+#[derive(Debug)]
+pub(crate) enum Error {
+    /// Bad flag, name, duration or URL, or a combination that cannot be safe.
+    Usage(String),
+    /// The lock is held by another, and the wait is over.
+    Held(Box<Held>),
+    /// No quorum of nodes could be reached, or they cannot serve now.
+    Unavailable(String),
+    /// Refused for good: password, ACL, certificate.
+    Refused(String),
+    /// The token does not hold the lock.
+    NotHeld(String),
+    /// The token does not hold the lock; this one does.
+    HeldByOther(String, Box<Held>),
+    /// The lease of this token has been ended by somebody, and is only good for being released.
+    Revoked(String),
+    /// The result could not be written.
+    Output(String),
+    /// This signal ended our waiting.
+    Interrupted(i32),
+    /// A fault in redlock itself.
+    Internal(String),
+}
+
+/// A lock that another one has.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) name: String,
+    /// Who has it, as far as is known: nothing of a lock that another library wrote.
+    pub(crate) holder: Option<Holder>,
+    /// What is left of the lease; none when it never expires.
+    pub(crate) lease: Option<Duration>,
+    /// How long we queued, when we did.
+    pub(crate) waited: Option<Duration>,
+    /// The key is of a type that no lock of ours has.
+    pub(crate) other_type: bool,
+    /// Free, but promised to the next in line.
+    pub(crate) reserved: bool,
+    /// The holder is the job that this redlock was started by.
+    pub(crate) by_this_job: bool,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Usage(text)
+            | Error::Unavailable(text)
+            | Error::Refused(text)
+            | Error::NotHeld(text)
+            | Error::HeldByOther(text, _)
+            | Error::Revoked(text)
+            | Error::Output(text)
+            | Error::Internal(text) => f.write_str(text),
+            Error::Held(held) => held.fmt(f),
+            Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Continues "held by …".
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.record {
+            Some(record) => {
+                let (user, host) = (escaped(&record.user, SHOWN), escaped(&record.host, SHOWN));
+                write!(f, "{user}@{host}, pid {}", record.pid)?;
+                if !record.label.is_empty() {
+                    write!(f, " ({})", escaped(&record.label, SHOWN))?;
+                }
+                Ok(())
+            }
+            None => write!(
+                f,
+                "something that is not redlock (its value begins with {:?})",
+                self.short_token()
+            ),
+        }
+    }
+}
+
+impl Holder {
+    /// The part of the token that may be shown: whoever has all of it can release the lock.
+    pub(crate) fn short_token(&self) -> String {
+        escaped(&self.token.chars().take(8).collect::<String>(), 8)
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = &self.name;
+        let record = self
+            .holder
+            .as_ref()
+            .and_then(|holder| holder.record.as_ref());
+        if self.other_type {
+            write!(
+                f,
+                "{name:?} is held by something else: its key is of another type than redlock's locks"
+            )?;
+        } else if self.reserved {
+            write!(f, "{name:?} is free, but promised to the next in line")?;
+        } else if let Some(record) = record
+            && let Some(kept) = record.kept
+        {
+            write!(
+                f,
+                "{name:?} finished on {} {} ago",
+                escaped(&record.host, SHOWN),
+                human(kept)
+            )?;
+            if let Some(left) = self.lease {
+                write!(f, ", kept for {} more", human(left))?;
+            }
+        } else if let Some(holder) = &self.holder {
+            write!(f, "{name:?} is held by ")?;
+            if self.by_this_job {
+                write!(f, "this very job: ")?;
+            }
+            holder.fmt(f)?;
+            if let Some(record) = record {
+                write!(f, ", for {}", human(record.held))?;
+            }
+            match self.lease {
+                Some(left) => write!(f, ", lease {} left", human(left))?,
+                None => write!(f, ", and never expires")?,
+            }
+        } else {
+            write!(f, "{name:?} is held by another")?;
+        }
+        match self.waited {
+            Some(waited) => write!(f, "; gave up after {}", human(waited)),
+            None if self.by_this_job => write!(f, "; --reentrant enters it once more"),
+            None => write!(f, "; --wait queues"),
+        }
+    }
+}
+
+/// A time for people: to the second, or to the millisecond when it is shorter.
+pub(crate) fn human(time: Duration) -> String {
+    let rounded = match time {
+        t if t < Duration::from_secs(1) => {
+            Duration::from_millis(u64::try_from(t.as_millis()).unwrap_or(0))
+        }
+        t => Duration::from_secs((t + Duration::from_millis(500)).as_secs()),
+    };
+    humantime::format_duration(rounded).to_string()
+}

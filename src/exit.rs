@@ -1,0 +1,94 @@
+//! Every exit status of `redlock` with its sentence. The only file with status numbers.
+
+use crate::error::Error;
+use std::process::ExitCode;
+
+/// How this process ends. Statuses 64 to 78 are those of BSD's sysexits(3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; for `run`, the command exited 0.
+    Done,
+    /// `run`: the command's own status, 0 to 255.
+    Command(u8),
+    /// `run -E N` and `acquire -E N`: what the user chose for "held by another".
+    Conflict(u8),
+    /// Bad flag, name, duration, URL, or a combination that cannot be safe.
+    Usage,
+    /// No quorum of nodes could be reached, or the server cannot serve now.
+    Unavailable,
+    /// A fault in redlock itself.
+    Internal,
+    /// The result could not be written.
+    Output,
+    /// The lock is held by another, and the wait is over.
+    Held,
+    /// `run`: the lease was lost while the command ran.
+    Lost,
+    /// The token does not hold the lock.
+    NotHeld,
+    /// Refused for good: password, ACL, certificate.
+    Refused,
+    /// `run --max-run`: the job ran too long and was stopped.
+    TooLong,
+    /// `run`: the command cannot be executed.
+    CannotExecute,
+    /// `run`: the command was not found.
+    NotFound,
+    /// The command died of this signal, or it ended our waiting.
+    Signal(i32),
+}
+
+impl Exit {
+    /// The status that a failure ends with.
+    pub(crate) fn of(error: &anyhow::Error) -> Exit {
+        match error.downcast_ref::<Error>() {
+            Some(Error::Usage(_)) => Exit::Usage,
+            Some(Error::Held(_)) => Exit::Held,
+            Some(Error::Unavailable(_)) => Exit::Unavailable,
+            Some(Error::Refused(_)) => Exit::Refused,
+            Some(Error::NotHeld(_) | Error::HeldByOther(..) | Error::Revoked(_)) => Exit::NotHeld,
+            Some(Error::Output(_)) => Exit::Output,
+            Some(Error::Interrupted(signal)) => Exit::Signal(*signal),
+            Some(Error::Internal(_)) | None => Exit::Internal,
+        }
+    }
+
+    /// The status that the user chose, if they did, in the place of "held by another".
+    pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
+        match (self, chosen) {
+            (Exit::Held, Some(status)) => Exit::Conflict(status),
+            _ => self,
+        }
+    }
+
+    /// Whether `--quiet` silences what is said about it: it is no failure, but an answer or what the user did.
+    pub(crate) fn is_talk(self) -> bool {
+        matches!(self, Exit::Held | Exit::Conflict(_) | Exit::Signal(_))
+    }
+
+    /// The status number; for [`Exit::Signal`] what a shell would show as `$?`.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Command(status) | Exit::Conflict(status) => status,
+            Exit::Usage => 64,
+            Exit::Unavailable => 69,
+            Exit::Internal => 70,
+            Exit::Output => 74,
+            Exit::Held => 75,
+            Exit::Lost => 76,
+            Exit::NotHeld => 77,
+            Exit::Refused => 78,
+            Exit::TooLong => 124,
+            Exit::CannotExecute => 126,
+            Exit::NotFound => 127,
+            Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.status())
+    }
+}

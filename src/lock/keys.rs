@@ -1,0 +1,103 @@
+//! The names of everything that a lock has in Redis.
+
+/// Separates the lock's key from the part. No name has a control character, so no lock's key can look like one of ours.
+pub(super) const SEPARATOR: char = '\u{1f}';
+
+/// The keys and the channels of one lock, all in one Cluster slot.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// The lock itself: a plain string, its value the token.
+    pub(crate) lock: String,
+    /// Hash: the owner record of the present lease.
+    pub(crate) lease: String,
+    /// String: the counter of fencing tokens, which outlives the lease.
+    pub(crate) fence: String,
+    /// Sorted set: who queues, by ticket.
+    pub(crate) queue: String,
+    /// String: the waiter that the free lock is promised to.
+    pub(crate) reserved: String,
+    /// Sorted set: the holds of a re-entrant lease.
+    pub(crate) holds: String,
+    /// What the channels' names begin with; `free` or `w:` and a waiter follows.
+    pub(crate) channels: String,
+}
+
+impl Keys {
+    /// The keys of the lock whose own key is `lock`.
+    pub(crate) fn of(lock: &str) -> Keys {
+        let base = match hash_tag(lock) {
+            Some(tag) => format!("{{{tag}}}:{lock}{SEPARATOR}"),
+            None => format!("{{{lock}}}:{SEPARATOR}"),
+        };
+        Keys {
+            lock: lock.to_owned(),
+            lease: format!("{base}lease"),
+            fence: format!("{base}fence"),
+            queue: format!("{base}queue"),
+            reserved: format!("{base}reserved"),
+            holds: format!("{base}holds"),
+            channels: base,
+        }
+    }
+
+    /// In the order that the scripts expect.
+    pub(crate) fn all(&self) -> [&str; 6] {
+        [
+            &self.lock,
+            &self.lease,
+            &self.fence,
+            &self.queue,
+            &self.reserved,
+            &self.holds,
+        ]
+    }
+
+    /// The channel on which the waiter `id` is called.
+    pub(crate) fn waiter(&self, id: &str) -> String {
+        format!("{}w:{id}", self.channels)
+    }
+
+    /// The channel on which is told that nobody has or wants the lock.
+    pub(crate) fn free(&self) -> String {
+        format!("{}free", self.channels)
+    }
+}
+
+/// The part of a key that Redis Cluster hashes in its stead: between the first `{` and the first `}` behind it, unless
+/// that is empty (Redis Cluster specification, "Hash tags").
+pub(crate) fn hash_tag(key: &str) -> Option<&str> {
+    let (_, rest) = key.split_once('{')?;
+    let (tag, _) = rest.split_once('}')?;
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// Whether all keys of the lock can be put into its slot: they carry the lock's own tag, or the whole key as their
+/// tag, which a `}` in it would end too early.
+pub(crate) fn fits_one_slot(key: &str) -> bool {
+    hash_tag(key).is_some() || !key.contains('}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_hashes_like_the_lock() {
+        for lock in [
+            "redlock:backup",
+            "a{b",
+            "{t}x",
+            "redlock:{user:7}:mail",
+            "x{a}{b}",
+        ] {
+            assert!(fits_one_slot(lock));
+            let slot = hash_tag(lock).unwrap_or(lock);
+            for key in &Keys::of(lock).all()[1..] {
+                assert_eq!(hash_tag(key), Some(slot), "{key:?}");
+            }
+        }
+        for lock in ["a}b", "{}", "}{"] {
+            assert!(!fits_one_slot(lock), "{lock:?}");
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What went wrong with a node, in words that continue "10.0.0.1:6379 …", and what others wrote, made fit to be shown.
+
+use redis::RedisError;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why a node gave no answer that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: FaultKind,
+    /// Continues "10.0.0.1:6379 …".
+    pub(crate) text: String,
+}
+
+/// What a [`Fault`] means for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FaultKind {
+    /// Not reached, or no answer in time.
+    Unreachable,
+    /// The connection was closed; a new one may work at once.
+    Closed,
+    /// It answers, but cannot serve now: loading, out of memory, read-only.
+    CannotServe,
+    /// Refused for good: password, ACL.
+    Refused,
+    /// The address itself is wrong: no such database, say.
+    Misconfigured,
+}
+
+impl Fault {
+    pub(in crate::lock) fn timed_out() -> Fault {
+        Fault {
+            kind: FaultKind::Unreachable,
+            text: "timed out".to_owned(),
+        }
+    }
+
+    pub(super) fn garbage(what: impl fmt::Display) -> Fault {
+        Fault {
+            kind: FaultKind::Unreachable,
+            text: format!("does not speak like a Redis: {what}"),
+        }
+    }
+
+    pub(super) fn of_io(error: &io::Error) -> Fault {
+        use io::ErrorKind::{
+            BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof,
+        };
+        match error.kind() {
+            TimedOut => Fault::timed_out(),
+            UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault {
+                kind: FaultKind::Closed,
+                text: "closed the connection".to_owned(),
+            },
+            _ => Fault {
+                kind: FaultKind::Unreachable,
+                text: format!("cannot be reached: {}", plain(error)),
+            },
+        }
+    }
+
+    pub(super) fn of(error: &RedisError) -> Fault {
+        if let Some(io) = io_error(error) {
+            return Fault::of_io(io);
+        }
+        let Some(code) = error.code() else {
+            let text = error.to_string();
+            return Fault::garbage(escaped(&text, 200));
+        };
+        let detail = error.detail().unwrap_or_default();
+        if detail.contains("unauthenticated") {
+            // To a long request a server that wants a password says no more than that it is too long.
+            return Fault {
+                kind: FaultKind::Refused,
+                text: "refused: NOAUTH Authentication required".to_owned(),
+            };
+        }
+        if code.is_empty() {
+            return Fault::garbage("an error without a word");
+        }
+        let kind = kind_of_reply(code, detail);
+        let verb = if kind == FaultKind::CannotServe {
+            "cannot serve now"
+        } else {
+            "refused"
+        };
+        Fault {
+            kind,
+            text: format!("{verb}: {} {}", escaped(code, 40), escaped(detail, 200)),
+        }
+    }
+}
+
+/// The system's error in one of the client library's, which wraps it.
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    let source = std::error::Error::source(error)?;
+    source.downcast_ref::<io::Error>().or_else(|| {
+        source
+            .downcast_ref::<Arc<io::Error>>()
+            .map(|shared| &**shared)
+    })
+}
+
+/// The error replies of servers of every age: before Redis 7 what fails inside a script is wrapped into an ERR.
+fn kind_of_reply(code: &str, detail: &str) -> FaultKind {
+    let says = |word: &str| {
+        code == word
+            || detail.contains(&format!("-{word} "))
+            || detail.starts_with(&format!("{word} "))
+    };
+    const NOW: [&str; 12] = [
+        "OOM",
+        "READONLY",
+        "LOADING",
+        "MISCONF",
+        "BUSY",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "TRYAGAIN",
+        "NOREPLICAS",
+        "MOVED",
+        "ASK",
+        "UNKILLABLE",
+    ];
+    if NOW.into_iter().any(says) || detail.contains("max number of clients") {
+        FaultKind::CannotServe
+    } else if detail.contains("DB index") {
+        FaultKind::Misconfigured
+    } else {
+        FaultKind::Refused
+    }
+}
+
+/// The system's words for an error without Rust's "(os error 111)".
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    escaped(text, 200).to_lowercase()
+}
+
+/// What a terminal obeys instead of showing it: control characters and marks of writing direction.
+pub(crate) fn unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// What others wrote, fit for a terminal: control characters escaped, cut after `most` characters.
+pub(crate) fn escaped(text: &str, most: usize) -> String {
+    let mut out = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == most {
+            out.push('…');
+            break;
+        }
+        if unprintable(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}

@@ -1,0 +1,290 @@
+//! One Redis: connection, time-outs, scripts, error mapping. The only folder that names `redis`.
+//!
+//! Each of several nodes has a thread of its own for its I/O, and whoever waits for an answer enforces the deadline too:
+//! looking up a name has none. A single node that needs no look-up is served without a thread.
+
+mod address;
+mod fault;
+mod line;
+mod listener;
+mod reply;
+mod wire;
+
+pub(crate) use address::Address;
+pub(super) use fault::{Fault, FaultKind};
+pub(crate) use fault::{escaped, unprintable};
+pub(super) use listener::Listener;
+pub(crate) use reply::Reply;
+
+use super::scripts::Script;
+use crate::sys::clock::Boot;
+use line::{Line, start};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// How much later than its deadline a thread may be heard of before it counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_millis(50);
+
+/// The name by which a server knows a script that it has seen.
+pub(super) fn script_name(body: &str) -> String {
+    redis::Script::new(body).get_hash().to_owned()
+}
+
+/// What a node is asked.
+#[derive(Clone, Debug)]
+pub(super) enum Call {
+    /// A script with its keys and arguments.
+    Script(&'static Script, Vec<String>, Vec<String>),
+    /// One page of the keys that match a pattern, from a cursor.
+    Scan { cursor: String, pattern: String },
+    /// The same script for many locks: one list of keys and arguments each.
+    Many(&'static Script, Vec<(Vec<String>, Vec<String>)>),
+}
+
+/// What happened on a node, or to us.
+#[derive(Debug)]
+pub(super) enum Event {
+    Answer {
+        node: usize,
+        round: u64,
+        sent: Boot,
+        result: Result<Reply, Fault>,
+    },
+    /// The listener of this node hears from now on.
+    Listening { node: usize, listener: u64 },
+    /// Something was published on our channel.
+    Heard { node: usize, text: String },
+    /// The listener of this node has ended.
+    Deaf { node: usize, listener: u64 },
+    /// Somebody wants us to stop waiting; a signal, or 0.
+    Interrupt(i32),
+}
+
+/// A bell that wakes whoever polls it.
+fn bell() -> Option<Arc<EventFd>> {
+    // None when the process has no descriptor left: then nobody is woken early, and deadlines still hold.
+    EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
+        .ok()
+        .map(Arc::new)
+}
+
+#[derive(Clone)]
+struct Job {
+    round: u64,
+    call: Call,
+    deadline: Boot,
+    order: Order,
+    /// How many interruptions are known; a further one ends the wait for the answer. None: nothing does.
+    heed: Option<u64>,
+}
+
+/// How a request stands to those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// It is sent when they have been answered, over a new connection if one has not been in time.
+    InTurn,
+    /// It is sent at once, and arrives behind them: over the same connection, while they have not been answered. What is
+    /// still waited for is given up.
+    AtOnce,
+    /// The same, and only if anything has been sent at all.
+    Undo,
+}
+
+/// Interruptions of a whole [`super::Locker`], as far as they reach into the wait for a single node's answer.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    count: Arc<AtomicU64>,
+    bell: Option<Arc<EventFd>>,
+    /// Somebody else's descriptor: while it can be read, there is an interruption.
+    alarm: Option<Arc<OwnedFd>>,
+}
+
+impl Calls {
+    pub(super) fn new() -> Calls {
+        Calls {
+            count: Arc::default(),
+            bell: bell(),
+            alarm: None,
+        }
+    }
+
+    /// Counts one more, before it is told, and wakes whoever waits for an answer after it was.
+    pub(super) fn call(&self, tell: impl FnOnce()) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        tell();
+        if let Some(bell) = &self.bell {
+            let _ = bell.write(1);
+        }
+    }
+
+    /// Whether the alarm goes.
+    pub(super) fn alarmed(&self) -> bool {
+        self.alarm.as_ref().is_some_and(|alarm| {
+            let mut ready = [PollFd::new(alarm.as_fd(), PollFlags::POLLIN)];
+            poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)
+        })
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// What a node's thread shows of itself while it works.
+#[derive(Debug, Default)]
+struct Shown {
+    /// The last request that has been written.
+    written: AtomicU64,
+    /// Requests before this one are not to be sent any more if they have not been yet.
+    given_up: AtomicU64,
+    /// The server did not know a script, which has to be sent in full.
+    unknown: AtomicBool,
+}
+
+/// One node and whoever talks to it.
+pub(super) struct Node {
+    index: usize,
+    address: Address,
+    talker: Talker,
+    shown: Arc<Shown>,
+    events: Sender<Event>,
+    /// The deadline of the oldest request that the thread has not said anything about.
+    silent_since: Option<Boot>,
+}
+
+enum Talker {
+    /// Whoever asks, and waits for the answer at once.
+    Asker(Box<Line>),
+    Thread(Sender<Job>, Option<Arc<EventFd>>),
+}
+
+impl Node {
+    /// `alone`: there is no other node that would have to be asked at the same time.
+    pub(super) fn new(
+        index: usize,
+        address: Address,
+        events: Sender<Event>,
+        alone: bool,
+        calls: &Calls,
+    ) -> Node {
+        let shown = Arc::new(Shown::default());
+        let talker = if alone && !address.needs_look_up() {
+            Talker::Asker(Box::new(Line::new(
+                &address,
+                calls.bell.clone(),
+                &shown,
+                Some(calls.clone()),
+            )))
+        } else {
+            start(index, &address, &events, &shown)
+        };
+        Node {
+            index,
+            address,
+            talker,
+            shown,
+            events,
+            silent_since: None,
+        }
+    }
+
+    /// Whether it is served without a thread, and so must be asked where nobody minds to wait.
+    pub(super) fn is_served_by_asker(&self) -> bool {
+        matches!(self.talker, Talker::Asker(_))
+    }
+
+    /// Lets an alarm interrupt whoever asks; none: nothing but [`Calls::call`] does.
+    pub(super) fn set_alarm(&mut self, alarm: Option<Arc<OwnedFd>>) {
+        if let Talker::Asker(line) = &mut self.talker
+            && let Some(calls) = &mut line.calls
+        {
+            calls.alarm = alarm;
+        }
+    }
+
+    /// Whether the alarm goes.
+    pub(super) fn alarmed(&self) -> bool {
+        matches!(&self.talker, Talker::Asker(line) if line.calls.as_ref().is_some_and(Calls::alarmed))
+    }
+
+    pub(super) fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Sends a request; the answer comes as an [`Event::Answer`], or not at all when the thread is stuck.
+    pub(super) fn ask(
+        &mut self,
+        round: u64,
+        call: Call,
+        deadline: Boot,
+        order: Order,
+        heed: Option<u64>,
+    ) {
+        if self.stuck() {
+            // It hangs in looking up a name, and is left to itself.
+            self.talker = start(self.index, &self.address, &self.events, &self.shown);
+            self.silent_since = None;
+        }
+        let job = Job {
+            round,
+            call,
+            deadline,
+            order,
+            heed,
+        };
+        match &mut self.talker {
+            Talker::Asker(line) => line.answer(self.index, &job, &self.events),
+            Talker::Thread(jobs, bell) => {
+                self.silent_since.get_or_insert(deadline);
+                // The thread ends only when this end is dropped.
+                let _ = jobs.send(job);
+                if let Some(bell) = bell.as_ref().filter(|_| order != Order::InTurn) {
+                    let _ = bell.write(1);
+                }
+            }
+        }
+    }
+
+    /// Keeps requests before this one from being sent late. Either [`Node::has_written`] knows of them from now on, or they never are.
+    pub(super) fn give_up_before(&self, round: u64) {
+        self.shown.given_up.fetch_max(round, Ordering::SeqCst);
+    }
+
+    /// Whether this request is on its way, whatever becomes of this process.
+    pub(super) fn has_written(&self, round: u64) -> bool {
+        self.shown.written.load(Ordering::SeqCst) >= round
+    }
+
+    /// Whether the server has had to be sent a script in full.
+    pub(super) fn did_not_know(&self) -> bool {
+        self.shown.unknown.load(Ordering::Acquire)
+    }
+
+    /// Whether the thread is long past a deadline without a word.
+    pub(super) fn stuck(&self) -> bool {
+        self.silent_since
+            .is_some_and(|deadline| Boot::now() > deadline + STUCK_AFTER)
+    }
+
+    /// The thread has said something.
+    pub(super) fn heard_of(&mut self) {
+        self.silent_since = None;
+    }
+
+    /// Starts to listen on a channel, until the listener is dropped.
+    pub(super) fn listen(&self, listener: u64, channel: &str, deadline: Boot) -> Listener {
+        Listener::start(
+            self.index,
+            listener,
+            &self.address,
+            channel,
+            deadline,
+            &self.events,
+        )
+    }
+}

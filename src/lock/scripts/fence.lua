@@ -1,0 +1,8 @@
+-- Writes the fencing token of a lease back to a node that is behind, if the lease is still there and the node not ahead.
+-- ARGV: 2 token  3 fencing token
+-- Returns {'granted', fencing token} or {'higher', counter} or {'gone'}
+if holder() ~= ARGV[2] then return {'gone'} end
+local counter = tonumber(redis.call('GET', F)) or 0
+if counter > tonumber(ARGV[3]) then return {'higher', string.format('%.0f', counter)} end
+redis.call('HSET', L, 'fence', set_fence(tonumber(ARGV[3])))
+return {'granted', ARGV[3]}

@@ -1,0 +1,81 @@
+//! The clock of everything about a lease. It counts the time that the machine was asleep, which
+//! `std::time::Instant` does not (rust-lang/rust#87906).
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::ops::{Add, Sub};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+#[cfg(target_os = "linux")]
+const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
+/// On macOS this one goes on while the machine sleeps.
+#[cfg(not(target_os = "linux"))]
+const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// A point in time on the boot clock, in nanoseconds; the same in every process of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Boot(u64);
+
+impl Boot {
+    /// Later than any deadline.
+    pub(crate) const NEVER: Boot = Boot(u64::MAX);
+
+    /// This long after boot.
+    pub(crate) const fn at(since_boot: Duration) -> Boot {
+        Boot(since_boot.as_secs() * 1_000_000_000 + since_boot.subsec_nanos() as u64)
+    }
+
+    /// The present moment.
+    pub(crate) fn now() -> Boot {
+        // Cannot fail for a clock that the system has, and both do.
+        let time = clock_gettime(CLOCK).map_or(Duration::ZERO, Duration::from);
+        Boot(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// What is left until this point; zero when it has passed.
+    pub(crate) fn left(self) -> Duration {
+        self.since(Boot::now())
+    }
+
+    /// The time from `earlier` to this point; zero when `earlier` is the later one.
+    pub(crate) fn since(self, earlier: Boot) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Whether this point has been reached.
+    pub(crate) fn passed(self) -> bool {
+        Boot::now() >= self
+    }
+
+    /// The same point as a time since boot, for a timer on the same clock.
+    pub(crate) fn since_boot(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
+impl Add<Duration> for Boot {
+    type Output = Boot;
+    fn add(self, time: Duration) -> Boot {
+        Boot(
+            self.0
+                .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl Sub<Duration> for Boot {
+    type Output = Boot;
+    fn sub(self, time: Duration) -> Boot {
+        Boot(
+            self.0
+                .saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+/// The wall clock: time since 1970. Only for what people and other hosts see, never for a deadline.
+pub(crate) fn unix_time() -> Duration {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}

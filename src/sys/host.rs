@@ -1,0 +1,26 @@
+//! Who and where this process is, for people to read.
+
+use nix::unistd::{Uid, User, gethostname};
+
+/// The name of this machine.
+pub(crate) fn name() -> String {
+    gethostname().map_or_else(
+        |_| "unknown".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// The name of the user that this process belongs to: what the environment says, which cron sets too, before a look-up
+/// that may go over the network.
+pub(crate) fn user() -> String {
+    ["LOGNAME", "USER"]
+        .iter()
+        .find_map(|variable| std::env::var(variable).ok().filter(|name| !name.is_empty()))
+        .or_else(|| {
+            User::from_uid(Uid::effective())
+                .ok()
+                .flatten()
+                .map(|user| user.name)
+        })
+        .unwrap_or_else(|| Uid::effective().to_string())
+}

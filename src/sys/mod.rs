@@ -1,0 +1,15 @@
+//! All `unsafe` and all platform code: clock, processes, signals, terminal. No domain words.
+//!
+//! Written for and tested on Linux: signalfd, timerfd, child subreapers, parent-death signals and
+//! /proc have no counterpart elsewhere.
+
+pub(crate) mod clock;
+pub(crate) mod host;
+pub(crate) mod inherited;
+pub(crate) mod interrupt;
+pub(crate) mod packets;
+pub(crate) mod process;
+pub(crate) mod signals;
+pub(crate) mod stdio;
+pub(crate) mod timer;
+pub(crate) mod tree;

@@ -1,0 +1,109 @@
+//! Messages between two processes of ours, each arriving whole or not at all.
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// One end of a connected pair. Closed in every program that we start.
+#[derive(Debug)]
+pub(crate) struct Packets(OwnedFd);
+
+/// What a look at the socket found.
+#[derive(Debug)]
+pub(crate) enum Received<T> {
+    Message(T),
+    Nothing,
+    /// The other end is gone, and all that it had sent has been read.
+    Closed,
+}
+
+impl Packets {
+    /// Two ends that see each other's messages, and each other's end.
+    pub(crate) fn pair() -> nix::Result<(Packets, Packets)> {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
+        Ok((Packets(one), Packets(other)))
+    }
+
+    /// Sends without ever waiting; fails when the other end is gone, or has left too much unread.
+    pub(crate) fn send<T: Serialize>(&self, message: &T) -> io::Result<()> {
+        let bytes = serde_json::to_vec(message)?;
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        loop {
+            match send(self.0.as_raw_fd(), &bytes, flags) {
+                Err(Errno::EINTR) => {}
+                sent => return sent.map(drop).map_err(io::Error::from),
+            }
+        }
+    }
+
+    /// Sends nothing more: the other end sees [`Received::Closed`], whoever else has this one.
+    pub(crate) fn hang_up(&self) {
+        let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
+    }
+
+    /// Takes in the next message without waiting. A message that cannot be read counts as
+    /// [`Received::Closed`]: there is no talking to such a process.
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Received<T> {
+        let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+        let length = loop {
+            match recv(self.0.as_raw_fd(), &mut [], look) {
+                Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
+                // The other end is gone, and has left something unread. That is said once, and before what it had sent.
+                Err(Errno::ECONNRESET) => {}
+                Ok(0) | Err(_) => return Received::Closed,
+                Ok(length) => break length,
+            }
+        };
+        let mut bytes = vec![0; length];
+        match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+            Ok(length) => {
+                serde_json::from_slice(&bytes[..length]).map_or(Received::Closed, Received::Message)
+            }
+            Err(_) => Received::Closed,
+        }
+    }
+}
+
+impl AsFd for Packets {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::{Packets, Received};
+
+    #[test]
+    fn what_the_other_end_left_unread_hides_nothing_that_it_sent() {
+        let (one, other) = Packets::pair().unwrap();
+        one.send(&"never read").unwrap();
+        other.send(&"last words").unwrap();
+        drop(other);
+        assert!(matches!(
+            one.receive::<String>(),
+            Received::Message(text) if text == "last words"
+        ));
+        assert!(matches!(one.receive::<String>(), Received::Closed));
+    }
+
+    #[test]
+    fn a_message_arrives_whole_and_before_the_end() {
+        let (one, other) = Packets::pair().unwrap();
+        assert!(matches!(other.receive::<String>(), Received::Nothing));
+        let long = "x".repeat(60_000);
+        one.send(&long).unwrap();
+        one.send(&"short").unwrap();
+        drop(one);
+        assert!(matches!(other.receive::<String>(), Received::Message(text) if text == long));
+        assert!(matches!(other.receive::<String>(), Received::Message(text) if text == "short"));
+        assert!(matches!(other.receive::<String>(), Received::Closed));
+        assert!(other.send(&"late").is_err());
+    }
+}

@@ -1,0 +1,95 @@
+//! Signals as data: blocked, read one at a time with their origin, and our own death by one.
+
+use super::inherited::is_ignored;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A signal that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub(crate) signal: i32,
+    /// Sent by the kernel, so by the terminal to its whole foreground group, not by a process.
+    /// The sender's pid cannot tell: it is 0 for senders outside our pid namespace too.
+    pub(crate) from_kernel: bool,
+}
+
+/// Blocked signals, to be polled for and read.
+#[derive(Debug)]
+pub(crate) struct Signals(SignalFd);
+
+impl Signals {
+    /// Opens a descriptor for `set`, all of which must be blocked in every thread.
+    pub(crate) fn open(set: &SigSet) -> nix::Result<Signals> {
+        SignalFd::with_flags(set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
+    }
+
+    /// The next signal, if one is pending.
+    pub(crate) fn next(&self) -> Option<Arrived> {
+        let info = self.0.read_signal().ok().flatten()?;
+        Some(Arrived {
+            signal: i32::try_from(info.ssi_signo).ok()?,
+            from_kernel: info.ssi_code == libc::SI_KERNEL,
+        })
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Those of `signals` that are not ignored: an ignored one, once blocked, would arrive all the same.
+pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
+    signals
+        .iter()
+        .copied()
+        .filter(|&signal| !is_ignored(signal as i32))
+        .collect()
+}
+
+/// Runs `action` with this thread's SIGTTOU blocked, so that writing to the terminal from the
+/// background does not stop us where `stty tostop` is set.
+pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
+    let ttou = SigSet::from_iter([Signal::SIGTTOU]);
+    let before = ttou.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
+    let result = action();
+    if let Ok(before) = before {
+        let _ = before.thread_set_mask();
+    }
+    result
+}
+
+/// Ends this process by `signal`, so that whoever waits for it sees what the signal's first victim
+/// showed, and leaves no core: the one worth having is the victim's. Returns when the signal cannot end us, as
+/// for process 1.
+pub(crate) fn end_by(signal: i32) {
+    if nix::unistd::getpid().as_raw() == 1 {
+        return;
+    }
+    // The limit alone is not enough: cores that are piped to a program are not bound by it.
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    let _ = prctl::set_dumpable(false);
+    // SAFETY: SIG_DFL installs no handler; the set is initialised before it is used; raise has no
+    // memory to touch.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        // To this thread: one sent to the process could be taken by a thread that waits for signals.
+        libc::raise(signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
+    }
+}
+
+/// Sends `signal` to one process, or to the group `-pid`.
+pub(super) fn send(pid: i32, signal: i32) -> nix::Result<()> {
+    // SAFETY: touches no memory. Not nix's `kill`: it knows no real-time signals.
+    Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
+}

@@ -1,0 +1,35 @@
+//! A timer that wakes a poll at a point on the boot clock, time asleep included.
+
+use super::clock::Boot;
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// Becomes readable when its time has come, and stays so until it is set anew.
+#[derive(Debug)]
+pub(crate) struct Timer(TimerFd);
+
+impl Timer {
+    pub(crate) fn new() -> nix::Result<Timer> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        TimerFd::new(ClockId::CLOCK_BOOTTIME, flags).map(Timer)
+    }
+
+    /// Goes off at `at`, at once when that has passed, and not at all at [`Boot::NEVER`].
+    pub(crate) fn set(&self, at: Boot) -> nix::Result<()> {
+        if at == Boot::NEVER {
+            return self.0.unset();
+        }
+        // Zero would switch the timer off.
+        let at = at.since_boot().max(Duration::from_nanos(1));
+        let once = Expiration::OneShot(TimeSpec::from_duration(at));
+        self.0.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
