@@ -2,7 +2,10 @@
 
 mod error;
 mod exit;
+mod keeper;
 mod lock;
+mod supervise;
 mod sys;
+mod waiting;
 
 fn main() {}

@@ -1,0 +1,489 @@
+//! The job's parent process: starts the command, enforces the deadlines of its lease, passes on
+//! signals, reaps. Knows nothing of Redis, and survives whatever happens to redlock.
+//!
+//! It is forked before redlock has threads and stays single-threaded. Being the parent leaves no
+//! moment at which a job exists that nobody watches: whoever loses a parent becomes the keeper's child, and when
+//! redlock dies, the socket between the two says so.
+
+use crate::sys::clock::Boot;
+use crate::sys::inherited::Inherited;
+use crate::sys::packets::{Packets, Received};
+use crate::sys::process::{self, Program, Reaped, Urgency};
+use crate::sys::signals::Signals;
+use crate::sys::stdio;
+use crate::sys::timer::Timer;
+use crate::sys::tree::{self, Known};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use serde::{Deserialize, Serialize};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long processes that may not be killed (another user's) keep a stop from being called done.
+const OUT_OF_REACH_AFTER: Duration = Duration::from_secs(1);
+
+/// What the keeper is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// SIGTERM to the job at `term_at`, SIGKILL at `kill_at`, unless a later order moves them.
+    Deadline { term_at: Boot, kill_at: Boot },
+    /// Start the command with these variables besides, unless it is `not_after` already.
+    Go {
+        environment: Vec<(String, String)>,
+        not_after: Boot,
+    },
+    /// A signal that redlock was sent.
+    Signal { signal: i32, to: To },
+    /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.
+    Stop { kill_at: Boot },
+}
+
+/// Whom a signal is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum To {
+    Job,
+    Command,
+    /// The terminal has sent it to the job itself; only `--kill-after` has to know.
+    Nobody,
+}
+
+/// What the keeper tells.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Report {
+    Started,
+    /// The command could not be executed; there is no job.
+    NotStarted {
+        errno: i32,
+    },
+    /// The order to start came too late; there is no job.
+    TooLate,
+    /// The time for SIGTERM has come without a later deadline.
+    Lapsed,
+    /// The job has ended at `at`, and the keeper with it. `status` is the command's, as wait(2) gives it;
+    /// none if it is among those `out_of_reach`, which could not be killed.
+    Ended {
+        status: Option<i32>,
+        cause: Cause,
+        at: Boot,
+        out_of_reach: Vec<i32>,
+    },
+}
+
+/// Why a job has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Cause {
+    Itself,
+    TooLong,
+    Lost,
+}
+
+/// What is known of the job before its lock is ours.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) command: Vec<OsString>,
+    /// Variables that the job gets besides our own.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Variables of ours that the job must not see.
+    pub(crate) hidden: Vec<String>,
+    pub(crate) inherited: Inherited,
+    /// The process group to put the command into; 0 for one of its own.
+    pub(crate) group: i32,
+    /// Between SIGTERM and SIGKILL when `max_run` is over.
+    pub(crate) grace: Duration,
+    pub(crate) max_run: Option<Duration>,
+    pub(crate) kill_after: Option<Duration>,
+    pub(crate) whole: bool,
+}
+
+/// redlock's end of it. Dropping all copies of the socket ends the keeper and the job.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) pid: i32,
+    pub(crate) socket: Arc<Packets>,
+}
+
+/// Forks the keeper of `task`. Call it before there are threads.
+///
+/// # Errors
+/// The kernel's, when it has no room for a process or a descriptor.
+pub(crate) fn start(task: Task) -> nix::Result<Handle> {
+    let (ours, theirs) = Packets::pair()?;
+    let mut ours = Some(ours);
+    let pid = process::fork_helper(c"redlock-keeper", || {
+        ours = None;
+        if let Ok(mut keeper) = Keeper::new(&task, &theirs) {
+            keeper.keep();
+        }
+    })?;
+    let socket = ours.map(Arc::new).ok_or(nix::errno::Errno::EBADF)?;
+    Ok(Handle { pid, socket })
+}
+
+impl Handle {
+    /// Waits for the end of a keeper that has nothing left to do, a second at most.
+    pub(crate) fn finish(self) {
+        let Handle { pid, socket } = self;
+        // The thread of the lease may still have its copy.
+        socket.hang_up();
+        // Its end of the socket is closed a moment before it can be waited for.
+        let mut end = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+        if poll(&mut end, PollTimeout::from(1000_u16)) == Ok(1) {
+            process::wait_for(pid);
+        }
+    }
+}
+
+/// What the job is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    NotStarted,
+    Running,
+    /// Everything is being killed until there are no children left.
+    Killing {
+        rounds: u16,
+        /// When to look for survivors.
+        again_at: Boot,
+        refused_since: Option<Boot>,
+    },
+    Over,
+}
+
+/// Makes the command ready, while redlock queues for the lock; none when there is a NUL in it.
+fn prepare(task: &Task) -> Option<Program> {
+    let visible =
+        std::env::vars_os().filter(|(name, _)| !task.hidden.iter().any(|hidden| name == &**hidden));
+    let mut program = Program::new(&task.command, visible, task.inherited)?;
+    for (name, value) in &task.environment {
+        program.set(OsStr::new(name), OsStr::new(value))?;
+    }
+    program.pass_on_sockets_of(std::os::unix::process::parent_id());
+    Some(program)
+}
+
+struct Keeper<'a> {
+    task: &'a Task,
+    socket: &'a Packets,
+    /// SIGCHLD.
+    children: Signals,
+    timer: Timer,
+    program: Option<Program>,
+    urgency: Urgency,
+    phase: Phase,
+    /// The command, until it has been reaped.
+    command: Option<i32>,
+    group: Option<i32>,
+    status: Option<i32>,
+    childless: bool,
+    cause: Cause,
+    /// From the lease; none before the first order.
+    deadline: Option<(Boot, Boot)>,
+    max_run_at: Boot,
+    /// Where a stop or `kill_after` ends.
+    kill_at: Boot,
+    /// Nobody is left to report to.
+    orphaned: bool,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(task: &'a Task, socket: &'a Packets) -> nix::Result<Keeper<'a>> {
+        // systemd and Kubernetes send their stop to every process, and we must outlive the job.
+        SigSet::all().thread_set_mask()?;
+        process::adopt_orphans();
+        Ok(Keeper {
+            task,
+            socket,
+            children: Signals::open(&SigSet::from_iter([Signal::SIGCHLD]))?,
+            timer: Timer::new()?,
+            program: prepare(task),
+            // On a busy machine it decides how late a job is killed. We sleep nearly always.
+            urgency: process::hurry(),
+            phase: Phase::NotStarted,
+            command: None,
+            group: None,
+            status: None,
+            childless: true,
+            cause: Cause::Itself,
+            deadline: None,
+            max_run_at: Boot::NEVER,
+            kill_at: Boot::NEVER,
+            orphaned: false,
+        })
+    }
+
+    fn keep(&mut self) {
+        loop {
+            // A job that has ended is not stopped for the time it takes us to notice.
+            self.reap();
+            self.take_orders();
+            self.look_at_clock();
+            self.reap();
+            self.kill_on();
+            if self.is_over() {
+                return;
+            }
+            self.wait();
+        }
+    }
+
+    fn take_orders(&mut self) {
+        while !self.orphaned {
+            match self.socket.receive() {
+                Received::Message(order) => self.obey(order),
+                Received::Nothing => return,
+                Received::Closed => self.orphaned = true,
+            }
+        }
+        match self.phase {
+            Phase::NotStarted => self.phase = Phase::Over,
+            Phase::Running => self.start_killing(),
+            Phase::Killing { .. } | Phase::Over => {}
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            // Once the job has been told to stop, it stays so: redlock says that the lease was lost.
+            Order::Deadline { .. } if self.cause == Cause::Lost => {}
+            Order::Deadline { term_at, kill_at } => self.deadline = Some((term_at, kill_at)),
+            Order::Go {
+                environment,
+                not_after,
+            } => self.go(&environment, not_after),
+            Order::Stop { kill_at } => {
+                self.deadline = None;
+                // Also before there is a job: it must not be started any more.
+                self.cause = Cause::Lost;
+                if self.phase == Phase::Running {
+                    self.stop(Cause::Lost, kill_at);
+                }
+            }
+            Order::Signal { .. } if self.phase != Phase::Running => {}
+            Order::Signal { signal, to } => {
+                match to {
+                    To::Job => tree::signal_all(signal, self.known()),
+                    To::Command => self.signal_command(signal),
+                    To::Nobody => {}
+                }
+                let stops = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT].contains(&signal);
+                if let (true, Some(kill_after)) = (stops, self.task.kill_after) {
+                    self.kill_at = self.kill_at.min(Boot::now() + kill_after);
+                }
+            }
+        }
+    }
+
+    fn go(&mut self, environment: &[(String, String)], not_after: Boot) {
+        let Some(mut program) = self
+            .program
+            .take()
+            .filter(|_| self.phase == Phase::NotStarted)
+        else {
+            self.finish(Report::NotStarted {
+                errno: libc::EINVAL,
+            });
+            return;
+        };
+        let complete = environment
+            .iter()
+            .all(|(name, value)| program.set(OsStr::new(name), OsStr::new(value)).is_some());
+        let in_time = self
+            .deadline
+            .is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
+        if !complete || !in_time {
+            self.finish(if complete {
+                Report::TooLate
+            } else {
+                Report::NotStarted {
+                    errno: libc::EINVAL,
+                }
+            });
+            return;
+        }
+        match program.start(self.task.group, self.urgency) {
+            Ok(pid) => {
+                self.phase = Phase::Running;
+                self.command = Some(pid);
+                self.childless = false;
+                self.group = (self.task.group == 0).then_some(pid);
+                self.max_run_at = self
+                    .task
+                    .max_run
+                    .map_or(Boot::NEVER, |time| Boot::now() + time);
+                self.report(&Report::Started);
+                stdio::let_go_of_everything();
+            }
+            Err(errno) => self.finish(Report::NotStarted {
+                errno: errno as i32,
+            }),
+        }
+    }
+
+    fn known(&self) -> Known {
+        Known {
+            child: self.command,
+            group: self.group,
+        }
+    }
+
+    fn signal_command(&self, signal: i32) {
+        if let Some(command) = self.command {
+            process::signal_child(command, signal);
+        }
+    }
+
+    /// Stops the job: SIGTERM now, SIGKILL at `kill_at`.
+    fn stop(&mut self, cause: Cause, kill_at: Boot) {
+        self.cause = cause;
+        self.kill_at = self.kill_at.min(kill_at);
+        tree::signal_all(libc::SIGTERM, self.known());
+        tree::continue_all();
+    }
+
+    fn start_killing(&mut self) {
+        self.phase = Phase::Killing {
+            rounds: 0,
+            again_at: Boot::now(),
+            refused_since: None,
+        };
+    }
+
+    /// Does what is due by now.
+    fn look_at_clock(&mut self) {
+        if self.phase != Phase::Running || self.job_is_over() {
+            return;
+        }
+        let now = Boot::now();
+        let (term_at, kill_at) = self.deadline.unwrap_or((Boot::NEVER, Boot::NEVER));
+        if now >= term_at {
+            self.deadline = None;
+            self.report(&Report::Lapsed);
+            if now < kill_at {
+                self.stop(Cause::Lost, kill_at);
+            } else {
+                // We have slept through it, with the machine probably.
+                self.cause = Cause::Lost;
+                self.kill_at = kill_at;
+            }
+        } else if now >= self.max_run_at {
+            self.max_run_at = Boot::NEVER;
+            if self.cause == Cause::Itself {
+                self.stop(Cause::TooLong, now + self.task.grace);
+            }
+        }
+        if self.kill_at.passed() {
+            self.start_killing();
+        }
+    }
+
+    fn reap(&mut self) {
+        while self.phase != Phase::NotStarted {
+            match process::reap() {
+                Reaped::One(pid, status) if Some(pid) == self.command => {
+                    self.command = None;
+                    self.status = Some(status);
+                }
+                Reaped::One(..) => {}
+                Reaped::Nobody => return,
+                Reaped::Childless => {
+                    self.childless = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Kills whoever is left. Each death hands its children to us, so that no children means that nobody is left.
+    fn kill_on(&mut self) {
+        let Phase::Killing {
+            rounds,
+            refused_since,
+            again_at,
+        } = &mut self.phase
+        else {
+            return;
+        };
+        // All that there were have been hit; only who was being forked at that moment is left to be found.
+        if self.childless || !again_at.passed() {
+            return;
+        }
+        let known = Known {
+            child: self.command,
+            group: self.group,
+        };
+        let killed = tree::kill_all(known, *rounds == 0, &[]);
+        *rounds = rounds.saturating_add(1);
+        *again_at = Boot::now() + Duration::from_millis(u64::from(*rounds).min(20));
+        *refused_since = match *refused_since {
+            _ if killed.signalled > 0 || killed.refused.is_empty() => None,
+            None => Some(Boot::now()),
+            since => since,
+        };
+        if refused_since.is_some_and(|since| (since + OUT_OF_REACH_AFTER).passed()) {
+            self.end(killed.refused);
+        }
+    }
+
+    /// Whether what the lock is for has ended: the command, or when it was stopped or `--whole`, everybody.
+    fn job_is_over(&self) -> bool {
+        let everybody = self.task.whole
+            || self.cause != Cause::Itself
+            || matches!(self.phase, Phase::Killing { .. });
+        self.command.is_none() && (self.childless || !everybody)
+    }
+
+    fn is_over(&mut self) -> bool {
+        if matches!(self.phase, Phase::Running | Phase::Killing { .. }) && self.job_is_over() {
+            self.end(Vec::new());
+        }
+        self.phase == Phase::Over
+    }
+
+    fn end(&mut self, out_of_reach: Vec<i32>) {
+        let (status, cause) = (self.status, self.cause);
+        self.finish(Report::Ended {
+            status,
+            cause,
+            at: Boot::now(),
+            out_of_reach,
+        });
+    }
+
+    fn finish(&mut self, report: Report) {
+        self.report(&report);
+        self.phase = Phase::Over;
+    }
+
+    fn report(&self, report: &Report) {
+        // When redlock is gone, the next look at the socket says so.
+        let _ = self.socket.send(report);
+    }
+
+    fn wait(&mut self) {
+        let next = match self.phase {
+            Phase::Running => {
+                let lease = self.deadline.map_or(Boot::NEVER, |(term_at, _)| term_at);
+                lease.min(self.max_run_at).min(self.kill_at)
+            }
+            // Who was killed but is not our child tells nobody here.
+            Phase::Killing { again_at, .. } => again_at,
+            Phase::NotStarted | Phase::Over => Boot::NEVER,
+        };
+        // Without a timer: look often.
+        let patience = match self.timer.set(next) {
+            Ok(()) => PollTimeout::NONE,
+            Err(_) => PollTimeout::from(5_u8),
+        };
+        let mut ready = vec![
+            PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
+        ];
+        if !self.orphaned {
+            ready.push(PollFd::new(self.socket.as_fd(), PollFlags::POLLIN));
+        }
+        let _ = poll(&mut ready, patience);
+        while self.children.next().is_some() {}
+    }
+}

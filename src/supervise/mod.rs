@@ -1,0 +1,524 @@
+//! redlock's side of a running job: the lease, the signals, what the keeper reports. Owns the lease while the job runs.
+
+mod inbox;
+mod messages;
+mod renewer;
+pub(crate) mod timeline;
+
+use crate::error::{Error, human};
+use crate::exit::Exit;
+use crate::keeper::{self, Cause, Order, Report, Task, To};
+use crate::lock::{Locker, Request, Settings};
+use crate::sys::clock::Boot;
+use crate::sys::inherited::Inherited;
+use crate::sys::process::{self, End};
+use crate::sys::signals::{self, Arrived, Signals};
+use crate::sys::stdio;
+use crate::sys::tree::{self, Known};
+use crate::waiting::Line;
+use inbox::{Inbox, News};
+use messages::{Loss, Talk};
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::Signal;
+use renewer::{Assignment, AtOnce, Confirmed, Event, Grant};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use timeline::Timeline;
+
+/// What `run` is to do; every combination in it is a safe one.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) settings: Settings,
+    pub(crate) name: String,
+    pub(crate) request: Request,
+    /// COMMAND and its arguments; never empty.
+    pub(crate) command: Vec<OsString>,
+    /// What the job's environment gets besides NAME, TOKEN and FENCING_TOKEN: the *where* and REDLOCK_HELD's past.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Variables that the job must not see.
+    pub(crate) hidden: Vec<String>,
+    /// Between SIGTERM and SIGKILL on lease loss and `--max-run`; the default depends on the ttl.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) kill_after: Option<Duration>,
+    pub(crate) continue_when_lost: bool,
+    pub(crate) hold_at_least: Option<Duration>,
+    pub(crate) max_run: Option<Duration>,
+    /// The job lasts until its last descendant has ended.
+    pub(crate) whole: bool,
+    pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
+}
+
+/// Signals that go to all of the job.
+const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
+
+/// Signals that go to the command alone.
+const TO_COMMAND: [Signal; 5] = [
+    Signal::SIGHUP,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGWINCH,
+    Signal::SIGCONT,
+];
+
+/// Acquires the lock, runs the command under it and releases.
+///
+/// # Errors
+/// Everything that kept the command from being started. What happened after its start is the [`Exit`].
+pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
+    let internal = |error: Errno| Error::Internal(format!("cannot supervise: {}", error.desc()));
+    let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
+    mask.add(Signal::SIGCHLD);
+    let inherited = Inherited::take_over(&mask).map_err(internal)?;
+    // Whoever replaced itself by us (`exec redlock`) may have had children.
+    let spared = tree::own_children();
+    process::adopt_orphans();
+    // Where there is a terminal, the job must be in the group that the shell has made its foreground job,
+    // or that Ctrl-Z and Ctrl-C would not reach.
+    let terminal = stdio::has_terminal();
+    let ttl = plan.request.ttl;
+    let keeper = keeper::start(Task {
+        command: plan.command.clone(),
+        environment: plan.environment.clone(),
+        hidden: plan.hidden.clone(),
+        inherited,
+        group: if terminal { process::own_group() } else { 0 },
+        grace: plan.grace.unwrap_or_else(|| timeline::default_grace(ttl)),
+        max_run: plan.max_run,
+        kill_after: plan.kill_after,
+        whole: plan.whole,
+    })
+    .map_err(internal)?;
+    stdio::let_go_of_input_and_output();
+    process::share_heap();
+    let signals = Signals::open(&mask).map_err(internal)?;
+    let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+    let bell = Arc::new(EventFd::from_flags(flags).map_err(internal)?);
+
+    let locker = Locker::new(&plan.settings, &plan.name, ttl)?;
+    let talk = Talk::new(&plan.name, ttl, plan.quiet, plan.verbose);
+    let alarm = signals.as_fd().try_clone_to_owned();
+    let alarm =
+        Arc::new(alarm.map_err(|error| Error::Internal(format!("cannot supervise: {error}")))?);
+    let (renewer, events) = renewer::prepare(Assignment {
+        timeline: Timeline::new(ttl, plan.grace, locker.node_timeout()),
+        locker,
+        request: plan.request.clone(),
+        keeper: Arc::clone(&keeper.socket),
+        continue_when_lost: plan.continue_when_lost,
+        line: Some(Line::new(&plan.name, plan.quiet, plan.verbose)),
+        bell: Arc::clone(&bell),
+    });
+    let mut supervisor = Supervisor {
+        inbox: Inbox::new(signals, Arc::clone(&keeper.socket), events, bell),
+        plan,
+        talk,
+        terminal,
+        spared,
+        keeper,
+        renewer,
+        alarm,
+        interrupted: None,
+        confirmed: None,
+        outage: None,
+        loss: None,
+        renewer_failed: false,
+        keeper_gone: false,
+    };
+    let result = supervisor.run();
+    supervisor.keeper.finish();
+    result
+}
+
+/// A job that has ended.
+struct Ended {
+    /// None when the command could not be waited for.
+    status: Option<i32>,
+    cause: Cause,
+    at: Boot,
+}
+
+struct Supervisor {
+    plan: Plan,
+    talk: Talk,
+    /// The job shares our process group, and with it what the terminal sends.
+    terminal: bool,
+    /// Children of ours that are nobody of the job's.
+    spared: Vec<i32>,
+    keeper: keeper::Handle,
+    inbox: Inbox,
+    renewer: renewer::Handle,
+    /// Can be read when a signal is pending.
+    alarm: Arc<OwnedFd>,
+    /// The signal that came before the command was started.
+    interrupted: Option<i32>,
+    confirmed: Option<Confirmed>,
+    /// What the nodes did to the tries since the last confirmed one, and since when.
+    outage: Option<(String, Boot)>,
+    loss: Option<Loss>,
+    renewer_failed: bool,
+    keeper_gone: bool,
+}
+
+impl Supervisor {
+    fn run(&mut self) -> Result<Exit, Error> {
+        let grant = self.acquire()?;
+        self.talk.acquired(&grant);
+        if let Some(exit) = self.start(&grant)? {
+            return Ok(exit);
+        }
+        let ended = self.supervise();
+        Ok(self.conclude(&ended, &grant))
+    }
+
+    /// Waits for the lock.
+    fn acquire(&mut self) -> Result<Grant, Error> {
+        while self.renewer.acquire(&self.alarm) == AtOnce::Again {
+            while let Some(news) = self.inbox.ready() {
+                self.before_start(news);
+            }
+            if self.keeper_gone {
+                return Err(keeper_gone());
+            }
+            if let Some(signal) = self.interrupted {
+                return Err(Error::Interrupted(signal));
+            }
+        }
+        loop {
+            match self.inbox.next() {
+                News::Lease(Event::Acquired(grant)) => return Ok(grant),
+                News::Lease(Event::NotAcquired(_)) if self.keeper_gone => return Err(keeper_gone()),
+                News::Lease(Event::NotAcquired(error)) => return Err(error),
+                News::Lease(Event::Failed) => {
+                    return Err(Error::Internal(
+                        "the thread of the lease has failed".to_owned(),
+                    ));
+                }
+                news => self.before_start(news),
+            }
+        }
+    }
+
+    /// Takes in what comes while there is no job yet.
+    fn before_start(&mut self, news: News) {
+        match news {
+            News::Signal(Arrived { signal, .. }) => {
+                // As if nobody handled them: these two do nothing, the others end us.
+                let harmless = signal == libc::SIGWINCH || signal == libc::SIGCONT;
+                if !harmless && self.interrupted.replace(signal).is_none() {
+                    self.renewer.interrupt(signal);
+                }
+            }
+            News::KeeperGone => {
+                self.keeper_gone = true;
+                self.renewer.interrupt(libc::SIGTERM);
+            }
+            News::Lease(event) => self.note(event),
+            News::Keeper(_) => {}
+        }
+    }
+
+    /// Starts the command. Some exit when it could not be executed.
+    fn start(&mut self, grant: &Grant) -> Result<Option<Exit>, Error> {
+        while let Some(news) = self.inbox.ready() {
+            self.before_start(news);
+        }
+        if let Some(signal) = self.interrupted {
+            self.give_back();
+            return Err(Error::Interrupted(signal));
+        }
+        if self.keeper_gone {
+            // That is said only once; nobody would answer.
+            self.kill_job();
+            self.give_back();
+            return Err(keeper_gone());
+        }
+        let not_after = self
+            .confirmed
+            .map_or(Boot::NEVER, |confirmed| confirmed.renew_at);
+        let environment = self.environment(grant);
+        // A keeper that cannot be told is gone, and that is news.
+        let _ = self.keeper.socket.send(&Order::Go {
+            environment,
+            not_after,
+        });
+        let mut early = Vec::new();
+        loop {
+            match self.inbox.next() {
+                News::Signal(arrived) => early.push(arrived),
+                News::Keeper(Report::Started) => break,
+                News::Keeper(Report::NotStarted { errno }) => {
+                    self.give_back();
+                    return Ok(Some(self.not_started(Errno::from_raw(errno))));
+                }
+                News::Keeper(Report::TooLate) => {
+                    self.give_back();
+                    return Err(self.too_late(grant));
+                }
+                News::KeeperGone => {
+                    self.kill_job();
+                    self.give_back();
+                    return Err(keeper_gone());
+                }
+                news => self.before_start(news),
+            }
+        }
+        // What the terminal sent before the command was in our group has not reached it.
+        while let Some(arrived) = self.inbox.signal() {
+            early.push(arrived);
+        }
+        for arrived in early {
+            self.forward(Arrived {
+                from_kernel: false,
+                ..arrived
+            });
+        }
+        Ok(None)
+    }
+
+    /// What tells the job of its lease. REDLOCK_HELD has the tokens of all leases around the job, outermost first.
+    fn environment(&self, grant: &Grant) -> Vec<(String, String)> {
+        let past = self
+            .plan
+            .environment
+            .iter()
+            .find(|(name, _)| name == "REDLOCK_HELD");
+        let past = past.map_or("", |(_, held)| held.as_str());
+        let held = format!("{past} {}", grant.token).trim_start().to_owned();
+        [
+            ("REDLOCK_NAME", self.plan.name.clone()),
+            ("REDLOCK_TOKEN", grant.token.clone()),
+            ("REDLOCK_FENCING_TOKEN", grant.fencing_token.to_string()),
+            ("REDLOCK_HELD", held),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+
+    fn not_started(&self, errno: Errno) -> Exit {
+        let command = &self.plan.command[0];
+        let with_path = command.to_string_lossy().contains('/');
+        let reason = match errno {
+            Errno::ENOENT if with_path && std::fs::exists(command).unwrap_or(false) => {
+                "its interpreter was not found".to_owned()
+            }
+            Errno::ENOENT => "not found".to_owned(),
+            errno => errno.desc().to_lowercase(),
+        };
+        self.talk.cannot_start(&quoted(command), &reason);
+        if errno == Errno::ENOENT {
+            Exit::NotFound
+        } else {
+            Exit::CannotExecute
+        }
+    }
+
+    fn too_late(&self, grant: &Grant) -> Error {
+        let name = &self.plan.name;
+        Error::Unavailable(match &self.loss {
+            Some(Loss::Proven(text)) => {
+                format!("lost {name:?} before the command was started: {text}")
+            }
+            _ => format!(
+                "{name:?} came too late to start the command: {} took {} of {} to answer; a longer --ttl helps",
+                grant.nodes,
+                human(self.confirmed.map_or(Duration::ZERO, |one| {
+                    grant.acquired_at.since(one.confirmed_at)
+                })),
+                humantime::format_duration(grant.ttl),
+            ),
+        })
+    }
+
+    /// Waits for the end of the job.
+    fn supervise(&mut self) -> Ended {
+        loop {
+            let Some(news) = self.inbox.next_until(self.renewer.needs_thread_at()) else {
+                self.renewer.start_thread();
+                continue;
+            };
+            match news {
+                News::Signal(arrived) => self.forward(arrived),
+                News::Keeper(Report::Lapsed) => {
+                    let loss = self.unconfirmed();
+                    self.loss.get_or_insert(loss);
+                }
+                News::Keeper(Report::Ended {
+                    status,
+                    cause,
+                    at,
+                    out_of_reach,
+                }) => {
+                    if !out_of_reach.is_empty() {
+                        self.talk.out_of_reach(&out_of_reach);
+                    }
+                    return Ended { status, cause, at };
+                }
+                News::Keeper(_) => {}
+                News::KeeperGone => {
+                    self.keeper_gone = true;
+                    self.kill_job();
+                    return Ended {
+                        status: None,
+                        cause: Cause::Itself,
+                        at: Boot::now(),
+                    };
+                }
+                News::Lease(event) => self.note(event),
+            }
+        }
+    }
+
+    /// Passes a signal on to whom it is for.
+    fn forward(
+        &self,
+        Arrived {
+            signal,
+            from_kernel,
+        }: Arrived,
+    ) {
+        let to_job = TO_JOB.iter().any(|&one| one as i32 == signal);
+        let to = match (from_kernel && self.terminal, to_job) {
+            // The terminal has sent it to the whole group, so the job has it.
+            (true, _) => To::Nobody,
+            (false, true) => To::Job,
+            (false, false) => To::Command,
+        };
+        let _ = self.keeper.socket.send(&Order::Signal { signal, to });
+    }
+
+    /// Takes in what happened to the lease of a running job.
+    fn note(&mut self, event: Event) {
+        let loss = match event {
+            Event::Confirmed(confirmed) => {
+                self.confirmed = Some(confirmed);
+                self.outage = None;
+                return;
+            }
+            Event::Unconfirmed { faults, since } => {
+                self.talk.unconfirmed(&faults);
+                self.outage = Some((faults, since));
+                return;
+            }
+            Event::Lost(text) => Loss::Proven(text),
+            Event::Expired => self.unconfirmed(),
+            Event::Failed => {
+                self.renewer_failed = true;
+                Loss::Fault
+            }
+            Event::Acquired(_) | Event::NotAcquired(_) | Event::Released(_) => return,
+        };
+        if self.loss.is_none() && self.plan.continue_when_lost {
+            self.talk.lost_but_going_on(&loss);
+        }
+        self.loss.get_or_insert(loss);
+    }
+
+    /// Why the lease was not confirmed in time.
+    fn unconfirmed(&self) -> Loss {
+        match (&self.outage, self.confirmed) {
+            (Some((faults, since)), _) => Loss::Unconfirmed {
+                faults: faults.clone(),
+                outage: Boot::now().since(*since),
+            },
+            (None, Some(Confirmed { confirmed_at, .. })) => {
+                Loss::Asleep(Boot::now().since(confirmed_at))
+            }
+            (None, None) => Loss::Fault,
+        }
+    }
+
+    /// Releases the lease and says how we end.
+    fn conclude(&mut self, ended: &Ended, grant: &Grant) -> Exit {
+        let validity = self
+            .confirmed
+            .map_or(ended.at, |confirmed| confirmed.valid_until);
+        if self.loss.is_none() && ended.cause == Cause::Lost {
+            self.loss = Some(self.unconfirmed());
+        }
+        if let Some(loss) = &self.loss {
+            if !self.plan.continue_when_lost {
+                self.talk.lost(loss, ended.at.since(validity));
+                self.talk.spare(validity.since(ended.at));
+            }
+            // Some node may still have it: the job of a revoked lease has ended only now.
+            self.give_back();
+            return Exit::Lost;
+        }
+        let kept_until = self
+            .plan
+            .hold_at_least
+            .map(|least| grant.acquired_at + least);
+        let keep = kept_until.map(Boot::left).filter(|left| !left.is_zero());
+        match self.release(keep) {
+            Ok(()) => {}
+            Err(error @ Error::NotHeld(_)) => {
+                self.talk.lost_at_release(&error);
+                return Exit::Lost;
+            }
+            Err(error) => self.talk.not_released(&error, validity.left()),
+        }
+        if self.keeper_gone {
+            self.talk.keeper_gone();
+            return Exit::Internal;
+        }
+        if let (Cause::TooLong, Some(limit)) = (ended.cause, self.plan.max_run) {
+            self.talk.too_long(limit);
+            return Exit::TooLong;
+        }
+        match ended.status.map(End::from_raw) {
+            Some(End::Status(status)) => Exit::Command(status),
+            Some(End::Signal(signal)) => Exit::Signal(signal),
+            None => Exit::Internal,
+        }
+    }
+
+    /// Gives up a lease whose end is told already, whatever comes of it.
+    fn give_back(&mut self) {
+        let _ = self.release(None);
+    }
+
+    /// Gives the lease up, and waits until that is done or has failed.
+    fn release(&mut self, keep: Option<Duration>) -> Result<(), Error> {
+        self.renewer.release(keep);
+        while !self.renewer_failed {
+            match self.inbox.next() {
+                News::Lease(Event::Released(released)) => return released.map(drop),
+                News::Lease(Event::Failed) => self.renewer_failed = true,
+                // The job is over; nothing that comes now can change how it ended.
+                _ => {}
+            }
+        }
+        Err(Error::Internal(
+            "the thread of the lease has failed".to_owned(),
+        ))
+    }
+
+    /// Kills the job without the keeper, whose end has made us its parent.
+    fn kill_job(&self) {
+        let nobody = Known {
+            child: None,
+            group: None,
+        };
+        for _ in 0..2000 {
+            let killed = tree::kill_all(nobody, false, &self.spared);
+            while let process::Reaped::One(..) = process::reap() {}
+            if killed.signalled == 0 {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn keeper_gone() -> Error {
+    Error::Internal("the process that was to keep the job is gone".to_owned())
+}
+
+fn quoted(word: &OsStr) -> String {
+    format!("{:?}", word.to_string_lossy())
+}
