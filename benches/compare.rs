@@ -1,0 +1,197 @@
+//! `make bench`: redlock beside flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one
+//! machine. Peers that are not installed are named and left out.
+//!
+//! The binary is also the job that the contenders run, and the polling peer.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a benchmark prints, and ends where it cannot go on"
+)]
+
+#[path = "compare/crowd.rs"]
+mod crowd;
+#[path = "compare/measure.rs"]
+mod measure;
+#[path = "compare/peers.rs"]
+mod peers;
+#[path = "../tests/support/mod.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "servers and proxies are those of the tests; the rest is for these"
+)]
+mod support;
+
+use measure::{Samples, Table, memory, time};
+use peers::{Peer, own_binary, peers, redlock};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{Mode, Proxy, Redis, eventually, ms};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("--hold") => measure::hold(&arguments[1..]),
+        Some("--poll") => peers::poll(&arguments[1..]),
+        // `cargo test --all-targets` runs benchmarks too, without this flag.
+        _ if arguments.iter().any(|one| one == "--bench") => compare(),
+        _ => {}
+    }
+}
+
+fn compare() {
+    let begin = Instant::now();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!("redlock {} on {cores} cores", env!("CARGO_PKG_VERSION"));
+    let redis = Redis::with_tcp(&["--maxclients", "10000"]);
+    let url = redis.tcp_url();
+    let etcd = peers::Etcd::start();
+    let (peers, missing) = peers(&url, etcd.as_ref());
+    if missing.is_empty() {
+        println!("all peers are here");
+    } else {
+        println!("not installed, and left out: {}", missing.join(", "));
+    }
+    run_true(&peers);
+    acquire_and_release(&url);
+    crowd::hand_over(&redis, &peers);
+    drop(etcd);
+    crowd::wire(&redis, 10);
+    crowd::thousand(&redis);
+    resident(&url);
+    five_masters();
+    println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
+}
+
+/// What it costs to run a command that does nothing.
+fn run_true(peers: &[Peer]) {
+    let mut table = Table::new("run a command that does nothing, the lock being free");
+    let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
+    for round in 0..205 {
+        for (peer, samples) in peers.iter().zip(&mut samples) {
+            if round % peer.seldom != 0 {
+                continue;
+            }
+            let taken = time(&mut (peer.command)("bench-true", &["true".to_owned()]));
+            // The first ones find cold caches, and scripts that the server has not seen.
+            if round >= 5 {
+                samples.add(taken);
+            }
+        }
+    }
+    for (peer, samples) in peers.iter().zip(samples) {
+        table.row(peer.name, &samples);
+    }
+    table.print();
+}
+
+/// Taking and giving up, with nothing in between.
+fn acquire_and_release(url: &str) {
+    let mut table = Table::new("acquire, then release");
+    let mut ours = Samples::default();
+    let mut recipe = Samples::default();
+    let script = format!(
+        "redis-cli -u {url} set bench-cli t nx px 30000 >/dev/null
+         redis-cli -u {url} eval 'if redis.call(\"get\",KEYS[1])==ARGV[1] then return redis.call(\"del\",KEYS[1]) end' 1 bench-cli t >/dev/null"
+    );
+    for round in 0..105 {
+        let begin = Instant::now();
+        let mut acquire = redlock(url);
+        let token = acquire.args(["acquire", "--name", "bench-pair"]).output();
+        let token = String::from_utf8(token.unwrap().stdout).unwrap();
+        let mut release = redlock(url);
+        release.args([
+            "release",
+            "-q",
+            "--name",
+            "bench-pair",
+            "--token",
+            token.trim(),
+        ]);
+        assert!(release.status().unwrap().success());
+        let ended = begin.elapsed();
+        let taken = time(Command::new("sh").args(["-c", &script]));
+        if round >= 5 {
+            ours.add(ended);
+            recipe.add(taken);
+        }
+    }
+    table.row("redlock acquire; redlock release", &ours);
+    table.row("redis-cli set nx; redis-cli eval", &recipe);
+    if let Some((whole, warm)) = peers::python_pairs(url) {
+        table.row("redis-py Lock, one python3 for each pair", &whole);
+        table.row("redis-py Lock, in a python3 that runs", &warm);
+    }
+    table.print();
+}
+
+/// Memory of a `run` that runs, and of the process that keeps its job.
+fn resident(url: &str) {
+    let mut run = redlock(url);
+    let child = run.args(["run", "-q", "--name", "bench-memory", "--", "sleep", "60"]);
+    let mut child = child.spawn().unwrap();
+    let mut below = Vec::new();
+    eventually(support::SOON, "the job runs", || {
+        below = support::descendants(child.id());
+        below.len() == 2
+    });
+    // Until both have come to rest.
+    std::thread::sleep(ms(200));
+    let [own, keeper] = [child.id(), below[0]].map(memory);
+    println!("\nmemory of a running `redlock run`, in KiB");
+    println!(
+        "  redlock  resident {:5}, unshared {:5}",
+        own.resident, own.unshared
+    );
+    println!(
+        "  keeper   resident {:5}, unshared {:5}",
+        keeper.resident, keeper.unshared
+    );
+    support::send(child.id(), nix::sys::signal::Signal::SIGTERM);
+    child.wait().unwrap();
+}
+
+/// Five masters, each 20 ms away.
+fn five_masters() {
+    let servers = Redis::several(5);
+    let away = || Mode::Delay(ms(20));
+    let proxies: Vec<Proxy> = servers.iter().map(|one| Proxy::new(one, away())).collect();
+    let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
+    let mut table = Table::new(
+        "acquire on masters that answer after 40 ms (20 ms each way; connecting is not delayed)",
+    );
+    let measure = |urls: &str, black_hole: bool| {
+        let mut samples = Samples::default();
+        for round in 0..21 {
+            let mut acquire = redlock(urls);
+            let name = format!("bench-far-{black_hole}-{round}");
+            acquire.args(["acquire", "--quarantine", "0", "--name", &name]);
+            acquire.stdout(std::process::Stdio::null());
+            let taken = time(&mut acquire);
+            if round > 0 {
+                samples.add(taken);
+            }
+        }
+        samples
+    };
+    let all = urls.join(",");
+    table.row("one of them", &measure(&urls[0], false));
+    table.row("five", &measure(&all, false));
+    proxies[2].set(Mode::BlackHole);
+    table.row("five, one of them a black hole", &measure(&all, true));
+    table.print();
+}
+
+/// The job that contenders run: `--hold MS FILE ID`.
+fn holding(time: Duration, file: &std::path::Path, id: usize) -> Vec<String> {
+    let time = time.as_millis().to_string();
+    let file = file.display().to_string();
+    vec![
+        own_binary(),
+        "--hold".to_owned(),
+        time,
+        file,
+        id.to_string(),
+    ]
+}

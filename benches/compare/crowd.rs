@@ -1,0 +1,219 @@
+//! Many contenders for one lock: how it changes hands, and what it costs to wait.
+
+use crate::holding;
+use crate::measure::{Samples, Table, notes, processor_time};
+use crate::peers::{Peer, redlock};
+use crate::support::{Directory, Monitor, Redis, descendants, eventually, ms};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Contenders behind one who holds the lock until the gate is opened.
+struct Crowd {
+    directory: Directory,
+    children: Vec<Child>,
+}
+
+impl Crowd {
+    /// The holder has id 0, and the others follow in order.
+    ///
+    /// `joined` waits until the last one has come, where order matters.
+    fn gather(
+        count: usize,
+        hold: Duration,
+        command: impl Fn(&[String]) -> Command,
+        joined: impl Fn(usize),
+    ) -> Crowd {
+        let mut crowd = Crowd {
+            directory: Directory::new(),
+            children: Vec::new(),
+        };
+        let log = crowd.log();
+        let start = |id: usize, hold| {
+            let mut command = command(&holding(hold, &log, id));
+            command.stdout(Stdio::null()).stdin(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let holder = start(0, Duration::ZERO);
+        let pid = holder.id();
+        crowd.children.push(holder);
+        eventually(LONG, "the first one has the lock", || {
+            descendants(pid).iter().any(|&pid| is_holding(pid)) || is_holding(pid)
+        });
+        for id in 1..=count {
+            crowd.children.push(start(id, hold));
+            joined(id);
+        }
+        crowd
+    }
+
+    fn log(&self) -> std::path::PathBuf {
+        self.directory.path().join("log")
+    }
+
+    fn open_gate(&self) {
+        std::fs::write(self.directory.path().join("log.go"), "").unwrap();
+    }
+
+    fn finish(&mut self) {
+        for mut child in self.children.drain(..) {
+            let status = child.wait().unwrap();
+            assert!(status.success(), "a contender: {status}");
+        }
+    }
+}
+
+/// Whether this process is the job.
+fn is_holding(pid: u32) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|&byte| byte == 0);
+    let own = crate::own_binary();
+    words.next() == Some(own.as_bytes()) && words.next() == Some(b"--hold")
+}
+
+/// From one's end to the next one's start, with 50 contenders who each hold for 20 ms.
+pub(crate) fn hand_over(redis: &Redis, peers: &[Peer]) {
+    let mut table = Table::new("hand-over, 50 contenders who hold the lock for 20 ms each");
+    for peer in peers {
+        let name = format!("bench-crowd-{}", peer.name.len());
+        let mut crowd = Crowd::gather(50, ms(20), |job| (peer.command)(&name, job), |_| {});
+        settle(redis, peer, &name);
+        crowd.open_gate();
+        crowd.finish();
+        assert_eq!(notes(&crowd.log()).len(), 51, "{}", peer.name);
+        table.row(peer.name, &gaps(&crowd.log()));
+    }
+    table.print();
+}
+
+/// Waits until all of them wait.
+fn settle(redis: &Redis, peer: &Peer, name: &str) {
+    match peer.name {
+        "redlock run" => queued(redis, name, 50),
+        "redis-py Lock" => std::thread::sleep(Duration::from_secs(9)),
+        "etcdctl lock" => std::thread::sleep(Duration::from_secs(4)),
+        _ => std::thread::sleep(Duration::from_secs(1)),
+    }
+}
+
+fn queued(redis: &Redis, name: &str, count: usize) {
+    eventually(LONG, "all of them wait", || {
+        let status = redlock(&redis.tcp_url())
+            .args(["status", name, "--format", "json"])
+            .output();
+        let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
+        status["waiting"].as_u64() == u64::try_from(count).ok()
+    });
+}
+
+/// Waiters who come one after the other.
+fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
+    let url = redis.tcp_url();
+    let queue = format!("{{redlock:{name}}}:\u{1f}queue");
+    let connection = std::cell::RefCell::new(redis.connection());
+    let command = |job: &[String]| {
+        let mut command = redlock(&url);
+        command.args(["run", "-q", "--name", name, "--wait", "--"]);
+        command.args(job);
+        command
+    };
+    Crowd::gather(count, Duration::ZERO, command, |id| {
+        eventually(LONG, "the next one waits", || {
+            let mut length = redis::cmd("ZCARD");
+            let length: usize = length
+                .arg(&queue)
+                .query(&mut *connection.borrow_mut())
+                .unwrap();
+            length == id
+        });
+    })
+}
+
+/// Requests that the server gets for each hand-over.
+pub(crate) fn wire(redis: &Redis, count: usize) {
+    let name = format!("bench-wire-{count}");
+    let mut crowd = gather_redlocks(redis, &name, count);
+    drain(redis, &mut crowd, count);
+}
+
+/// Lets all of them have the lock in turn, and counts.
+fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
+    let monitor = Monitor::new(redis);
+    crowd.open_gate();
+    crowd.finish();
+    let requests = monitor.commands(redis).len();
+    let gaps = gaps(&crowd.log());
+    println!(
+        "\n{count} waiters get the lock in turn: {:.1} requests on the wire for each hand-over, which takes {:.1} ms (p95 {:.1})",
+        requests as f64 / count as f64,
+        gaps.percentile(50),
+        gaps.percentile(95),
+    );
+    in_order(&crowd.log(), count);
+}
+
+/// From each one's end to the next one's start.
+fn gaps(log: &Path) -> Samples {
+    let mut samples = Samples::default();
+    for pair in notes(log).windows(2) {
+        assert!(pair[0].to <= pair[1].from, "two at a time");
+        samples.add(pair[1].from - pair[0].to);
+    }
+    samples
+}
+
+fn in_order(log: &Path, count: usize) {
+    let ids: Vec<usize> = notes(log).iter().map(|note| note.id).collect();
+    assert_eq!(ids.len(), count + 1, "everybody has had it");
+    let late = ids.windows(2).filter(|pair| pair[0] > pair[1]).count();
+    assert_eq!(late, 0, "first come, first served");
+    println!("  all of them had it, in the order in which they came");
+}
+
+/// What a thousand waiters cost while nothing happens, and how they get the lock.
+pub(crate) fn thousand(redis: &Redis) {
+    let mut crowd = gather_redlocks(redis, "bench-thousand", 1000);
+    // Those who came last are still telling who is first.
+    std::thread::sleep(Duration::from_secs(2));
+    let pids: Vec<u32> = crowd.children[1..]
+        .iter()
+        .flat_map(|child| [vec![child.id()], descendants_of(child.id())].concat())
+        .collect();
+    let commands = || {
+        redis
+            .info("total_commands_processed")
+            .parse::<f64>()
+            .unwrap()
+    };
+    let monitor = Monitor::new(redis);
+    let (before, used) = (commands(), processor_time(&pids));
+    let time = Duration::from_secs(10);
+    std::thread::sleep(time);
+    // One of them is the question itself.
+    let commands = (commands() - before - 1.0) / time.as_secs_f64();
+    let requests = (monitor.commands(redis).len() - 2) as f64 / time.as_secs_f64();
+    let used = (processor_time(&pids) - used).as_secs_f64() / time.as_secs_f64();
+    println!(
+        "\n1000 waiters ({} processes) on a held lock, for 10 s",
+        pids.len()
+    );
+    println!(
+        "  {requests:.1} requests/s on the wire, {commands:.1} commands/s with those in scripts; \
+         {:.2} % of one core for all waiters",
+        used * 100.0
+    );
+    drop(monitor);
+    drain(redis, &mut crowd, 1000);
+}
+
+/// The keeper of a waiter; cheaper than looking through all processes for each of a thousand.
+fn descendants_of(pid: u32) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    children
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect()
+}

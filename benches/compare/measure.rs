@@ -1,0 +1,165 @@
+//! Times, memory and processor use, and how they are shown.
+
+use nix::time::{ClockId, clock_gettime};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Durations of the same thing.
+#[derive(Debug, Default)]
+pub(crate) struct Samples(Vec<Duration>);
+
+impl Samples {
+    pub(crate) fn add(&mut self, sample: Duration) {
+        self.0.push(sample);
+    }
+
+    /// The sample that `percent` of all do not exceed, in ms.
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort();
+        let at = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+        sorted
+            .get(at)
+            .map_or(f64::NAN, |one| one.as_secs_f64() * 1e3)
+    }
+}
+
+/// Rows of percentiles; the first one is what the others are compared with.
+#[derive(Debug)]
+pub(crate) struct Table {
+    title: String,
+    rows: Vec<(String, f64, f64, usize)>,
+}
+
+impl Table {
+    pub(crate) fn new(title: &str) -> Table {
+        Table {
+            title: title.to_owned(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(crate) fn row(&mut self, name: &str, samples: &Samples) {
+        let (middle, high) = (samples.percentile(50), samples.percentile(95));
+        self.rows
+            .push((name.to_owned(), middle, high, samples.0.len()));
+    }
+
+    pub(crate) fn print(&self) {
+        let width = self.rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
+        println!("\n{}, in ms", self.title);
+        println!("  {:width$}       p50       p95   ratio    n", "");
+        for (name, middle, high, count) in &self.rows {
+            let ratio = middle / self.rows[0].1;
+            println!("  {name:width$} {middle:9.2} {high:9.2} {ratio:7.2} {count:4}");
+        }
+    }
+}
+
+/// How long the command takes, which has to succeed.
+pub(crate) fn time(command: &mut Command) -> Duration {
+    let begin = Instant::now();
+    let status = command.status().unwrap();
+    let taken = begin.elapsed();
+    assert!(status.success(), "{command:?}: {status}");
+    taken
+}
+
+/// One contender's time with the lock, on the clock that all processes share.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Held {
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+    pub(crate) id: usize,
+}
+
+fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
+}
+
+/// The job `--hold MS FILE ID`: notes in FILE from when to when it ran. One that is to hold for ever
+/// holds until there is a file FILE.go.
+pub(crate) fn hold(arguments: &[String]) {
+    let from = now();
+    let [time, file, id] = arguments else {
+        panic!("--hold MS FILE ID")
+    };
+    if time == "0" && id == "0" {
+        while !fs::exists(format!("{file}.go")).unwrap() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    } else {
+        std::thread::sleep(Duration::from_millis(time.parse().unwrap()));
+    }
+    // One write, opened beforehand, so that the lines of several do not mix.
+    let mut log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file)
+        .unwrap();
+    let line = format!("{} {} {id}\n", from.as_nanos(), now().as_nanos());
+    log.write_all(line.as_bytes()).unwrap();
+}
+
+/// What the jobs noted, in the order in which they had the lock.
+pub(crate) fn notes(file: &std::path::Path) -> Vec<Held> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let mut notes: Vec<Held> = text
+        .lines()
+        .map(|line| {
+            let mut numbers = line.split(' ').map(|number| number.parse::<u64>().unwrap());
+            let mut next = || numbers.next().unwrap();
+            Held {
+                from: Duration::from_nanos(next()),
+                to: Duration::from_nanos(next()),
+                id: usize::try_from(next()).unwrap(),
+            }
+        })
+        .collect();
+    notes.sort();
+    notes
+}
+
+/// In KiB.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    pub(crate) unshared: u64,
+}
+
+/// The memory of a process.
+pub(crate) fn memory(pid: u32) -> Memory {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let sum = |fields: &[&str]| {
+        let lines = text
+            .lines()
+            .filter(|line| fields.iter().any(|field| line.starts_with(field)));
+        lines
+            .map(|line| {
+                line.split_whitespace()
+                    .nth(1)
+                    .unwrap()
+                    .parse::<u64>()
+                    .unwrap()
+            })
+            .sum()
+    };
+    Memory {
+        resident: sum(&["Rss:"]),
+        unshared: sum(&["Private_Clean:", "Private_Dirty:"]),
+    }
+}
+
+/// Processor time that these processes have used, all threads together.
+pub(crate) fn processor_time(pids: &[u32]) -> Duration {
+    let threads = pids
+        .iter()
+        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let used = threads.flatten().filter_map(|thread| {
+        let line = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        line.split(' ').next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(used.sum())
+}

@@ -1,0 +1,279 @@
+//! redlock and those that it is compared with: how each runs a command under a lock.
+
+use crate::measure::Samples;
+use crate::support::{Directory, SOON, die_with_parent, eventually, free_port, ms};
+use std::io::BufRead;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Waits for the lock of that name and runs the job.
+type Contender = Box<dyn Fn(&str, &[String]) -> Command>;
+
+/// A way of running a command under a lock.
+pub(crate) struct Peer {
+    pub(crate) name: &'static str,
+    /// Only every so many rounds, since it is slow.
+    pub(crate) seldom: usize,
+    pub(crate) command: Contender,
+}
+
+pub(crate) fn own_binary() -> String {
+    let path = std::env::current_exe().unwrap();
+    path.into_os_string().into_string().unwrap()
+}
+
+/// What `make bench` has built as it would be installed, else what cargo has.
+fn redlock_binary() -> String {
+    std::env::var("REDLOCK").unwrap_or_else(|_| env!("CARGO_BIN_EXE_redlock").to_owned())
+}
+
+/// redlock on these nodes.
+pub(crate) fn redlock(urls: &str) -> Command {
+    let mut command = Command::new(redlock_binary());
+    command.env("REDLOCK_REDIS", urls);
+    die_with_parent(&mut command);
+    command
+}
+
+const PYTHON: &str = "
+import subprocess, sys, redis
+with redis.Redis.from_url(sys.argv[1]).lock(sys.argv[2], timeout=30):
+    status = subprocess.call(sys.argv[3:])
+sys.exit(status)";
+
+/// Whoever is installed, redlock first, and who is not.
+pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let url = url.to_owned();
+    let place = url.clone();
+    found.push(Peer {
+        name: "redlock run",
+        seldom: 1,
+        command: Box::new(move |name, job| {
+            let mut command = redlock(&place);
+            command
+                .args(["run", "-q", "--name", name, "--wait", "--"])
+                .args(job);
+            command
+        }),
+    });
+    if installed("flock", &["--version"]) {
+        let directory = Directory::new();
+        found.push(Peer {
+            name: "flock",
+            seldom: 1,
+            command: Box::new(move |name, job| {
+                let mut command = Command::new("flock");
+                command.arg(directory.path().join(name)).args(job);
+                die_with_parent(&mut command);
+                command
+            }),
+        });
+    } else {
+        missing.push("flock (util-linux)");
+    }
+    let place = url.clone();
+    found.push(Peer {
+        name: "SET NX every ms, no queue, no keeper",
+        seldom: 1,
+        command: Box::new(move |name, job| {
+            let mut command = Command::new(own_binary());
+            command.args(["--poll", &place, name]).args(job);
+            die_with_parent(&mut command);
+            command
+        }),
+    });
+    if let Some(etcd) = etcd {
+        let endpoint = etcd.endpoint.clone();
+        found.push(Peer {
+            name: "etcdctl lock",
+            seldom: 10,
+            command: Box::new(move |name, job| {
+                let mut command = Command::new("etcdctl");
+                command
+                    .env("ETCDCTL_API", "3")
+                    .arg("--endpoints")
+                    .arg(&endpoint);
+                command.args(["lock", "--", name]).args(job);
+                die_with_parent(&mut command);
+                command
+            }),
+        });
+    } else {
+        missing.push("etcdctl lock (etcd-server, etcd-client)");
+    }
+    if let Some(python) = python() {
+        found.push(Peer {
+            name: "redis-py Lock",
+            seldom: 10,
+            command: Box::new(move |name, job| {
+                let mut command = Command::new(&python);
+                command.args(["-c", PYTHON, &url, name]).args(job);
+                die_with_parent(&mut command);
+                command
+            }),
+        });
+    } else {
+        missing.push("redis-py (python3-redis)");
+    }
+    (found, missing)
+}
+
+/// The interpreter itself, not a script that looks for it, if it has redis-py.
+fn python() -> Option<String> {
+    let ask = ["-c", "import redis, sys; print(sys.executable)"];
+    let answer = Command::new("python3")
+        .args(ask)
+        .stderr(Stdio::null())
+        .output()
+        .ok()?;
+    let path = String::from_utf8(answer.stdout).ok()?.trim().to_owned();
+    (answer.status.success() && !path.is_empty()).then_some(path)
+}
+
+fn installed(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    let command = command
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// An etcd of one member.
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    child: Child,
+    endpoint: String,
+    _directory: Directory,
+}
+
+impl Etcd {
+    /// None where it is not installed.
+    pub(crate) fn start() -> Option<Etcd> {
+        if !installed("etcd", &["--version"]) || !installed("etcdctl", &["version"]) {
+            return None;
+        }
+        let directory = Directory::new();
+        let [clients, peers] = [(); 2].map(|()| format!("http://127.0.0.1:{}", free_port()));
+        let mut command = Command::new("etcd");
+        command.args([
+            "--name",
+            "bench",
+            "--initial-cluster",
+            &format!("bench={peers}"),
+        ]);
+        command.args([
+            "--listen-client-urls",
+            &clients,
+            "--advertise-client-urls",
+            &clients,
+        ]);
+        command.args([
+            "--listen-peer-urls",
+            &peers,
+            "--initial-advertise-peer-urls",
+            &peers,
+        ]);
+        command.arg("--data-dir").arg(directory.path().join("data"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let child = die_with_parent(&mut command).spawn().unwrap();
+        let etcd = Etcd {
+            child,
+            endpoint: clients,
+            _directory: directory,
+        };
+        eventually(SOON, "etcd serves", || {
+            let mut health = Command::new("etcdctl");
+            health
+                .env("ETCDCTL_API", "3")
+                .args(["--endpoints", &etcd.endpoint]);
+            health
+                .args(["endpoint", "health"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            health.status().unwrap().success()
+        });
+        Some(etcd)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The peer that everybody writes first: `--poll URL NAME JOB...`. SET NX every ms, nothing renewed, nobody watched.
+pub(crate) fn poll(arguments: &[String]) {
+    let mut connection = redis::Client::open(arguments[0].as_str())
+        .unwrap()
+        .get_connection()
+        .unwrap();
+    let (name, token) = (
+        format!("poll:{}", arguments[1]),
+        uuid::Uuid::new_v4().to_string(),
+    );
+    loop {
+        let mut set = redis::cmd("SET");
+        set.arg(&name).arg(&token).arg("NX").arg("PX").arg(30_000);
+        if set
+            .query::<Option<String>>(&mut connection)
+            .unwrap()
+            .is_some()
+        {
+            break;
+        }
+        std::thread::sleep(ms(1));
+    }
+    let status = Command::new(&arguments[2])
+        .args(&arguments[3..])
+        .status()
+        .unwrap();
+    let script =
+        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end";
+    redis::cmd("EVAL")
+        .arg(script)
+        .arg(1)
+        .arg(&name)
+        .arg(&token)
+        .exec(&mut connection)
+        .unwrap();
+    std::process::exit(status.code().unwrap_or(1));
+}
+
+/// redis-py's Lock, taken and given up: by a program of its own each time, and in one that goes on.
+pub(crate) fn python_pairs(url: &str) -> Option<(Samples, Samples)> {
+    let interpreter = python()?;
+    let pair = "
+import sys, time, redis
+lock = redis.Redis.from_url(sys.argv[1]).lock('bench-py', timeout=30)
+for i in range(int(sys.argv[2])):
+    begin = time.monotonic_ns()
+    lock.acquire()
+    lock.release()
+    print(time.monotonic_ns() - begin)";
+    let python = |count: &str| {
+        let output = Command::new(&interpreter)
+            .args(["-c", pair, url, count])
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output.stdout
+    };
+    let (mut whole, mut warm) = (Samples::default(), Samples::default());
+    for _ in 0..20 {
+        let begin = Instant::now();
+        python("1");
+        whole.add(begin.elapsed());
+    }
+    for line in python("105").lines().skip(5) {
+        warm.add(Duration::from_nanos(line.unwrap().parse().unwrap()));
+    }
+    Some((whole, warm))
+}

@@ -1,0 +1,377 @@
+//! The exit statuses that take a server in a certain condition to provoke: 69, 74 and 78. The others are shown where
+//! their commands are.
+
+use crate::support::{Redis, SOON, Test, acquire, any, eventually, message, ms, status};
+use std::fs::File;
+use std::process::Stdio;
+
+/// All the commands that need a server that serves.
+fn writing_commands() -> Vec<Vec<&'static str>> {
+    vec![
+        vec!["acquire", "--name", "new"],
+        vec!["run", "--name", "new", "--", "echo", "started"],
+        vec!["acquire", "--name", "new", "--wait", "--format", "text"],
+    ]
+}
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// The end of a pipe that nobody reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn s74_a_token_that_cannot_be_written_is_released() {
+    let redis = Redis::start();
+    for format in ["text", "json", "env"] {
+        for target in [full().into(), closed()] {
+            let test = Test::new(&redis)
+                .args(["acquire", "--name", "backup", "--format", format])
+                .stdout_to(target);
+            test.status(74)
+                .stderr(message(["\"backup\"", "released"]))
+                .run();
+            assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"], "{format}");
+        }
+    }
+    let test = Test::new(&redis)
+        .args(["acquire", "--name", "backup", "-q"])
+        .stdout_to(full());
+    test.status(74).stderr(message(["\"backup\""])).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn s74_standard_output_that_is_not_even_open() {
+    let redis = Redis::start();
+    let test = Test::sh(&redis, "redlock acquire --name backup >&-").status(74);
+    test.stderr(message(["\"backup\""])).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn s74_a_hold_that_cannot_be_written_is_given_up_but_not_the_outer_one() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let test = Test::new(&redis).args([
+        "acquire",
+        "--name",
+        "backup",
+        "--reentrant",
+        "--token",
+        &token,
+    ]);
+    test.stdout_to(full())
+        .status(74)
+        .stderr(message(["\"backup\""]))
+        .run();
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+    assert_eq!(status(&redis, "backup")["holders"][0]["holds"], 1);
+}
+
+#[test]
+fn s74_the_other_results() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    for arguments in [
+        vec!["status"],
+        vec!["status", "backup"],
+        vec!["status", "backup", "--format", "json"],
+        vec!["status", "backup", "--watch", "100ms", "--format", "json"],
+        vec!["extend", "backup", "--token", &token, "--format", "json"],
+        vec!["completions", "bash"],
+        vec!["--help"],
+        vec!["--version"],
+        vec!["release", "backup", "--token", &token, "--format", "json"],
+    ] {
+        let test = Test::new(&redis)
+            .args(&arguments)
+            .stdout_to(full())
+            .status(74);
+        test.stderr(message([])).run();
+    }
+}
+
+#[test]
+fn s74_a_job_that_cannot_write_is_no_concern_of_ours() {
+    let redis = Redis::start();
+    let test = Test::new(&redis).args([
+        "run",
+        "-q",
+        "--name",
+        "backup",
+        "--",
+        "sh",
+        "-c",
+        "echo x 2>/dev/null || exit 5",
+    ]);
+    test.stdout_to(full()).stderr(any()).status(5).run();
+}
+
+#[test]
+fn standard_error_that_cannot_be_written_changes_nothing() {
+    let redis = Redis::start();
+    let test = Test::new(&redis)
+        .args(["run", "--name", "backup", "--", "sh", "-c", "exit 3"])
+        .status(3);
+    test.stderr_to(full()).run();
+    let test = Test::new(&redis)
+        .args(["run", "--name", "backup", "--", "sh", "-c", "exit 3"])
+        .status(3);
+    test.stderr_to(closed()).run();
+    Test::sh(&redis, "redlock run --name backup -- sh -c 'exit 3' 2>&-")
+        .status(3)
+        .run();
+    acquire(&redis, "held");
+    let test = Test::new(&redis)
+        .args(["run", "--name", "held", "--", "true"])
+        .status(75);
+    test.stderr_to(full()).run();
+    let test = Test::new(&redis)
+        .args(["acquire", "--name", "held", "--wait", "50ms"])
+        .status(75);
+    test.stderr_to(closed()).run();
+}
+
+#[test]
+fn s69_out_of_memory() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "held");
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    for arguments in writing_commands() {
+        Test::new(&redis)
+            .args(&arguments)
+            .status(69)
+            .stderr(message(["\"new\"", "OOM"]))
+            .run();
+    }
+    assert!(!redis.exists("redlock:new"));
+    // What frees memory, or only looks, works.
+    assert_eq!(status(&redis, "held")["state"], "held");
+    Test::new(&redis)
+        .args(["extend", "-q", "held", "--token", &token])
+        .run();
+    Test::new(&redis)
+        .args(["release", "-q", "held", "--token", &token])
+        .run();
+    assert!(!redis.exists("redlock:held"));
+}
+
+#[test]
+fn s69_a_read_only_replica() {
+    let primary = Redis::with_tcp(&[]);
+    let token = acquire(&primary, "held");
+    let address = primary.address();
+    let (host, port) = address.split_once(':').unwrap();
+    let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
+    eventually(SOON, "replicated", || {
+        replica
+            .try_query::<bool>(&["EXISTS", "redlock:held"])
+            .unwrap_or(false)
+    });
+    for arguments in writing_commands() {
+        Test::new(&replica)
+            .args(&arguments)
+            .status(69)
+            .stderr(message(["\"new\"", "READONLY"]))
+            .run();
+    }
+    for command in ["extend", "release"] {
+        let test = Test::new(&replica)
+            .args([command, "held", "--token", &token])
+            .status(69);
+        test.stderr(message(["\"held\"", "READONLY"])).run();
+    }
+    assert!(primary.exists("redlock:held"));
+}
+
+#[test]
+fn s69_too_few_replicas_for_a_write() {
+    let redis = Redis::with(&["--min-replicas-to-write", "1"]);
+    for arguments in writing_commands() {
+        Test::new(&redis)
+            .args(&arguments)
+            .status(69)
+            .stderr(message(["\"new\"", "NOREPLICAS"]))
+            .run();
+    }
+}
+
+#[test]
+fn s69_loading() {
+    let arguments = [
+        "--key-load-delay",
+        "20000",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ];
+    let mut redis = Redis::with(&arguments);
+    redis.command(&[
+        "EVAL",
+        "for i = 1, 500 do redis.call('SET', i, string.rep('x', 100)) end",
+        "0",
+    ]);
+    redis.command(&["SAVE"]);
+    redis.restart_unready();
+    eventually(SOON, "loading", || {
+        redis
+            .try_query::<String>(&["GET", "1"])
+            .is_err_and(|error| error.code() == Some("LOADING"))
+    });
+    for arguments in writing_commands() {
+        Test::new(&redis)
+            .args(&arguments)
+            .status(69)
+            .stderr(message(["\"new\"", "LOADING"]))
+            .run();
+    }
+}
+
+#[test]
+fn s69_busy_with_somebodys_script() {
+    let redis = Redis::with(&["--busy-reply-threshold", "20"]);
+    let mut connection = redis.connection();
+    std::thread::scope(|scope| {
+        let script = scope.spawn(move || {
+            redis::cmd("EVAL")
+                .arg("while true do end")
+                .arg(0)
+                .query::<redis::Value>(&mut connection)
+        });
+        eventually(SOON, "busy", || {
+            redis
+                .try_query::<String>(&["GET", "1"])
+                .is_err_and(|error| error.code() == Some("BUSY"))
+        });
+        for arguments in writing_commands() {
+            let test = Test::new(&redis).args(&arguments).status(69);
+            test.stderr(message(["\"new\"", "BUSY"])).run();
+        }
+        redis.command(&["SCRIPT", "KILL"]);
+        assert!(script.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn s78_a_password_that_is_missing_or_wrong() {
+    let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
+    let url = redis.tcp_url();
+    let wrong = url.replace("redis://", "redis://:wr0ng@");
+    let right = url.replace("redis://", "redis://:s3cret@");
+    for arguments in [
+        vec!["acquire", "--name", "x"],
+        vec!["acquire", "--name", "x", "--wait"],
+        vec!["run", "--name", "x", "--", "echo", "started"],
+        vec!["extend", "x", "--token", "t"],
+        vec!["release", "x", "--token", "t"],
+        vec!["status", "x"],
+        vec!["status"],
+        vec!["wait", "x"],
+    ] {
+        let say = || {
+            crate::support::when("one line without the password", |text| {
+                text.lines().count() == 1
+                    && text.starts_with("redlock: ")
+                    && !text.contains("wr0ng")
+            })
+        };
+        for url in [&url, &wrong] {
+            let test = Test::new(url.as_str())
+                .args(&arguments)
+                .status(78)
+                .stdout(any());
+            test.stderr(say()).within(SOON).run();
+        }
+        let test = Test::new(url.as_str())
+            .args(&arguments)
+            .env("REDLOCK_PASSWORD", "wr0ng")
+            .status(78)
+            .stdout(any());
+        test.stderr(say()).run();
+    }
+    assert!(redis.keys().is_empty());
+    acquire(right.as_str(), "x");
+}
+
+#[test]
+fn the_password_comes_from_the_url_a_variable_or_a_file() {
+    let redis = Redis::with_tcp(&["--requirepass", "s3cret:/@ü"]);
+    let directory = crate::support::Directory::new();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "s3cret:/@ü\n").unwrap();
+    let url = redis.tcp_url();
+    let file = file.to_str().unwrap();
+    let encoded = url.replace("redis://", "redis://default:s3cret%3A%2F%40%C3%BC@");
+    for (number, test) in [
+        Test::new(encoded.as_str()),
+        Test::new(url.as_str()).env("REDLOCK_PASSWORD", "s3cret:/@ü"),
+        Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file),
+        Test::new(url.as_str()).args(["--password-file", file]),
+        Test::new(url.as_str())
+            .args(["--password-file", file])
+            .env("REDLOCK_PASSWORD", "wrong"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        test.args(["acquire", "--name", &number.to_string()])
+            .stdout(any())
+            .run();
+    }
+    for missing in ["/no/such/file", "/"] {
+        let test = Test::new(url.as_str())
+            .args(["status", "x", "--password-file", missing])
+            .stdout(any());
+        let code = test.stderr(message([missing])).status(64);
+        code.run();
+    }
+}
+
+#[test]
+fn s78_an_acl_that_forbids_what_is_needed() {
+    let redis = Redis::with_tcp(&[]);
+    redis.command(&["ACL", "SETUSER", "nothing", "on", ">pw", "~*", "&*"]);
+    redis.command(&[
+        "ACL",
+        "SETUSER",
+        "elsewhere",
+        "on",
+        ">pw",
+        "+@all",
+        "~other:*",
+        "&*",
+    ]);
+    redis.command(&[
+        "ACL", "SETUSER", "halfway", "on", ">pw", "+@all", "-set", "~*", "&*",
+    ]);
+    redis.command(&["ACL", "SETUSER", "off", "off", ">pw", "+@all", "~*", "&*"]);
+    for user in ["nothing", "elsewhere", "halfway", "off", "nobody"] {
+        let url = redis
+            .tcp_url()
+            .replace("redis://", &format!("redis://{user}:pw@"));
+        let test = Test::new(url.as_str())
+            .args(["acquire", "--name", "x"])
+            .status(78);
+        test.stderr(message(["\"x\""])).run();
+        let test = Test::new(url.as_str())
+            .args(["run", "--name", "x", "--wait", "--", "echo", "started"])
+            .status(78);
+        test.stderr(message(["\"x\""])).within(ms(10_000)).run();
+    }
+    assert!(!redis.exists("redlock:x"));
+}
+
+#[test]
+fn s64_a_database_that_does_not_exist() {
+    let redis = Redis::start();
+    let url = format!("{}?db=99", redis.url());
+    let test = Test::new(url.as_str())
+        .args(["acquire", "--name", "x"])
+        .status(64);
+    test.stderr(message(["99"])).run();
+}

@@ -1,0 +1,378 @@
+//! Servers that refuse, hang, drip, lie or go away in the middle: 69 within the node time-out, one clear line, nothing
+//! left behind.
+
+use crate::support::{
+    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, message, ms,
+    release, status, teach_scripts, when,
+};
+use std::time::{Duration, Instant};
+
+/// The node time-out of these tests, and what a call may take with it: asking, undoing, and a busy machine.
+const TIMEOUT: &str = "300ms";
+const AT_MOST: Duration = Duration::from_millis(1_500);
+
+/// Every command that talks to Redis.
+fn commands() -> Vec<Vec<&'static str>> {
+    vec![
+        vec!["acquire", "--name", "backup"],
+        vec!["acquire", "--name", "backup", "--wait"],
+        vec!["run", "--name", "backup", "--", "echo", "started"],
+        vec![
+            "run", "--name", "backup", "--wait", "1m", "--", "echo", "started",
+        ],
+        vec!["extend", "backup", "--token", "t"],
+        vec!["release", "backup", "--token", "t"],
+        vec!["release", "backup", "--force"],
+        vec!["release", "backup", "--revoke"],
+        vec!["status", "backup"],
+        vec!["status"],
+        vec!["wait", "backup"],
+    ]
+}
+
+/// Each command must end with 69 in time, and name the node.
+#[track_caller]
+fn all_fail(url: &str, node: &str) {
+    for arguments in commands() {
+        fails(url, node, &arguments);
+    }
+}
+
+#[track_caller]
+fn fails(url: &str, node: &str, arguments: &[&str]) {
+    let test = Test::new(url)
+        .args(["--node-timeout", TIMEOUT])
+        .args(arguments)
+        .status(69);
+    let stdout = when("nothing from a job", |text| !text.contains("started"));
+    let finished = test.stdout(stdout).stderr(message([node])).run();
+    assert!(
+        finished.elapsed < AT_MOST,
+        "{arguments:?} took {:?}",
+        finished.elapsed
+    );
+}
+
+#[test]
+fn nobody_listens() {
+    let address = format!("127.0.0.1:{}", free_port());
+    all_fail(&format!("redis://{address}"), &address);
+    all_fail("unix:///no/such/socket", "/no/such/socket");
+}
+
+#[test]
+fn no_such_host() {
+    let test = Test::new("redis://no-such-host.invalid")
+        .args(["acquire", "--name", "backup"])
+        .status(69);
+    test.stderr(message(["no-such-host.invalid"]))
+        .within(Duration::from_secs(8))
+        .run();
+}
+
+#[test]
+fn a_black_hole() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::BlackHole);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_stopped_server() {
+    let redis = Redis::with_tcp(&[]);
+    redis.pause();
+    all_fail(&redis.tcp_url(), &redis.address());
+    redis.resume();
+    eventually(SOON, "nothing left", || redis.keys().is_empty());
+}
+
+#[test]
+fn a_server_that_closes_at_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Cut);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_closes_in_the_middle_of_a_reply() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::HalfReply);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_drips() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Drip(ms(100)));
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_talks_garbage() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let nested = "*1\r\n".repeat(5_000);
+    for garbage in [
+        &b"garbage\r\n"[..],
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        b"\0\0\0\0\r\n",
+        b"\r\n\r\n",
+        b"$9999999999\r\nx",
+        b"*100000000000\r\n",
+        b"%1\r\n+a\r\n+b\r\n",
+        nested.as_bytes(),
+    ] {
+        proxy.set(Mode::Garbage(garbage.to_vec()));
+        for arguments in [
+            &commands()[0],
+            &commands()[2],
+            &commands()[4],
+            &commands()[5],
+            &commands()[8],
+            &commands()[10],
+        ] {
+            fails(&proxy.url(), &proxy.address(), arguments);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_answers_something_else() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    // Each is a proper reply, but to another question: it must not pass for "free", "granted" or "nothing more".
+    for reply in [
+        &b"+OK\r\n"[..],
+        b":12\r\n",
+        b"$-1\r\n",
+        b"$4\r\n\xff\xfe\xfd\xfc\r\n",
+        b"*-1\r\n",
+        b"*0\r\n",
+        b"*1\r\n$7\r\ngranted\r\n",
+        b"*3\r\n$7\r\ngranted\r\n*0\r\n*0\r\n",
+        b"*2\r\n*0\r\n*0\r\n",
+    ] {
+        proxy.set(Mode::Garbage(reply.to_vec()));
+        for arguments in commands() {
+            fails(&proxy.url(), &proxy.address(), &arguments);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_answers_another_of_our_questions() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let extended = &b"*4\r\n$8\r\nextended\r\n:30000\r\n:1\r\n$1\r\n1\r\n"[..];
+    let released = &b"*1\r\n$8\r\nreleased\r\n"[..];
+    for (reply, not_for) in [(extended, "extend"), (released, "release")] {
+        proxy.set(Mode::Garbage(reply.to_vec()));
+        for arguments in commands()
+            .iter()
+            .filter(|arguments| arguments[0] != not_for)
+        {
+            fails(&proxy.url(), &proxy.address(), arguments);
+        }
+    }
+}
+
+#[test]
+fn control_characters_in_an_error_do_not_reach_the_terminal() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(
+        &redis,
+        Mode::Garbage(b"-OOM \x1b[31mred\x07 bell\r\n".to_vec()),
+    );
+    fails(&proxy.url(), "OOM", &["acquire", "--name", "backup"]);
+}
+
+#[test]
+fn a_grant_whose_reply_was_lost_is_undone() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::LoseReplies);
+    teach_scripts(&redis);
+    for arguments in &commands()[..4] {
+        fails(&proxy.url(), &proxy.address(), arguments);
+        eventually(SOON, "undone", || !redis.exists("redlock:backup"));
+    }
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn a_grant_that_comes_too_late_is_undone() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Delay(ms(400)));
+    teach_scripts(&redis);
+    fails(
+        &proxy.url(),
+        &proxy.address(),
+        &["acquire", "--name", "backup"],
+    );
+    eventually(SOON, "granted and undone", || {
+        redis.keys() == ["{redlock:backup}:\u{1f}fence"]
+    });
+}
+
+#[test]
+fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
+    let redis = Redis::start();
+    let held = acquire(&redis, "held");
+    teach_scripts(&redis);
+    redis.pause();
+    for arguments in &commands()[..4] {
+        fails(&redis.url(), "", arguments);
+    }
+    redis.resume();
+    // Requests that were sent while it was stopped come before this one.
+    for _ in 0..5 {
+        let _ = redis.keys();
+    }
+    assert!(!redis.exists("redlock:backup"), "{:?}", redis.keys());
+    release(&redis, "held", &held);
+}
+
+#[test]
+fn a_full_server_is_slow_but_serves_within_the_time_out() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Delay(ms(60)));
+    let token = acquire(&proxy, "backup");
+    assert_eq!(status(&proxy, "backup")["state"], "held");
+    release(&proxy, "backup", &token);
+}
+
+#[test]
+fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::BlackHole);
+    for (ttl, least, most) in [("1s", 250, 900), ("10s", 1_000, 2_400)] {
+        let test = Test::new(&proxy)
+            .args(["acquire", "--name", "backup", "--ttl", ttl])
+            .status(69);
+        let finished = test.stderr(message(["timed out"])).run();
+        assert!(
+            (ms(least)..ms(most)).contains(&finished.elapsed),
+            "{ttl}: {:?}",
+            finished.elapsed
+        );
+    }
+}
+
+#[test]
+fn a_wait_that_has_reached_its_server_once_rides_out_an_outage() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&redis, "backup");
+    let mut waiter = Test::new(&proxy)
+        .args(["acquire", "--name", "backup", "--wait"])
+        .stdout(any())
+        .stderr(any())
+        .spawn();
+    waiter.says(when("waiting", |line| line.contains("backup")));
+    proxy.set(Mode::Cut);
+    std::thread::sleep(ms(300)); // an outage, in which it must not give up
+    assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
+    proxy.set(Mode::Pass);
+    release(&redis, "backup", &token);
+    let finished = waiter.finish();
+    assert_eq!(redis.get("redlock:backup"), Some(finished.token()));
+}
+
+#[test]
+fn a_wait_with_a_time_ends_in_an_outage_too() {
+    let mut redis = Redis::start();
+    acquire(&redis, "backup");
+    let test = Test::new(&redis).args([
+        "acquire",
+        "--name",
+        "backup",
+        "--wait",
+        "700ms",
+        "--node-timeout",
+        TIMEOUT,
+    ]);
+    let waiter = test
+        .status(69)
+        .stderr(when("a line that ends it", |text| text.ends_with('\n')))
+        .spawn();
+    waiter.says(when("waiting", |line| line.contains("backup")));
+    redis.kill();
+    let finished = waiter.finish();
+    assert!(
+        finished.elapsed < Duration::from_secs(4),
+        "{:?}",
+        finished.elapsed
+    );
+}
+
+#[test]
+fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = Test::new(&proxy).args([
+        "run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "2.5",
+    ]);
+    let job = test.spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    let token = redis.get("redlock:backup");
+    for mode in [Mode::Cut, Mode::BlackHole, Mode::LoseReplies] {
+        proxy.set(mode);
+        std::thread::sleep(ms(400)); // the outage
+        proxy.set(Mode::Pass);
+        std::thread::sleep(ms(100));
+    }
+    assert_eq!(redis.get("redlock:backup"), token);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = Test::new(&proxy).args([
+        "run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c",
+    ]);
+    let job = test
+        .arg("trap '' TERM; echo $$; while :; do sleep 0.02; done")
+        .status(76);
+    let job = job
+        .stderr(message(["lost \"backup\"", "timed out"]))
+        .spawn();
+    let pid: u32 = job.stdout_line().parse().unwrap();
+    // For redlock it hangs; the test still sees what it has.
+    proxy.set(Mode::BlackHole);
+    let start = Instant::now();
+    eventually(SOON, "the job is dead", || !alive(pid));
+    let left = redis.pttl("redlock:backup");
+    assert!(
+        left > 0,
+        "the job lived longer than the lease: {left}, {:?}",
+        start.elapsed()
+    );
+    job.finish();
+}
+
+#[test]
+fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
+    let redis = Redis::start();
+    let test = Test::new(&redis).args([
+        "run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c",
+    ]);
+    let job = test
+        .arg("trap '' TERM; echo $$; while :; do sleep 0.02; done")
+        .status(76);
+    let job = job
+        .stderr(message(["lost \"backup\"", "timed out"]))
+        .spawn();
+    let pid: u32 = job.stdout_line().parse().unwrap();
+    let now = Instant::now();
+    let expires = now + ms(redis.pttl("redlock:backup").cast_unsigned());
+    redis.pause();
+    eventually(SOON, "the job is dead", || !alive(pid));
+    assert!(
+        Instant::now() < expires,
+        "the job lived longer than the lease"
+    );
+    redis.resume();
+    job.finish();
+}

@@ -1,0 +1,551 @@
+//! Thousands of calls by chance, but repeatably: each answer, each message and what is then in Redis must be what the
+//! model says.
+
+use super::model::{Expected, Model, Owner, RESERVED_MS, SOME_TIME, Timed, Value};
+use super::{BASE, LOCK, PARTS, Reply, Scripts, part};
+use crate::support::Redis;
+use redis::PubSub;
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+const TOKENS: [&str; 5] = ["ta", "tb", "tc", "tab", "ta.0"];
+const WAITERS: [&str; 5] = ["wa", "wb", "wc", "wd", "we"];
+const HOLDS: [&str; 3] = ["h1", "h2", "h3"];
+/// Far enough apart for an expiry to tell which one it comes from.
+const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
+/// What a busy machine may take between two looks at the clock.
+const SLACK_MS: u64 = 15_000;
+const FENCE_MS: i64 = 30 * 24 * 3_600_000;
+const QUEUE_MS: i64 = 900_000;
+/// A reservation is made to last, so that its end is a matter of chance and not of time.
+const KEPT_MS: i64 = 700_000;
+
+/// xorshift64*.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end
+    }
+
+    fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())]
+    }
+}
+
+fn server_us() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_micros()
+        .try_into()
+        .unwrap()
+}
+
+fn is_now(text: &str) -> bool {
+    text.parse::<u64>()
+        .is_ok_and(|us| us.abs_diff(server_us()) < 60_000_000)
+}
+
+fn is_left(actual: i64, expected: i64) -> bool {
+    if expected < 0 {
+        actual == expected
+    } else {
+        actual >= 0 && actual.abs_diff(expected) <= SLACK_MS
+    }
+}
+
+/// A record as read, its times replaced when they are the present.
+fn record(flat: &[String]) -> BTreeMap<String, String> {
+    let pairs = flat.chunks(2).map(|pair| {
+        let timed = matches!(pair[0].as_str(), "since" | "kept" | "now");
+        let value = if timed && is_now(&pair[1]) {
+            SOME_TIME
+        } else {
+            &pair[1]
+        };
+        (pair[0].clone(), value.to_owned())
+    });
+    pairs.collect()
+}
+
+impl Expected {
+    fn matches(&self, reply: &Reply) -> bool {
+        match (self, reply) {
+            (Expected::Text(expected), Reply::Text(text)) => expected == text,
+            (Expected::Int(expected), Reply::Int(n)) => expected == n,
+            (Expected::Left(expected), Reply::Int(n)) => is_left(*n, *expected),
+            (Expected::Now, Reply::Text(text)) => is_now(text),
+            (Expected::List(expected), Reply::List(items)) => {
+                expected.len() == items.len()
+                    && expected
+                        .iter()
+                        .zip(items)
+                        .all(|(expected, item)| expected.matches(item))
+            }
+            (Expected::Identity(told), Reply::List(items)) => {
+                let (uptime, run_id) = (reply.text(0), reply.text(1));
+                let known = uptime.parse::<u64>().is_ok() && run_id.len() == 40;
+                items.len() == 2
+                    && if *told {
+                        known
+                    } else {
+                        uptime.is_empty() && run_id.is_empty()
+                    }
+            }
+            (Expected::Record(expected), Reply::List(items)) => {
+                let flat: Vec<String> = (0..items.len())
+                    .map(|at| reply.text(at).to_owned())
+                    .collect();
+                let mut expected = expected.clone();
+                expected.insert("now".to_owned(), SOME_TIME.to_owned());
+                record(&flat) == expected
+            }
+            _ => false,
+        }
+    }
+}
+
+struct Run<'a> {
+    chance: Chance,
+    scripts: Scripts,
+    ears: PubSub<'a>,
+    model: Model,
+    start: Instant,
+    /// What was done, for whoever has to find out why it failed.
+    done: Vec<String>,
+}
+
+impl Run<'_> {
+    fn now(&self) -> i64 {
+        self.start.elapsed().as_millis().try_into().unwrap()
+    }
+
+    #[track_caller]
+    fn fail(&self, what: &str) -> ! {
+        let last = self.done.len().saturating_sub(12);
+        panic!(
+            "{what}\nafter\n  {}\nmodel: {:#?}",
+            self.done[last..].join("\n  "),
+            self.model
+        )
+    }
+
+    fn command(&mut self, words: &[&str]) {
+        self.done.push(format!("{words:?}"));
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command
+            .query::<redis::Value>(&mut self.scripts.connection)
+            .unwrap();
+    }
+
+    fn token(&mut self) -> String {
+        // Mostly the one that matters.
+        match &self.model.lock {
+            Some(Timed {
+                value: Value::Text(value),
+                ..
+            }) if !value.is_empty() && self.chance.below(3) > 0 => value.clone(),
+            _ => self.chance.one_of(&TOKENS).to_owned(),
+        }
+    }
+
+    /// A waiter, or none.
+    fn waiter(&mut self) -> &'static str {
+        if self.chance.below(5) == 0 {
+            ""
+        } else {
+            self.chance.one_of(&WAITERS)
+        }
+    }
+
+    /// Near the counter, on both sides of it.
+    fn number(&mut self) -> u64 {
+        (self.model.counter.unwrap_or(3) + self.chance.below(5) as u64).saturating_sub(2)
+    }
+
+    fn script(&mut self, name: &str, arguments: &[&str]) -> Reply {
+        self.model.now = self.now();
+        let reply = self.scripts.run(name, arguments);
+        self.done.push(format!("{name} {arguments:?} -> {reply:?}"));
+        reply
+    }
+
+    /// One call of a script, by chance.
+    fn call(&mut self) {
+        let ttl = self.chance.one_of(&TTLS);
+        let ttl_text = ttl.to_string();
+        let label = ["", "a label", "\u{1f}\n"][self.chance.below(3)];
+        let by = Owner { host: "h", label };
+        let owner = [by.host, "1", "u", by.label];
+        let (reply, expected) = match self.chance.below(100) {
+            0..34 => {
+                let (me, clock) = (self.waiter(), self.number());
+                let token = if self.chance.below(8) == 0 {
+                    self.token()
+                } else {
+                    self.chance.one_of(&TOKENS).to_owned()
+                };
+                let ticket = (self.chance.below(3) > 0).then(|| 1 + self.chance.below(40) as u64);
+                let identity = self.chance.below(4) == 0;
+                let ticket_text = ticket.map_or(String::new(), |ticket| ticket.to_string());
+                let clock_text = clock.to_string();
+                let flag = if identity { "1" } else { "0" };
+                let mut arguments = vec![me, &token, &ttl_text, &ticket_text, &clock_text, flag];
+                arguments.extend(owner);
+                let reply = self.script("take", &arguments);
+                let given = reply.text(6).parse().ok();
+                let us = server_us();
+                let expected = self
+                    .model
+                    .take(me, &token, ttl, ticket, clock, identity, &by, given, us);
+                (reply, expected)
+            }
+            34..48 => {
+                let token = self.token();
+                let keep = self.chance.one_of(&[0, 0, 0, 0, 250_000]);
+                let hold = self.chance.one_of(&HOLDS);
+                let (token, stem, hold) = match self.chance.below(4) {
+                    0 => (token, String::new(), "base"),
+                    1 | 2 => (token, String::new(), "newest"),
+                    _ => (format!("{token}.{hold}"), token, hold),
+                };
+                let reply = self.script("release", &[&token, &stem, hold, &keep.to_string()]);
+                (reply, self.model.release(&token, &stem, hold, keep))
+            }
+            48..55 => {
+                let me = self.waiter();
+                let token = if self.chance.below(2) == 0 {
+                    String::new()
+                } else {
+                    self.token()
+                };
+                (
+                    self.script("leave", &[me, &token]),
+                    self.model.leave(me, &token),
+                )
+            }
+            55..61 => {
+                let me = self.waiter();
+                let token = if self.chance.below(4) == 0 {
+                    String::new()
+                } else {
+                    self.token()
+                };
+                let ticket = 1 + self.chance.below(40) as u64;
+                let reply = self.script("rollback", &[me, &token, &ticket.to_string()]);
+                (reply, self.model.rollback(me, &token, ticket))
+            }
+            61..69 => {
+                let token = self.token();
+                let ttl = self.chance.one_of(&[0, ttl]);
+                let (token, stem) = match self.chance.below(3) {
+                    0 => (format!("{token}.h1"), token),
+                    _ => (token, String::new()),
+                };
+                let reply = self.script("extend", &[&token, &stem, &ttl.to_string(), "150000"]);
+                (reply, self.model.extend(&token, &stem, ttl, 150_000))
+            }
+            69..78 => {
+                let (token, hold) = (self.token(), self.chance.one_of(&HOLDS));
+                let reply = self.script("enter", &[&token, hold, &ttl_text]);
+                (reply, self.model.enter(&token, hold, ttl))
+            }
+            78..84 => {
+                let (token, fence) = (self.token(), self.number());
+                let reply = self.script("fence", &[&token, &fence.to_string()]);
+                (reply, self.model.fence(&token, fence))
+            }
+            84..89 => {
+                let (token, fence) = (self.token(), self.number());
+                let fence_text = fence.to_string();
+                let mut arguments = vec![&*token, &*ttl_text, &*fence_text];
+                arguments.extend(owner);
+                let reply = self.script("rejoin", &arguments);
+                (reply, self.model.rejoin(&token, ttl, fence, &by))
+            }
+            89..93 => {
+                let prefix = self.chance.one_of(&["", "t", "ta", "tb", "x"]);
+                let force = self.chance.below(2) == 0;
+                let mode = if force { "force" } else { "revoke" };
+                let by = self.chance.one_of(&["me", "you"]);
+                let reply = self.script("revoke", &[prefix, mode, by]);
+                (reply, self.model.revoke(prefix, force, by))
+            }
+            93..96 => {
+                let token = self.token();
+                (
+                    self.script("holds", &[&token]),
+                    self.model.newest_hold(&token),
+                )
+            }
+            _ => (self.script("inspect", &[]), self.model.inspect()),
+        };
+        if !expected.matches(&reply) {
+            self.fail(&format!("answered {reply:?}\nexpected {expected:?}"));
+        }
+    }
+
+    /// Something that time does, or others.
+    fn event(&mut self) {
+        let now = self.now();
+        let (lease, holds) = (part("lease"), part("holds"));
+        let others = |value, ends| Some(Timed { value, ends });
+        match self.chance.below(22) {
+            0..3 => {
+                self.command(&["DEL", LOCK, &lease, &holds]);
+                (self.model.lock, self.model.lease, self.model.holds) = (None, None, None);
+            }
+            3 => {
+                self.command(&["DEL", LOCK]);
+                self.model.lock = None;
+            }
+            4 => {
+                self.command(&["DEL", &lease]);
+                self.model.lease = None;
+            }
+            5..8 => {
+                self.command(&["DEL", &part("reserved")]);
+                self.model.reserved = None;
+            }
+            8 => {
+                self.command(&["DEL", &part("queue")]);
+                self.model.queue.clear();
+            }
+            9 => {
+                self.command(&["DEL", &part("fence")]);
+                self.model.counter = None;
+            }
+            10 => {
+                self.command(&["SET", LOCK, "of another library"]);
+                self.model.lock = others(Value::Text("of another library".to_owned()), None);
+            }
+            11 => {
+                self.command(&["SET", LOCK, "", "PX", "350000"]);
+                self.model.lock = others(Value::Text(String::new()), Some(now + 350_000));
+            }
+            12 => {
+                self.command(&["DEL", LOCK]);
+                self.command(&["RPUSH", LOCK, "1"]);
+                self.model.lock = others(Value::Other, None);
+            }
+            13..21 => {
+                let waiter = self.chance.one_of(&WAITERS);
+                let channel = part(&format!("w:{waiter}"));
+                if self.model.listening.remove(waiter) {
+                    self.done.push(format!("{waiter} dies"));
+                    self.ears.unsubscribe(channel).unwrap();
+                } else {
+                    self.done.push(format!("{waiter} listens"));
+                    self.ears.subscribe(channel).unwrap();
+                    self.model.listening.insert(waiter.to_owned());
+                }
+            }
+            _ => {
+                self.command(&["FLUSHALL"]);
+                let listening = std::mem::take(&mut self.model.listening);
+                self.model = Model {
+                    listening,
+                    ..Model::default()
+                };
+            }
+        }
+    }
+
+    /// Compares what was heard.
+    fn listen(&mut self) {
+        let sync = part("sync");
+        redis::cmd("PUBLISH")
+            .arg(&sync)
+            .arg("")
+            .query::<()>(&mut self.scripts.connection)
+            .unwrap();
+        let mut heard = Vec::new();
+        loop {
+            let message = self.ears.get_message().unwrap();
+            let channel = message.get_channel_name();
+            if channel == sync {
+                break;
+            }
+            let channel = channel.strip_prefix(BASE).unwrap().to_owned();
+            heard.push((channel, message.get_payload::<String>().unwrap()));
+        }
+        let expected = std::mem::take(&mut self.model.heard);
+        if heard != expected {
+            self.fail(&format!("heard {heard:?}\nexpected {expected:?}"));
+        }
+    }
+
+    /// Compares what is in Redis with the model.
+    fn compare(&mut self) {
+        let [lease, fence, queue, reserved, holds] = PARTS.map(part);
+        let mut pipe = redis::pipe();
+        pipe.cmd("TYPE").arg(LOCK);
+        pipe.cmd("HGETALL").arg(&lease).cmd("GET").arg(&fence);
+        pipe.cmd("ZRANGE")
+            .arg(&queue)
+            .arg(0)
+            .arg(-1)
+            .arg("WITHSCORES");
+        pipe.cmd("GET")
+            .arg(&reserved)
+            .cmd("ZRANGE")
+            .arg(&holds)
+            .arg(0)
+            .arg(-1);
+        for key in [LOCK, &lease, &fence, &queue, &reserved, &holds] {
+            pipe.cmd("PTTL").arg(key);
+        }
+        pipe.cmd("PEXPIRE").arg(&reserved).arg(KEPT_MS);
+        let replies: Vec<redis::Value> = pipe.query(&mut self.scripts.connection).unwrap();
+        let reply = Reply::List(replies.into_iter().map(Reply::of).collect());
+        let flat = |at: usize| -> Vec<String> {
+            match reply.at(at) {
+                Reply::List(items) => (0..items.len())
+                    .map(|item| reply.at(at).text(item).to_owned())
+                    .collect(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let now = self.now();
+        let model = &self.model;
+        let kind = match &model.lock {
+            None => "none",
+            Some(Timed {
+                value: Value::Text(_),
+                ..
+            }) => "string",
+            Some(Timed {
+                value: Value::Other,
+                ..
+            }) => "list",
+        };
+        let queued: Vec<String> = model
+            .queue
+            .iter()
+            .flat_map(|(ticket, waiter)| [waiter.clone(), ticket.to_string()])
+            .collect();
+        let counter = model
+            .counter
+            .map(|counter| counter.to_string())
+            .unwrap_or_default();
+        let promised = model
+            .reserved
+            .as_ref()
+            .map_or("", |reserved| &reserved.value);
+        let entered = model.holds.as_ref().map_or(&[][..], |holds| &holds.value);
+        let known = model
+            .lease
+            .as_ref()
+            .map(|lease| lease.value.clone())
+            .unwrap_or_default();
+        let left = |ends: Option<Option<i64>>| match ends {
+            None => -2,
+            Some(None) => -1,
+            Some(Some(ends)) => ends - now,
+        };
+        let pttl = |at: usize| reply.int(at).unwrap();
+        let within = |at: usize, present: bool, most: i64| match present {
+            true => (1..=most).contains(&pttl(at)),
+            false => pttl(at) == -2,
+        };
+        // A reservation that is new lasts a second; one that was seen before has been made to last.
+        let new = model
+            .reserved
+            .as_ref()
+            .is_some_and(|known| known.ends <= Some(now + RESERVED_MS));
+        let checks = [
+            ("the lock's type", reply.text(0) == kind),
+            ("the lease", record(&flat(1)) == known),
+            ("the counter", reply.text(2) == counter),
+            ("the queue", flat(3) == queued),
+            ("the reservation", reply.text(4) == promised),
+            ("the holds", flat(5) == entered),
+            (
+                "the lock's end",
+                is_left(pttl(6), left(model.lock.as_ref().map(|lock| lock.ends))),
+            ),
+            (
+                "the lease's end",
+                is_left(pttl(7), left(model.lease.as_ref().map(|lease| lease.ends))),
+            ),
+            (
+                "the counter's end",
+                within(8, model.counter.is_some(), FENCE_MS),
+            ),
+            (
+                "the queue's end",
+                within(9, !model.queue.is_empty(), QUEUE_MS),
+            ),
+            (
+                "the reservation's end",
+                within(
+                    10,
+                    model.reserved.is_some(),
+                    if new { RESERVED_MS } else { KEPT_MS },
+                ),
+            ),
+            (
+                "the holds' end",
+                is_left(pttl(11), left(model.holds.as_ref().map(|holds| holds.ends))),
+            ),
+        ];
+        for (what, agrees) in checks {
+            if !agrees {
+                self.fail(&format!("{what} differs: {reply:?}"));
+            }
+        }
+        if let Some(reserved) = &mut self.model.reserved {
+            reserved.ends = Some(now + KEPT_MS);
+        }
+    }
+}
+
+/// `calls` calls with these seeds, the waiters alive by chance or all dead.
+fn agree(seeds: std::ops::Range<u64>, calls: usize, alive: bool) {
+    let redis = Redis::start();
+    for seed in seeds {
+        redis.command(&["FLUSHALL"]);
+        let mut listener = redis.connection();
+        let mut ears = listener.as_pubsub();
+        for channel in ["free", "sync"] {
+            ears.subscribe(part(channel)).unwrap();
+        }
+        let mut run = Run {
+            chance: Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            scripts: Scripts::on(redis.connection()),
+            ears,
+            model: Model::default(),
+            start: Instant::now(),
+            done: vec![format!("seed {seed}")],
+        };
+        for _ in 0..calls {
+            if run.chance.below(8) == 0 {
+                run.event();
+                if !alive {
+                    for waiter in std::mem::take(&mut run.model.listening) {
+                        run.ears.unsubscribe(part(&format!("w:{waiter}"))).unwrap();
+                    }
+                }
+            } else {
+                run.call();
+            }
+            run.listen();
+            run.compare();
+        }
+    }
+}
+
+#[test]
+fn the_scripts_and_the_model_agree_when_waiters_live_and_die() {
+    agree(1..7, 500, true);
+}
+
+#[test]
+fn the_scripts_and_the_model_agree_when_all_waiters_are_dead() {
+    agree(101..103, 500, false);
+}

@@ -1,0 +1,42 @@
+//! Black-box tests of the `redlock` binary against real servers. One test binary: it links once, and its tests run
+//! side by side.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a panic is how a test fails, and the harness captures what is printed"
+)]
+
+mod support;
+
+mod acquire;
+mod addresses;
+mod docs;
+mod exit_statuses;
+mod extend;
+mod faults;
+mod fencing;
+mod harness;
+mod holds;
+mod interop;
+mod json;
+mod losses;
+mod lua;
+mod masters;
+mod owners;
+mod queue;
+mod queue_faults;
+mod queue_line;
+mod queue_masters;
+mod release;
+mod restarts;
+mod run_basics;
+mod run_ends;
+mod run_signals;
+mod run_terminal;
+mod run_timeline;
+mod run_tree;
+mod scripts;
+mod seeds;
+mod status;
+mod usage;
+mod wait;

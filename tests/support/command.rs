@@ -1,0 +1,317 @@
+//! Builds one call of redlock, or of a shell script around it, in a clean environment. Status and output are empty
+//! and 0 unless the test says otherwise, and anything else fails it.
+
+use super::{Directory, Pattern, Running, Where};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    Status(i32),
+    Signal(i32),
+}
+
+/// What a process that has ended left: whatever output had not been read line by line before.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    pub(crate) ended: Ended,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// From its start to its end.
+    pub(crate) elapsed: Duration,
+}
+
+impl Finished {
+    /// The token that `acquire` printed.
+    #[track_caller]
+    pub(crate) fn token(&self) -> String {
+        let token = self.stdout.strip_suffix('\n').unwrap();
+        assert!(
+            !token.is_empty() && !token.contains(char::is_whitespace),
+            "no token: {:?}",
+            self.stdout
+        );
+        token.to_owned()
+    }
+
+    /// The one JSON object on standard output.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let line = self.stdout.strip_suffix('\n').expect("a line");
+        assert!(!line.contains('\n'), "more than one line: {line}");
+        serde_json::from_str(line).unwrap()
+    }
+}
+
+/// A call to be made, and what is expected of it.
+#[derive(Debug)]
+pub(crate) struct Test {
+    program: OsString,
+    arguments: Vec<OsString>,
+    environment: BTreeMap<OsString, OsString>,
+    /// The home directory and the working directory.
+    directory: Arc<Directory>,
+    tag: String,
+    stdin: Option<Vec<u8>>,
+    stdin_from: Option<Stdio>,
+    stdout_to: Option<Stdio>,
+    stderr_to: Option<Stdio>,
+    ignored: Vec<Signal>,
+    blocked: Vec<Signal>,
+    pub(super) expected: Expected,
+}
+
+/// What a call should end as.
+#[derive(Debug)]
+pub(super) struct Expected {
+    /// None: any end will do.
+    pub(super) ended: Option<Ended>,
+    pub(super) stdout: Pattern,
+    pub(super) stderr: Pattern,
+    pub(super) deadline: Duration,
+    pub(super) closes_output: bool,
+}
+
+impl Test {
+    /// A call of redlock on these servers.
+    pub(crate) fn new<W: Where + ?Sized>(servers: &W) -> Test {
+        let urls = servers.urls();
+        let mut test = Test::bare().env("REDLOCK_REDIS", urls.join(","));
+        if urls.len() > 1 {
+            // Servers that have just been started have no vote otherwise.
+            test = test.env("REDLOCK_QUARANTINE", "0");
+        }
+        test
+    }
+
+    /// A call of redlock that is told of no server.
+    pub(crate) fn bare() -> Test {
+        Test::of(env!("CARGO_BIN_EXE_redlock"))
+    }
+
+    /// A shell script, which finds redlock in its PATH and the servers in its environment.
+    pub(crate) fn sh<W: Where + ?Sized>(servers: &W, script: &str) -> Test {
+        Test::program(servers, "/bin/sh").args(["-c", script])
+    }
+
+    /// Another program with redlock in its PATH and the servers in its environment.
+    pub(crate) fn program<W: Where + ?Sized>(servers: &W, program: &str) -> Test {
+        let mut test = Test::new(servers);
+        test.program = program.into();
+        test
+    }
+
+    /// Another program in the same environment.
+    pub(crate) fn of(program: impl AsRef<OsStr>) -> Test {
+        let directory = Arc::new(Directory::new());
+        let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_redlock"))
+            .parent()
+            .unwrap();
+        let tag = uuid::Uuid::new_v4().to_string();
+        let mut path = binaries.as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        let mut environment = BTreeMap::new();
+        environment.insert("PATH".into(), path);
+        environment.insert("HOME".into(), directory.path().into());
+        environment.insert("TEST_TAG".into(), tag.clone().into());
+        Test {
+            program: program.as_ref().to_owned(),
+            arguments: Vec::new(),
+            environment,
+            directory,
+            tag,
+            stdin: None,
+            stdin_from: None,
+            stdout_to: None,
+            stderr_to: None,
+            ignored: Vec::new(),
+            blocked: Vec::new(),
+            expected: Expected {
+                ended: Some(Ended::Status(0)),
+                stdout: "".into(),
+                stderr: "".into(),
+                deadline: Duration::from_secs(20),
+                closes_output: true,
+            },
+        }
+    }
+
+    pub(crate) fn arg(mut self, argument: impl AsRef<OsStr>) -> Test {
+        self.arguments.push(argument.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Test {
+        self.arguments.extend(
+            arguments
+                .into_iter()
+                .map(|argument| argument.as_ref().to_owned()),
+        );
+        self
+    }
+
+    pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Test {
+        self.environment
+            .insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn env_remove(mut self, name: &str) -> Test {
+        self.environment.remove(OsStr::new(name));
+        self
+    }
+
+    /// What standard input gives; it is empty otherwise.
+    pub(crate) fn stdin(mut self, input: impl AsRef<[u8]>) -> Test {
+        self.stdin = Some(input.as_ref().to_owned());
+        self
+    }
+
+    /// What standard input is: a pipe whose other end the test keeps, say.
+    pub(crate) fn stdin_from(mut self, source: impl Into<Stdio>) -> Test {
+        self.stdin_from = Some(source.into());
+        self
+    }
+
+    /// Where standard output goes instead of to the test.
+    pub(crate) fn stdout_to(mut self, target: impl Into<Stdio>) -> Test {
+        self.stdout_to = Some(target.into());
+        self
+    }
+
+    /// Where standard error goes instead of to the test.
+    pub(crate) fn stderr_to(mut self, target: impl Into<Stdio>) -> Test {
+        self.stderr_to = Some(target.into());
+        self
+    }
+
+    /// A signal that is ignored from the start, as `nohup` does it.
+    pub(crate) fn ignoring(mut self, signal: Signal) -> Test {
+        self.ignored.push(signal);
+        self
+    }
+
+    /// A signal that is blocked from the start.
+    pub(crate) fn blocking(mut self, signal: Signal) -> Test {
+        self.blocked.push(signal);
+        self
+    }
+
+    /// The expected exit status.
+    pub(crate) fn status(mut self, status: i32) -> Test {
+        self.expected.ended = Some(Ended::Status(status));
+        self
+    }
+
+    /// Whatever its end is: the test looks at it itself.
+    pub(crate) fn any_end(mut self) -> Test {
+        self.expected.ended = None;
+        self
+    }
+
+    /// The signal that the process is expected to die of.
+    pub(crate) fn signal(mut self, signal: Signal) -> Test {
+        self.expected.ended = Some(Ended::Signal(signal as i32));
+        self
+    }
+
+    pub(crate) fn stdout(mut self, pattern: impl Into<Pattern>) -> Test {
+        self.expected.stdout = pattern.into();
+        self
+    }
+
+    pub(crate) fn stderr(mut self, pattern: impl Into<Pattern>) -> Test {
+        self.expected.stderr = pattern.into();
+        self
+    }
+
+    /// The call fails the test when it takes longer (20 s unless given).
+    pub(crate) fn within(mut self, deadline: Duration) -> Test {
+        self.expected.deadline = deadline;
+        self
+    }
+
+    /// Something that outlives the call may keep its output open.
+    pub(crate) fn leaves_output_open(mut self) -> Test {
+        self.expected.closes_output = false;
+        self
+    }
+
+    /// The home directory of the call, which is its working directory too.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        Arc::clone(&self.directory)
+    }
+
+    /// The call's working directory: one that another call has as well.
+    pub(crate) fn in_directory(mut self, directory: &Arc<Directory>) -> Test {
+        self.environment
+            .insert("HOME".into(), directory.path().into());
+        self.directory = Arc::clone(directory);
+        self
+    }
+
+    /// What is in the environment of every process of this call as `TEST_TAG`.
+    pub(crate) fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// The call as a plain command: in a session of its own without a terminal, every signal as it is by default.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(&self.environment)
+            .current_dir(self.directory.path());
+        let ignored = self.ignored.clone();
+        let blocked = SigSet::from_iter(self.blocked.iter().copied());
+        // SAFETY: only async-signal-safe calls, and the closure was allocated before the fork.
+        unsafe {
+            command.pre_exec(move || {
+                nix::unistd::setsid()?;
+                for number in Signal::iterator()
+                    .filter(|number| !matches!(number, Signal::SIGKILL | Signal::SIGSTOP))
+                {
+                    let handler = if ignored.contains(&number) {
+                        SigHandler::SigIgn
+                    } else {
+                        SigHandler::SigDfl
+                    };
+                    signal(number, handler)?;
+                }
+                blocked.thread_set_mask()?;
+                Ok(())
+            });
+        }
+        command
+    }
+
+    /// Starts the call.
+    #[track_caller]
+    pub(crate) fn spawn(mut self) -> Running {
+        let mut command = self.command();
+        let input = if self.stdin.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        };
+        command.stdin(self.stdin_from.take().unwrap_or(input));
+        command.stdout(self.stdout_to.take().unwrap_or_else(Stdio::piped));
+        command.stderr(self.stderr_to.take().unwrap_or_else(Stdio::piped));
+        let input = self.stdin.take();
+        Running::new(command, input, self)
+    }
+
+    /// Makes the call, waits for its end and compares.
+    #[track_caller]
+    pub(crate) fn run(self) -> Finished {
+        self.spawn().finish()
+    }
+}

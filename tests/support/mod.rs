@@ -1,0 +1,83 @@
+//! What the tests are written with: real servers, a builder for which any unexpected output fails, proxies that
+//! misbehave, and waiting by deadline. Of redlock's messages only their common form is known here.
+
+mod command;
+mod expect;
+mod lock;
+mod monitor;
+mod process;
+mod proxy;
+mod pty;
+mod queue;
+mod redis;
+mod running;
+
+pub(crate) use command::{Ended, Finished, Test};
+pub(crate) use expect::{Pattern, any, like, regex, when};
+pub(crate) use lock::{
+    acquire, acquire_for, acquire_on_all, message, myself, release, several, status, teach_scripts,
+};
+pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
+pub(crate) use process::{
+    Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged,
+};
+pub(crate) use proxy::{Mode, Proxy};
+pub(crate) use pty::Terminal;
+pub(crate) use queue::{Line, processor_time};
+pub(crate) use redis::{Redis, Where, free_port};
+pub(crate) use running::Running;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that should have happened at once, on a machine that is busy with the other tests.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
+
+/// Polls `condition` until it holds; fails the test, saying `what`, when it does not within `deadline`.
+#[track_caller]
+pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(
+            start.elapsed() < deadline,
+            "not within {deadline:?}: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A short form of [`Duration::from_millis`].
+pub(crate) const fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+/// A directory that goes with its owner. Its path is short, for the sake of Unix sockets.
+#[derive(Debug)]
+pub(crate) struct Directory(PathBuf);
+
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        static COUNTER: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+            let path =
+                std::env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()));
+            match std::fs::create_dir(&path) {
+                Ok(()) => return Directory(path),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", path.display()),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

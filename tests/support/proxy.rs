@@ -1,0 +1,259 @@
+//! A TCP proxy in front of a server that can be told to misbehave, while connections are open too.
+
+use super::Redis;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What the proxy does with what it gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Passes everything on.
+    Pass,
+    /// Passes everything on, this much later in each direction.
+    Delay(Duration),
+    /// Accepts and swallows: nothing arrives, nothing comes back.
+    BlackHole,
+    /// Requests arrive, their replies are swallowed.
+    LoseReplies,
+    /// Closes every connection, new ones at once.
+    Cut,
+    /// Requests arrive; replies come one byte at a time, this far apart.
+    Drip(Duration),
+    /// Answers every request with these bytes itself.
+    Garbage(Vec<u8>),
+    /// Requests arrive; of the first reply only half comes back, and then the connection is closed.
+    HalfReply,
+}
+
+/// A listener on 127.0.0.1 that passes on to one server. It closes everything when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: PathBuf,
+    mode: Mutex<Mode>,
+    ended: AtomicBool,
+    open: Mutex<Vec<TcpStream>>,
+    connections: AtomicUsize,
+    requested: AtomicUsize,
+    replied: AtomicUsize,
+}
+
+impl super::Where for Proxy {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+}
+
+impl super::Where for Vec<Proxy> {
+    fn urls(&self) -> Vec<String> {
+        self.iter().map(Proxy::url).collect()
+    }
+}
+
+impl Proxy {
+    pub(crate) fn new(target: &Redis, mode: Mode) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            target: target.socket(),
+            mode: Mutex::new(mode),
+            ended: AtomicBool::new(false),
+            open: Mutex::new(Vec::new()),
+            connections: AtomicUsize::new(0),
+            requested: AtomicUsize::new(0),
+            replied: AtomicUsize::new(0),
+        });
+        let server = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                if server.ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                server.connections.fetch_add(1, Ordering::SeqCst);
+                if let Ok(client) = client {
+                    server.serve(client);
+                }
+            }
+        });
+        Proxy { port, shared }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// From now on, for connections that are open as well.
+    pub(crate) fn set(&self, mode: Mode) {
+        *self.shared.mode.lock().unwrap() = mode.clone();
+        if mode == Mode::Cut {
+            self.shared.close();
+        }
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes clients have sent.
+    pub(crate) fn requested(&self) -> usize {
+        self.shared.requested.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes went back to clients.
+    pub(crate) fn replied(&self) -> usize {
+        self.shared.replied.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        self.shared.close();
+        // Wakes the listener up.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+impl Shared {
+    fn mode(&self) -> Mode {
+        self.mode.lock().unwrap().clone()
+    }
+
+    fn close(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn serve(self: &Arc<Shared>, client: TcpStream) {
+        client.set_nodelay(true).unwrap();
+        if self.mode() == Mode::Cut {
+            return;
+        }
+        // A server that is down is a connection that closes at once.
+        let Ok(server) = UnixStream::connect(&self.target) else {
+            return;
+        };
+        self.open.lock().unwrap().push(client.try_clone().unwrap());
+        let (client_in, server_in) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let (to_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let back = client.try_clone().unwrap();
+        let shared = Arc::clone(self);
+        pump(client_in, to_server, move |chunk| {
+            shared.request(chunk, &back)
+        });
+        let (shared, client) = (Arc::clone(self), client);
+        pump(server_in, to_client, move |chunk| {
+            shared.reply(chunk, &client)
+        });
+    }
+
+    /// What becomes of a chunk on its way to the server: the pieces and how long each waits.
+    fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
+        self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
+        match self.mode() {
+            Mode::Delay(delay) => vec![(delay, chunk)],
+            Mode::BlackHole | Mode::Cut => vec![],
+            Mode::Garbage(bytes) => {
+                self.replied.fetch_add(bytes.len(), Ordering::SeqCst);
+                let _ = client.write_all(&bytes);
+                vec![]
+            }
+            Mode::Pass | Mode::LoseReplies | Mode::Drip(_) | Mode::HalfReply => {
+                vec![(Duration::ZERO, chunk)]
+            }
+        }
+    }
+
+    /// The same on the way back.
+    fn reply(&self, chunk: Vec<u8>, client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
+        let pieces = match self.mode() {
+            Mode::Pass => vec![(Duration::ZERO, chunk)],
+            Mode::Delay(delay) => vec![(delay, chunk)],
+            Mode::BlackHole | Mode::LoseReplies | Mode::Cut | Mode::Garbage(_) => vec![],
+            Mode::Drip(interval) => {
+                let bytes = chunk.iter().zip(1..);
+                bytes
+                    .map(|(byte, place)| (interval * place, vec![*byte]))
+                    .collect()
+            }
+            Mode::HalfReply => {
+                let mut client = client;
+                let _ = client.write_all(&chunk[..chunk.len() / 2]);
+                let _ = client.shutdown(Shutdown::Both);
+                vec![]
+            }
+        };
+        self.replied.fetch_add(
+            pieces.iter().map(|piece| piece.1.len()).sum(),
+            Ordering::SeqCst,
+        );
+        pieces
+    }
+}
+
+/// A stream whose other end can be told that there is no more.
+trait Close: Write {
+    fn close(&self);
+}
+
+impl Close for TcpStream {
+    fn close(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
+
+impl Close for UnixStream {
+    fn close(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+}
+
+/// Two threads: one takes chunks in and stamps them, the other writes them out when they are due.
+fn pump(
+    mut from: impl Read + Send + 'static,
+    mut to: impl Close + Send + 'static,
+    treat: impl Fn(Vec<u8>) -> Vec<(Duration, Vec<u8>)> + Send + 'static,
+) {
+    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            let length = from.read(&mut buffer).unwrap_or(0);
+            if length == 0 {
+                return;
+            }
+            let now = Instant::now();
+            for (delay, piece) in treat(buffer[..length].to_vec()) {
+                if sender.send((now + delay, piece)).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        for (due, piece) in receiver {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if to.write_all(&piece).is_err() {
+                break;
+            }
+        }
+        to.close();
+    });
+}

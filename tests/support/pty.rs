@@ -1,0 +1,149 @@
+//! A terminal with an interactive shell in it, as a person would have: keys are typed, and what the screen shows is waited for.
+
+use super::running::Output;
+use super::{SOON, Test, Where, send, tagged};
+use nix::libc;
+use nix::pty::openpty;
+use nix::sys::signal::Signal;
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::unistd::tcgetpgrp;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Child;
+
+/// What a shell's own prompt begins with. In what is typed it does not occur.
+const PROMPT: &str = "%% ";
+
+/// A terminal and its shell. When it is dropped, everything in it is killed.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    test: Test,
+    shell: Child,
+    keys: File,
+    screen: Output,
+}
+
+impl Terminal {
+    /// A terminal with an interactive bash, which finds redlock in its PATH and the servers in its environment.
+    #[track_caller]
+    pub(crate) fn bash<W: Where + ?Sized>(servers: &W) -> Terminal {
+        let arguments = ["--norc", "--noprofile", "--noediting", "-i"];
+        Terminal::start(Test::program(servers, "bash").args(arguments))
+    }
+
+    /// The same with the system's own shell.
+    #[track_caller]
+    pub(crate) fn sh<W: Where + ?Sized>(servers: &W) -> Terminal {
+        Terminal::start(Test::program(servers, "/bin/sh").arg("-i"))
+    }
+
+    #[track_caller]
+    fn start(test: Test) -> Terminal {
+        let test = test.env("PS1", PROMPT).env("TERM", "vt100").env("ENV", "");
+        let pair = openpty(None, None).unwrap();
+        let mut command = test.command();
+        // SAFETY: an ioctl on a descriptor that std has put in place; nothing else.
+        unsafe {
+            command.pre_exec(|| {
+                // The session is new, and this becomes its terminal.
+                match libc::ioctl(0, libc::TIOCSCTTY, 0) {
+                    0 => Ok(()),
+                    _ => Err(std::io::Error::last_os_error()),
+                }
+            });
+        }
+        command
+            .stdin(pair.slave.try_clone().unwrap())
+            .stdout(pair.slave.try_clone().unwrap())
+            .stderr(pair.slave);
+        let shell = command.spawn().unwrap();
+        // It has the slave's descriptors, and would keep the terminal open.
+        drop(command);
+        let keys = File::from(pair.master);
+        let terminal = Terminal {
+            screen: Output::new(Some(keys.try_clone().unwrap())),
+            test,
+            shell,
+            keys,
+        };
+        terminal.shows(PROMPT);
+        terminal
+    }
+
+    /// Types keys.
+    pub(crate) fn types(&self, keys: &str) {
+        (&self.keys).write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Types a line.
+    pub(crate) fn enters(&self, line: &str) {
+        self.types(&format!("{line}\n"));
+    }
+
+    /// Waits until the screen shows `text` after what was waited for last; returns everything up to there.
+    #[track_caller]
+    pub(crate) fn shows(&self, text: &str) -> String {
+        match self.screen.up_to(text, SOON) {
+            Some(shown) => shown,
+            None => panic!("the terminal does not show {text:?}, but {:?}", self.all()),
+        }
+    }
+
+    /// Waits for the shell's prompt; it then has its terminal back.
+    #[track_caller]
+    pub(crate) fn prompts(&self) -> String {
+        let shown = self.shows(PROMPT);
+        assert!(
+            self.shell_has_the_terminal(),
+            "the shell prompts, but has no terminal: {}",
+            self.all()
+        );
+        shown
+    }
+
+    /// The status of the last command, as the shell has it. Typed at a prompt.
+    #[track_caller]
+    pub(crate) fn status(&self) -> i32 {
+        self.enters("echo status=$?.");
+        self.shows("status=$?.");
+        self.shows("status=");
+        let status = self.shows(".");
+        self.prompts();
+        status.trim_end_matches('.').parse().unwrap()
+    }
+
+    /// Whether the shell is what the terminal's keys go to, and reads whole lines that are echoed.
+    pub(crate) fn shell_has_the_terminal(&self) -> bool {
+        let flags = tcgetattr(&self.keys).unwrap().local_flags;
+        self.foreground() == self.shell.id()
+            && flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
+    }
+
+    /// The process group that the terminal's keys go to.
+    pub(crate) fn foreground(&self) -> u32 {
+        tcgetpgrp(&self.keys).unwrap().as_raw().cast_unsigned()
+    }
+
+    /// Everything that it has shown.
+    pub(crate) fn all(&self) -> String {
+        self.screen.all()
+    }
+
+    /// Every live process in this terminal but its shell, wherever it went.
+    pub(crate) fn others(&self) -> Vec<u32> {
+        let mut pids = tagged(self.test.tag());
+        pids.retain(|pid| *pid != self.shell.id());
+        pids
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+        for pid in tagged(self.test.tag()) {
+            send(pid, Signal::SIGKILL);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! A line of waiters for one lock, whose places are known: each is started when those before it are in the queue.
+
+use super::{Redis, Running, SOON, Test, Where, any, eventually};
+use std::time::Duration;
+
+/// The lock `backup`, and who queues for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line;
+
+impl Line {
+    pub(crate) const NAME: &'static str = "backup";
+    pub(crate) const KEY: &'static str = "redlock:backup";
+    const QUEUE: &'static str = "{redlock:backup}:\u{1f}queue";
+    const RESERVED: &'static str = "{redlock:backup}:\u{1f}reserved";
+
+    /// How many are in the queue of this node.
+    #[track_caller]
+    pub(crate) fn length(redis: &Redis) -> usize {
+        redis.query(&["ZCARD", Line::QUEUE])
+    }
+
+    /// The waiters in the queue of this node, the first one first.
+    #[track_caller]
+    pub(crate) fn waiters(redis: &Redis) -> Vec<String> {
+        redis.query(&["ZRANGE", Line::QUEUE, "0", "-1"])
+    }
+
+    /// Neither a queue nor a reservation is left.
+    #[track_caller]
+    pub(crate) fn is_clean(redis: &Redis) -> bool {
+        !redis.exists(Line::QUEUE) && !redis.exists(Line::RESERVED)
+    }
+
+    #[track_caller]
+    pub(crate) fn becomes(redis: &Redis, length: usize) {
+        let what = format!("{length} wait");
+        eventually(SOON, &what, || Line::length(redis) == length);
+    }
+
+    /// `acquire --wait`, which may print its token.
+    pub(crate) fn waiter<W: Where + ?Sized>(servers: &W) -> Test {
+        Test::new(servers)
+            .args(["acquire", "-q", "--name", Line::NAME, "--wait"])
+            .stdout(any())
+            .within(Duration::from_secs(60))
+    }
+
+    /// Starts it, and waits until it is the last in the queue of this node.
+    #[track_caller]
+    pub(crate) fn join(redis: &Redis, waiter: Test) -> Running {
+        let before = Line::length(redis);
+        let running = waiter.spawn();
+        Line::becomes(redis, before + 1);
+        running
+    }
+
+    /// Waits until the lock is another's than `token`, and returns whose.
+    #[track_caller]
+    pub(crate) fn passes_from(redis: &Redis, token: &str) -> String {
+        let mut next = String::new();
+        eventually(SOON, "the lock is passed on", || {
+            next = redis.get(Line::KEY).unwrap_or_default();
+            !next.is_empty() && next != token
+        });
+        next
+    }
+}
+
+/// What these processes have used of the processor so far.
+pub(crate) fn processor_time(pids: impl IntoIterator<Item = u32>) -> Duration {
+    let ticks: u64 = pids
+        .into_iter()
+        .map(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+        })
+        .sum();
+    Duration::from_millis(ticks * 10) // a hundred a second on every Linux
+}

@@ -1,0 +1,346 @@
+//! A real redis-server for one test, on a Unix socket in a directory of its own, and optionally on a TCP port.
+
+use super::{Directory, SOON, alive, die_with_parent, send};
+use nix::sys::signal::Signal;
+use redis::FromRedisValue;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A running server. When the test fails, its log is printed; when it is dropped, the server dies.
+#[derive(Debug)]
+pub(crate) struct Redis {
+    directory: Directory,
+    child: Child,
+    arguments: Vec<String>,
+    port: Option<u16>,
+    password: Option<String>,
+}
+
+/// What a command of redlock can be pointed at.
+pub(crate) trait Where {
+    fn urls(&self) -> Vec<String>;
+}
+
+impl Where for Redis {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+}
+
+impl Where for str {
+    fn urls(&self) -> Vec<String> {
+        vec![self.to_owned()]
+    }
+}
+
+impl Where for Vec<Redis> {
+    fn urls(&self) -> Vec<String> {
+        self.iter().map(Redis::url).collect()
+    }
+}
+
+impl Where for [String] {
+    fn urls(&self) -> Vec<String> {
+        self.to_vec()
+    }
+}
+
+impl Where for Vec<String> {
+    fn urls(&self) -> Vec<String> {
+        self.clone()
+    }
+}
+
+impl Redis {
+    /// A server on a Unix socket alone.
+    pub(crate) fn start() -> Redis {
+        Redis::with(&[])
+    }
+
+    /// A server with further lines of configuration, as arguments: `&["--maxmemory", "1mb"]`.
+    pub(crate) fn with(arguments: &[&str]) -> Redis {
+        let redis = Redis::launch(arguments, None);
+        redis.ready();
+        redis
+    }
+
+    /// A server that can be reached by TCP too.
+    pub(crate) fn with_tcp(arguments: &[&str]) -> Redis {
+        loop {
+            // Somebody else may take the port in between; the server then ends at once.
+            let mut redis = Redis::launch(arguments, Some(free_port()));
+            if redis.became_ready() {
+                return redis;
+            }
+            assert!(
+                redis.log().contains("Address already in use"),
+                "redis-server ended:\n{}",
+                redis.log()
+            );
+        }
+    }
+
+    /// Several independent servers, started together.
+    pub(crate) fn several(count: usize) -> Vec<Redis> {
+        let servers: Vec<Redis> = (0..count).map(|_| Redis::launch(&[], None)).collect();
+        servers.iter().for_each(Redis::ready);
+        servers
+    }
+
+    fn launch(arguments: &[&str], port: Option<u16>) -> Redis {
+        let directory = Directory::new();
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
+        let password = arguments
+            .iter()
+            .position(|argument| argument == "--requirepass")
+            .map(|at| arguments[at + 1].clone());
+        let child = spawn(&directory, &arguments, port);
+        Redis {
+            directory,
+            child,
+            arguments,
+            port,
+            password,
+        }
+    }
+
+    #[track_caller]
+    fn ready(&self) {
+        let start = Instant::now();
+        while !self.pings() {
+            assert!(
+                start.elapsed() < SOON,
+                "redis-server does not answer:\n{}",
+                self.log()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Whether the server answers; false when it has ended instead.
+    fn became_ready(&mut self) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < SOON {
+            if self.pings() {
+                return true;
+            }
+            if self.child.try_wait().unwrap().is_some() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        panic!("redis-server does not answer:\n{}", self.log());
+    }
+
+    fn pings(&self) -> bool {
+        // A server that asks for a password or is still a replica in the making answers an error, which is an answer.
+        match self.try_connection() {
+            Ok(mut connection) => match redis::cmd("PING").query::<String>(&mut connection) {
+                Ok(_) => true,
+                Err(error) => !error.is_io_error() && error.code() != Some("LOADING"),
+            },
+            Err(error) => !error.is_io_error(),
+        }
+    }
+
+    /// The Unix socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("s")
+    }
+
+    /// `unix:///…`, without a password.
+    pub(crate) fn url(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// `127.0.0.1:port`.
+    pub(crate) fn address(&self) -> String {
+        format!(
+            "127.0.0.1:{}",
+            self.port.expect("a server started by with_tcp")
+        )
+    }
+
+    /// `redis://127.0.0.1:port`.
+    pub(crate) fn tcp_url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the server has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// A connection for raw commands, which fails rather than waits when the server hangs.
+    #[track_caller]
+    pub(crate) fn connection(&self) -> redis::Connection {
+        self.try_connection().unwrap()
+    }
+
+    fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
+        let password = self
+            .password
+            .as_ref()
+            .map(|password| format!("?pass={password}"))
+            .unwrap_or_default();
+        let connection =
+            redis::Client::open(format!("{}{password}", self.url()))?.get_connection()?;
+        connection.set_read_timeout(Some(SOON))?;
+        connection.set_write_timeout(Some(SOON))?;
+        Ok(connection)
+    }
+
+    /// One raw command.
+    pub(crate) fn try_query<T: FromRedisValue>(&self, command: &[&str]) -> redis::RedisResult<T> {
+        let mut request = redis::cmd(command[0]);
+        for argument in &command[1..] {
+            request.arg(*argument);
+        }
+        request.query(&mut self.try_connection()?)
+    }
+
+    /// One raw command that must succeed.
+    #[track_caller]
+    pub(crate) fn query<T: FromRedisValue>(&self, command: &[&str]) -> T {
+        match self.try_query(command) {
+            Ok(value) => value,
+            Err(error) => panic!("{command:?}: {error}"),
+        }
+    }
+
+    /// One raw command whose answer does not matter, but which must succeed.
+    #[track_caller]
+    pub(crate) fn command(&self, command: &[&str]) {
+        let _: redis::Value = self.query(command);
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, key: &str) -> Option<String> {
+        self.query(&["GET", key])
+    }
+
+    /// Milliseconds; −1 without expiry, −2 without key.
+    #[track_caller]
+    pub(crate) fn pttl(&self, key: &str) -> i64 {
+        self.query(&["PTTL", key])
+    }
+
+    #[track_caller]
+    pub(crate) fn exists(&self, key: &str) -> bool {
+        self.query(&["EXISTS", key])
+    }
+
+    /// Every key, sorted.
+    #[track_caller]
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let mut keys: Vec<String> = self.query(&["KEYS", "*"]);
+        keys.sort();
+        keys
+    }
+
+    /// One field of INFO.
+    #[track_caller]
+    pub(crate) fn info(&self, field: &str) -> String {
+        let info: String = self.query(&["INFO", "everything"]);
+        let line = info
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {field} in INFO"))
+            .to_owned()
+    }
+
+    /// Stops the server without closing anything: it accepts, and never answers.
+    pub(crate) fn pause(&self) {
+        send(self.pid(), Signal::SIGSTOP);
+        super::eventually(SOON, "redis-server stopped", || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+            stat[stat.rfind(')').unwrap()..].starts_with(") T")
+        });
+    }
+
+    pub(crate) fn resume(&self) {
+        send(self.pid(), Signal::SIGCONT);
+    }
+
+    /// Kills the server; what it knew is gone.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let _ = std::fs::remove_file(self.socket());
+    }
+
+    /// Kills the server if it lives, and starts it anew where it was: empty, unless SAVE was called.
+    #[track_caller]
+    pub(crate) fn restart(&mut self) {
+        self.restart_unready();
+        self.ready();
+    }
+
+    /// The same, but does not wait until it serves.
+    pub(crate) fn restart_unready(&mut self) {
+        if alive(self.pid()) {
+            self.kill();
+        }
+        self.child = spawn(&self.directory, &self.arguments, self.port);
+    }
+}
+
+fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>) -> Child {
+    let mut command = Command::new("redis-server");
+    command.args([
+        "--port",
+        &port.unwrap_or(0).to_string(),
+        "--bind",
+        "127.0.0.1",
+    ]);
+    command.args([
+        "--unixsocket",
+        "s",
+        "--unixsocketperm",
+        "700",
+        "--logfile",
+        "log",
+    ]);
+    command.args(["--save", "", "--appendonly", "no", "--databases", "16"]);
+    command.arg("--dir").arg(directory.path()).args(arguments);
+    command
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    match die_with_parent(&mut command).spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            panic!("the tests need redis-server: apt-get install redis-server")
+        }
+        Err(error) => panic!("redis-server: {error}"),
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("log of redis-server {}:\n{}", self.pid(), self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A TCP port of 127.0.0.1 that nobody listens on just now.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
