@@ -360,7 +360,10 @@ fn acquiring_renewing_and_releasing_are_one_round_trip_each() {
 #[test]
 fn term_reaches_the_job_and_the_lock_is_held_until_it_has_ended() {
     let redis = Redis::start();
-    let script = "trap 'echo term; read line; exit 7' TERM; sleep 30 & echo ready; wait";
+    // A loop, since TERM reaches all of the job: a `sleep 30 &` that it met between fork and exec would forget it and
+    // keep the output open.
+    let script =
+        "trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["-q", "--", "sh", "-c", script])
         .stdin_from(reader)
