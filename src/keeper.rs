@@ -222,9 +222,18 @@ impl<'a> Keeper<'a> {
             self.reap();
             self.kill_on();
             if self.is_over() {
-                return;
+                break;
             }
             self.wait();
+        }
+        self.linger();
+    }
+
+    /// Waits until redlock hangs up: our end would take the processor from it while it releases the lock.
+    fn linger(&self) {
+        while !self.orphaned && !matches!(self.socket.receive::<Order>(), Received::Closed) {
+            let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            let _ = poll(&mut ready, PollTimeout::NONE);
         }
     }
 

@@ -171,8 +171,13 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
     assert_eq!(scripts.release("t"), word("released"));
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("alive"));
     assert_eq!(waiters(&redis), ["next"]);
-    assert_eq!(heard(&mut ears), ("alive".to_owned(), "go".to_owned()));
-    assert_eq!(heard(&mut ears), ("next".to_owned(), "head".to_owned()));
+    let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
+    // Behind a dead one it is the first for a moment.
+    let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
+    assert_eq!(
+        told,
+        expected.map(|(who, what)| (who.to_owned(), what.to_owned()))
+    );
     assert_eq!(scripts.take("alive", "v", "60000", "").text(0), "granted");
 }
 
@@ -239,7 +244,7 @@ fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
     });
     assert_eq!(scripts.take("next", "v", "60000", "").text(0), "granted");
     let told: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
-    let expected = [("frozen", "go"), ("next", "head")];
+    let expected = [("next", "head"), ("frozen", "go")];
     assert_eq!(
         told,
         expected.map(|(who, what)| (who.to_owned(), what.to_owned()))

@@ -4,6 +4,7 @@ use crate::support::{
     Directory, Line, Monitor, Redis, Running, SOON, Test, acquire, acquire_for, any, eventually,
     message, ms, processor_time, release, status, teach_scripts,
 };
+use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,26 @@ fn fifty_waiters_are_served_in_the_order_in_which_they_came() {
     });
     assert_eq!(order(&directory), (0..50).collect::<Vec<_>>());
     assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let token = acquire(&redis, Line::NAME);
+    let waiters = numbered(&redis, &directory, 2);
+    let line = Line::waiters(&redis);
+    for _ in 0..20 {
+        for signal in [Signal::SIGWINCH, Signal::SIGCONT, Signal::SIGCHLD] {
+            waiters[0].send(signal);
+        }
+        std::thread::sleep(ms(1)); // at this moment and at that: also while it asks
+        assert_eq!(Line::waiters(&redis), line);
+    }
+    release(&redis, Line::NAME, &token);
+    waiters.into_iter().for_each(|waiter| {
+        waiter.finish();
+    });
+    assert_eq!(order(&directory), [0, 1]);
 }
 
 #[test]

@@ -152,3 +152,19 @@ fn the_dead_and_the_frozen_hold_nobody_up() {
         eventually(SOON, "nothing is left", || Line::is_clean(node));
     }
 }
+
+#[test]
+fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
+    let nodes = several(3);
+    let token = acquire_on_all(&nodes, Line::NAME);
+    let waiter = join_all(&nodes, Line::waiter(&nodes));
+    // One node will not grant it: somebody else has the lock there, for good.
+    nodes[2].command(&["SET", Line::KEY, "another"]);
+    release(&nodes, Line::NAME, &token);
+    let token = waiter.finish().token();
+    for node in &nodes {
+        eventually(SOON, "nothing is left of the line", || Line::is_clean(node));
+    }
+    assert_eq!(nodes[2].get(Line::KEY).as_deref(), Some("another"));
+    release(&nodes, Line::NAME, &token);
+}

@@ -2,8 +2,8 @@
 //! its parent. What runs on after the command's own end.
 
 use crate::support::{
-    Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, message, ms, name,
-    send, tagged,
+    Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, like, message, ms,
+    name, send, stopped, tagged,
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -286,6 +286,27 @@ fn a_keeper_that_dies_before_there_is_a_job_is_a_fault_and_starts_nothing() {
     crate::support::release(&redis, "backup", &token);
     let left = redis.keys();
     assert_eq!(left, ["{redlock:backup}:\u{1f}fence"], "nothing queues");
+}
+
+#[test]
+fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is_given_back() {
+    let redis = Redis::start();
+    let token = crate::support::acquire(&redis, "backup");
+    let waiter = Test::new(&redis)
+        .args(["run", "--name", "backup", "--wait", "--", "echo", "started"])
+        .status(70)
+        .stderr(any())
+        .spawn();
+    waiter.stderr_line();
+    let keeper = waiter.keeper();
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(keeper));
+    crate::support::release(&redis, "backup", &token);
+    // It says so before it tells the keeper to start the command, or right after that.
+    waiter.says(like("redlock: acquired \"backup\"<any>"));
+    send(keeper, Signal::SIGKILL);
+    waiter.finish();
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub(super) enum Attempt {
 }
 
 /// What the nodes said that have not granted the lock.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Busy {
     pub(super) held: Held,
     /// Until the lock may become free, if nobody lengthens it.
@@ -71,6 +71,9 @@ impl Locker {
         request: &Request,
         on_wait: &mut dyn FnMut(&super::Waiting),
     ) -> Result<Lease, Error> {
+        if let Some(place) = self.place.take() {
+            return self.go_on_waiting(place, request, on_wait);
+        }
         let start = Boot::now();
         if request.reenter != Reenter::No {
             for token in &request.ancestors {
@@ -99,19 +102,18 @@ impl Locker {
             }
             attempt = self.attempt(&Candidate::default(), request);
         }
-        let lease = match attempt {
-            Attempt::Granted(lease) => Ok(lease),
+        match attempt {
+            Attempt::Granted(lease) => Ok(Lease {
+                waited: Boot::now().since(start),
+                ..lease
+            }),
             Attempt::Faulty(error) => Err(error),
             Attempt::Interrupted(signal) => Err(Error::Interrupted(signal)),
             Attempt::Busy(busy) if request.wait == Wait::No => {
                 Err(self.is_held(*busy, request, None))
             }
-            Attempt::Busy(busy) => self.queue(request, *busy, on_wait),
-        };
-        lease.map(|lease| Lease {
-            waited: Boot::now().since(start),
-            ..lease
-        })
+            Attempt::Busy(busy) => self.queue(request, *busy, start, on_wait),
+        }
     }
 
     /// The error for a lock that others have.

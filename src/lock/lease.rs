@@ -311,7 +311,7 @@ impl Locker {
         let answers = self.tell_all(&call, Order::AtOnce, |answers| {
             answers.tally(done).verdict() != Verdict::Open
         });
-        self.see_it_off(&answers);
+        self.see_it_off(&answers, SEE_OFF);
         self.cleaning_up = false;
         if answers.tally(done).verdict() == Verdict::Yes {
             let still = answers
@@ -334,8 +334,8 @@ impl Locker {
 
     /// Waits until a request is on its way to every node that has been asked anything before: we may end after it, and
     /// where it has not been sent the lock would stay taken for as long as its lease.
-    fn see_it_off(&mut self, answers: &Answers) {
-        let until = Boot::now() + SEE_OFF;
+    pub(super) fn see_it_off(&mut self, answers: &Answers, patience: Duration) {
+        let until = Boot::now() + patience;
         let due = |locker: &Locker| {
             let nodes = locker.nodes.iter().zip(&answers.got);
             let mut late = nodes.filter(|(node, got)| {

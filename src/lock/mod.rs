@@ -20,8 +20,10 @@ pub(crate) use owner::{Holder, Record};
 pub(crate) use queue::Waiting;
 
 use crate::error::Error;
+use crate::sys::clock::Boot;
 use keys::Keys;
 use node::{Calls, Event, Node};
+use queue::Place;
 use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -48,6 +50,17 @@ pub(crate) enum Wait {
     Forever,
     /// At most this long.
     For(Duration),
+}
+
+impl Wait {
+    /// The end of a wait that began at `start`.
+    fn end(self, start: Boot) -> Boot {
+        match self {
+            Wait::No => start,
+            Wait::Forever => Boot::NEVER,
+            Wait::For(patience) => start + patience,
+        }
+    }
 }
 
 /// Whether to enter a lease that an ancestor holds once more, instead of waiting for ourselves.
@@ -89,6 +102,8 @@ pub(crate) struct Locker {
     calls: Calls,
     /// How many interruptions have been taken note of.
     heard_calls: u64,
+    /// Where we wait in line while somebody looks what the alarm is about.
+    place: Option<Box<Place>>,
 }
 
 /// Wakes a [`Locker`] from another thread.
@@ -163,6 +178,7 @@ impl Locker {
             cleaning_up: false,
             calls,
             heard_calls: 0,
+            place: None,
         })
     }
 
@@ -174,29 +190,25 @@ impl Locker {
         }
     }
 
-    /// Makes one try with this thread, if that is all it takes: on a single node that needs no thread of its own, when
-    /// the lock is free, or must be had at once. A readable `alarm` ends it with [`Error::Interrupted`] of signal 0.
-    pub(crate) fn acquire_at_once(
+    /// [`Locker::acquire`] with this thread, if that is all it takes: on a single node that needs no thread of its own. A
+    /// readable `alarm` ends it with [`Error::Interrupted`] of signal 0. Whoever was waiting in line then is still there, and
+    /// either calls this again and goes on, or has to [`Locker::leave_line`].
+    pub(crate) fn acquire_here(
         &mut self,
         request: &Request,
         alarm: Arc<OwnedFd>,
+        on_wait: &mut dyn FnMut(&Waiting),
     ) -> Option<Result<Lease, Error>> {
-        if !self.nodes.iter().all(Node::is_served_by_asker) {
+        let [node] = self.nodes.as_mut_slice() else {
+            return None;
+        };
+        if !node.is_served_by_asker() {
             return None;
         }
-        self.nodes
-            .iter_mut()
-            .for_each(|node| node.set_alarm(Some(Arc::clone(&alarm))));
-        let once = Request {
-            wait: Wait::No,
-            ..request.clone()
-        };
-        let acquired = self.acquire(&once, &mut |_| {});
+        node.set_alarm(Some(alarm));
+        let acquired = self.acquire(request, on_wait);
         self.nodes.iter_mut().for_each(|node| node.set_alarm(None));
-        match acquired {
-            Err(Error::Held(_)) if request.wait != Wait::No => None,
-            other => Some(other),
-        }
+        Some(acquired)
     }
 
     /// How long one node may take for one request.

@@ -8,7 +8,7 @@
 use super::acquire::{Attempt, Busy, Candidate, HURRY};
 use super::inspect::State;
 use super::lease::Lease;
-use super::node::{Event, Listener, Order};
+use super::node::{Event, Node, Order};
 use super::{Holder, Locker, Request, Wait, scripts};
 use crate::error::Error;
 use crate::sys::clock::{Boot, unix_time};
@@ -50,7 +50,8 @@ pub(crate) struct Waiting {
 /// Our ears: one subscription on each node.
 struct Ears {
     channel: String,
-    listeners: Vec<Option<(u64, Listener)>>,
+    /// The number of each node's listener, if it has one.
+    listeners: Vec<Option<u64>>,
     hearing: Vec<bool>,
     /// When a listener that ended may be replaced.
     again: Vec<Boot>,
@@ -59,10 +60,9 @@ struct Ears {
 
 impl Ears {
     fn new(channel: String, nodes: usize) -> Ears {
-        let listeners = (0..nodes).map(|_| None).collect();
         Ears {
             channel,
-            listeners,
+            listeners: vec![None; nodes],
             hearing: vec![false; nodes],
             again: vec![Boot::at(Duration::ZERO); nodes],
             next: 1,
@@ -70,11 +70,14 @@ impl Ears {
     }
 
     /// Starts to listen wherever nobody does.
-    fn open(&mut self, locker: &Locker) {
-        for (at, node) in locker.nodes.iter().enumerate() {
-            if self.listeners[at].is_none() && self.again[at].passed() {
-                let listener = node.listen(self.next, &self.channel, locker.deadline());
-                self.listeners[at] = Some((self.next, listener));
+    fn open(&mut self, locker: &mut Locker) {
+        let (deadline, heed) = (locker.deadline(), locker.heed());
+        for (at, node) in locker.nodes.iter_mut().enumerate() {
+            if self.listeners[at].is_none()
+                && self.again[at].passed()
+                && node.listen(self.next, &self.channel, deadline, heed)
+            {
+                self.listeners[at] = Some(self.next);
                 self.next += 1;
             }
         }
@@ -93,9 +96,7 @@ impl Ears {
     }
 
     fn is(&self, node: usize, listener: u64) -> bool {
-        self.listeners[node]
-            .as_ref()
-            .is_some_and(|(known, _)| *known == listener)
+        self.listeners[node] == Some(listener)
     }
 
     /// When something is to be done about a deaf node.
@@ -109,151 +110,235 @@ impl Ears {
     }
 }
 
+/// A place in line, and what is known of the lock.
+pub(super) struct Place {
+    me: Candidate,
+    start: Boot,
+    /// When the wait is over.
+    end: Boot,
+    ears: Ears,
+    busy: Busy,
+    /// The nodes know that we wait.
+    in_line: bool,
+    /// When to look whether it is our turn.
+    look: Boot,
+    /// Who has called us since the last look.
+    called: Vec<bool>,
+    /// How often in a row the nodes could not be asked.
+    failures: u32,
+    /// A node could not be asked, or could not have called us; that is to be told of.
+    away: bool,
+}
+
 impl Locker {
-    /// Queues until the lock is ours, the wait is over, or a signal comes.
+    /// Queues until the lock is ours, the wait that began at `start` is over, or a signal comes.
     pub(super) fn queue(
         &mut self,
         request: &Request,
-        first: Busy,
+        busy: Busy,
+        start: Boot,
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Result<Lease, Error> {
-        let start = Boot::now();
-        let end = match request.wait {
-            Wait::No => start,
-            Wait::Forever => Boot::NEVER,
-            Wait::For(patience) => start + patience,
-        };
-        let several = self.nodes.len() > 1;
         let mut me = Candidate {
             waiter: Uuid::new_v4().simple().to_string(),
             ticket: String::new(),
         };
-        if several {
+        if self.nodes.len() > 1 {
             // With numbers given by each node, two waiters could each be first on some of them, for good.
             me.ticket = unix_time().as_micros().to_string();
         }
-        on_wait(&waiting(&first, None));
-        let mut ears = Ears::new(self.keys.waiter(&me.waiter), self.nodes.len());
-        let mut busy = first;
-        let mut in_line = false;
-        let mut look = Boot::now();
-        let mut called = vec![false; self.nodes.len()];
-        let mut failures = 0;
-        // A node could not be asked, or could not have called us; that is to be told of.
-        let mut away = false;
-        self.hear(&mut ears, (Boot::now() + self.node_timeout).min(end))?;
+        on_wait(&waiting(&busy, None));
+        let place = Place {
+            start,
+            end: request.wait.end(start),
+            ears: Ears::new(self.keys.waiter(&me.waiter), self.nodes.len()),
+            me,
+            busy,
+            in_line: false,
+            look: Boot::now(),
+            called: vec![false; self.nodes.len()],
+            failures: 0,
+            away: false,
+        };
+        self.go_on_waiting(Box::new(place), request, on_wait)
+    }
+
+    /// The same with a place that we have already.
+    pub(super) fn go_on_waiting(
+        &mut self,
+        mut place: Box<Place>,
+        request: &Request,
+        on_wait: &mut dyn FnMut(&Waiting),
+    ) -> Result<Lease, Error> {
+        let waited = self.wait_in_line(&mut place, request, on_wait);
+        if matches!(waited, Err(Error::Interrupted(0))) {
+            self.place = Some(place);
+        } else {
+            self.stop_listening();
+        }
+        waited
+    }
+
+    /// Gives up a place in line that the alarm has kept us from waiting at. Comes back within 100 ms.
+    pub(crate) fn leave_line(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.leave(&place.me, true);
+            self.stop_listening();
+        }
+    }
+
+    fn stop_listening(&mut self) {
+        self.nodes.iter_mut().for_each(Node::stop_listening);
+    }
+
+    fn wait_in_line(
+        &mut self,
+        place: &mut Place,
+        request: &Request,
+        on_wait: &mut dyn FnMut(&Waiting),
+    ) -> Result<Lease, Error> {
+        if !place.in_line {
+            self.hear(
+                &mut place.ears,
+                (Boot::now() + self.node_timeout).min(place.end),
+            )?;
+        }
         loop {
-            if look.passed() && !end.passed() {
-                let was_called = std::mem::replace(&mut called, vec![false; self.nodes.len()]);
-                match self.attempt(&me, request) {
-                    Attempt::Granted(lease) => {
-                        self.step_out(&me, several);
-                        return Ok(lease);
-                    }
-                    Attempt::Interrupted(signal) => return Err(Error::Interrupted(signal)),
-                    Attempt::Faulty(error @ (Error::Refused(_) | Error::Usage(_))) => {
-                        self.leave(&me, false);
-                        return Err(error);
-                    }
-                    Attempt::Faulty(error) => {
-                        let mut told = waiting(&busy, Some(error.to_string()));
-                        if failures == 0 {
-                            told.news.clone_from(&told.trouble);
-                        }
-                        away = true;
-                        failures += 1;
-                        let pause = (FAILURE * 2u32.saturating_pow(failures)).min(FAILURE_AT_MOST);
-                        look = Boot::now() + jitter(pause);
-                        on_wait(&told);
-                    }
-                    Attempt::Busy(now) => {
-                        failures = 0;
-                        let dropped: Vec<usize> = now
-                            .queued
-                            .iter()
-                            .copied()
-                            .filter(|&node| in_line && !was_called[node])
-                            .collect();
-                        let mut told = waiting(&now, None);
-                        if away && in_line && ears.hear() >= self.quorum() {
-                            away = false;
-                            told.news = Some("in line again".to_owned());
-                        }
-                        if !dropped.is_empty() {
-                            away = false;
-                            // Whoever called us did not find us: the subscription is dead, or the node forgot us.
-                            for &node in &dropped {
-                                ears.close(node, Duration::ZERO);
-                            }
-                            told.news = Some(format!(
-                                "queued anew on {} of {} nodes",
-                                dropped.len(),
-                                self.nodes.len()
-                            ));
-                        }
-                        in_line = true;
-                        if !now.ticket.is_empty() && !several {
-                            me.ticket.clone_from(&now.ticket);
-                        }
-                        look = Boot::now()
-                            + if now.split && now.rank == 0 {
-                                full_jitter(RIVALRY)
-                            } else {
-                                next_look(&now)
-                            };
-                        on_wait(&told);
-                        busy = *now;
-                    }
-                }
+            if place.look.passed()
+                && !place.end.passed()
+                && let Some(lease) = self.look(place, request, on_wait)?
+            {
+                return Ok(lease);
             }
-            if end.passed() {
-                self.leave(&me, false);
-                if let Some(trouble) = (failures > 0).then(|| self.last_trouble()).flatten() {
+            if place.end.passed() {
+                self.leave(&place.me, false);
+                if let Some(trouble) = (place.failures > 0).then(|| self.last_trouble()).flatten() {
                     return Err(trouble);
                 }
-                return Err(self.is_held(busy, request, Some(Boot::now().since(start))));
+                let waited = Some(Boot::now().since(place.start));
+                return Err(self.is_held(place.busy.clone(), request, waited));
             }
-            ears.open(self);
-            let Some(event) = self.next_event(look.min(end).min(ears.due())) else {
+            place.ears.open(self);
+            let until = place.look.min(place.end).min(place.ears.due());
+            let Some(event) = self.next_event(until) else {
                 continue;
             };
             match event {
+                // The place is kept.
+                Event::Alarm => return Err(Error::Interrupted(0)),
                 Event::Interrupt(signal) => {
-                    self.leave(&me, true);
+                    self.leave(&place.me, true);
                     return Err(Error::Interrupted(signal));
                 }
                 Event::Heard { node, text } if text == "go" => {
-                    called[node] = true;
-                    let soon = if called.iter().filter(|&&called| called).count() >= self.quorum() {
+                    place.called[node] = true;
+                    let callers = place.called.iter().filter(|&&called| called).count();
+                    let soon = if callers >= self.quorum() {
                         Boot::now()
                     } else {
                         Boot::now() + full_jitter(RIVALRY)
                     };
-                    look = look.min(soon);
+                    place.look = place.look.min(soon);
                 }
                 Event::Heard { .. } => {
                     // We are first now, and keep watch.
-                    busy.rank = 0;
-                    look = look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
-                    on_wait(&waiting(&busy, None));
+                    place.busy.rank = 0;
+                    place.look = place.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
+                    on_wait(&waiting(&place.busy, None));
                 }
-                Event::Listening { node, listener } if ears.is(node, listener) => {
-                    ears.hearing[node] = true;
-                    look = Boot::now(); // a call may have been missed
+                Event::Listening { node, listener } if place.ears.is(node, listener) => {
+                    place.ears.hearing[node] = true;
+                    place.look = Boot::now(); // a call may have been missed
                 }
-                Event::Deaf { node, listener, .. } if ears.is(node, listener) => {
+                Event::Deaf { node, listener, .. } if place.ears.is(node, listener) => {
                     // Whoever heard may hear again at once; whoever did not has a node that is down.
-                    away |= ears.hearing[node];
-                    let pause = if ears.hearing[node] {
+                    place.away |= place.ears.hearing[node];
+                    let pause = if place.ears.hearing[node] {
                         FAILURE
                     } else {
                         FAILURE_AT_MOST
                     };
-                    ears.close(node, jitter(pause));
+                    place.ears.close(node, jitter(pause));
                 }
                 _ => {}
             }
         }
+    }
+
+    /// Tries to take the lock, and if it is not our turn decides when to try again.
+    fn look(
+        &mut self,
+        place: &mut Place,
+        request: &Request,
+        on_wait: &mut dyn FnMut(&Waiting),
+    ) -> Result<Option<Lease>, Error> {
+        let was_called = std::mem::replace(&mut place.called, vec![false; self.nodes.len()]);
+        match self.attempt(&place.me, request) {
+            Attempt::Granted(lease) => {
+                self.step_out(&place.me);
+                let waited = Boot::now().since(place.start);
+                return Ok(Some(Lease { waited, ..lease }));
+            }
+            Attempt::Interrupted(signal) => {
+                // It has left the line.
+                place.in_line = false;
+                return Err(Error::Interrupted(signal));
+            }
+            Attempt::Faulty(error @ (Error::Refused(_) | Error::Usage(_))) => {
+                self.leave(&place.me, false);
+                return Err(error);
+            }
+            Attempt::Faulty(error) => {
+                let mut told = waiting(&place.busy, Some(error.to_string()));
+                if place.failures == 0 {
+                    told.news.clone_from(&told.trouble);
+                }
+                place.away = true;
+                place.failures += 1;
+                let pause = (FAILURE * 2u32.saturating_pow(place.failures)).min(FAILURE_AT_MOST);
+                place.look = Boot::now() + jitter(pause);
+                on_wait(&told);
+            }
+            Attempt::Busy(now) => {
+                place.failures = 0;
+                let in_line = std::mem::replace(&mut place.in_line, true);
+                let dropped: Vec<usize> = now
+                    .queued
+                    .iter()
+                    .copied()
+                    .filter(|&node| in_line && !was_called[node])
+                    .collect();
+                let mut told = waiting(&now, None);
+                if place.away && in_line && place.ears.hear() >= self.quorum() {
+                    place.away = false;
+                    told.news = Some("in line again".to_owned());
+                }
+                if !dropped.is_empty() {
+                    place.away = false;
+                    // Whoever called us did not find us: the subscription is dead, or the node forgot us.
+                    for &node in &dropped {
+                        place.ears.close(node, Duration::ZERO);
+                    }
+                    told.news = Some(format!(
+                        "queued anew on {} of {} nodes",
+                        dropped.len(),
+                        self.nodes.len()
+                    ));
+                }
+                if !now.ticket.is_empty() && self.nodes.len() == 1 {
+                    place.me.ticket.clone_from(&now.ticket);
+                }
+                place.look = Boot::now()
+                    + if now.split && now.rank == 0 {
+                        full_jitter(RIVALRY)
+                    } else {
+                        next_look(&now)
+                    };
+                on_wait(&told);
+                place.busy = *now;
+            }
+        }
+        Ok(None)
     }
 
     /// Waits until a quorum of nodes hears us, or until `until`: who queues before hearing misses its call.
@@ -263,16 +348,12 @@ impl Locker {
             match self.next_event(until) {
                 None => break,
                 Some(Event::Interrupt(signal)) => return Err(Error::Interrupted(signal)),
+                Some(Event::Alarm) => return Err(Error::Interrupted(0)),
                 Some(Event::Listening { node, .. }) => ears.hearing[node] = true,
                 Some(Event::Deaf { node, .. }) => {
                     ears.close(node, FAILURE_AT_MOST);
-                    if ears
-                        .listeners
-                        .iter()
-                        .filter(|listener| listener.is_some())
-                        .count()
-                        < self.quorum()
-                    {
+                    let listeners = ears.listeners.iter().flatten().count();
+                    if listeners < self.quorum() {
                         break;
                     }
                 }
@@ -282,18 +363,15 @@ impl Locker {
         Ok(())
     }
 
-    /// Granted by a quorum: gives up the place in line on the nodes that did not grant. Nobody waits for their answer.
-    fn step_out(&mut self, me: &Candidate, several: bool) {
-        if several {
+    /// Granted by a quorum: gives up the place in line on the nodes that did not grant. Nobody waits for their answer, only
+    /// until it is on its way, since we may end at once.
+    fn step_out(&mut self, me: &Candidate) {
+        if self.nodes.len() > 1 {
             let call = self.script(&scripts::LEAVE, &[&me.waiter, ""]);
             let deadline = self.deadline();
-            self.ask(
-                &call,
-                vec![true; self.nodes.len()],
-                deadline,
-                Order::InTurn,
-                |_| true,
-            );
+            let all = vec![true; self.nodes.len()];
+            let left = self.ask(&call, all, deadline, Order::Undo, |_| true);
+            self.see_it_off(&left, SLOWER);
         }
     }
 
@@ -347,12 +425,18 @@ impl Locker {
         timeout: Wait,
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Result<(), Error> {
+        let waited = self.watch_until_free(timeout, on_wait);
+        self.stop_listening();
+        waited
+    }
+
+    fn watch_until_free(
+        &mut self,
+        timeout: Wait,
+        on_wait: &mut dyn FnMut(&Waiting),
+    ) -> Result<(), Error> {
         let start = Boot::now();
-        let end = match timeout {
-            Wait::No => start,
-            Wait::Forever => Boot::NEVER,
-            Wait::For(patience) => start + patience,
-        };
+        let end = timeout.end(start);
         let mut ears = Ears::new(self.keys.free(), self.nodes.len());
         let mut reached = false;
         loop {

@@ -22,7 +22,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
-use renewer::{Assignment, AtOnce, Confirmed, Event, Grant};
+use renewer::{Acquiring, Assignment, Confirmed, Event, Grant};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -177,9 +177,12 @@ impl Supervisor {
 
     /// Waits for the lock.
     fn acquire(&mut self) -> Result<Grant, Error> {
-        while self.renewer.acquire(&self.alarm) == AtOnce::Again {
+        while self.renewer.acquire(&self.alarm) == Acquiring::Again {
             while let Some(news) = self.inbox.ready() {
                 self.before_start(news);
+            }
+            if self.keeper_gone || self.interrupted.is_some() {
+                self.renewer.leave_line();
             }
             if self.keeper_gone {
                 return Err(keeper_gone());

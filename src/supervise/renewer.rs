@@ -1,7 +1,8 @@
-//! The thread that owns the lease: acquires it, renews it, releases it.
+//! Owns the lease: acquires it, renews it, releases it.
 //!
-//! It tells the keeper each new deadline itself. The main thread may be kept waiting by a full
-//! standard error; the lease is not.
+//! A single node is asked and waited for with the main thread, which has nothing else to do then. Several nodes, and
+//! every lease that has to be renewed, get a thread. It tells the keeper each new deadline itself: the main thread may be
+//! kept waiting by a full standard error; the lease is not.
 
 use super::timeline::Timeline;
 use crate::error::Error;
@@ -73,9 +74,9 @@ pub(super) struct Handle {
     at_hand: Option<(Renewer, Option<Care>)>,
 }
 
-/// What came of the try to acquire the lock without a thread.
+/// What came of acquiring the lock with the main thread.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum AtOnce {
+pub(super) enum Acquiring {
     /// There is, or will be, news of it.
     Done,
     /// Something else has to be looked at first.
@@ -83,21 +84,45 @@ pub(super) enum AtOnce {
 }
 
 impl Handle {
-    /// Tries to acquire the lock, with this thread if that is all it takes. When `alarm` can be read, it comes back.
-    pub(super) fn acquire(&mut self, alarm: &Arc<OwnedFd>) -> AtOnce {
+    /// Acquires the lock, with this thread if that is all it takes. When `alarm` can be read, it comes back, in line as
+    /// before.
+    pub(super) fn acquire(&mut self, alarm: &Arc<OwnedFd>) -> Acquiring {
         let Some((renewer, care)) = &mut self.at_hand else {
-            return AtOnce::Done;
+            return Acquiring::Done;
         };
         let Assignment {
-            locker, request, ..
+            locker,
+            request,
+            line,
+            ..
         } = &mut renewer.assignment;
-        match locker.acquire_at_once(request, Arc::clone(alarm)) {
-            Some(Ok(lease)) => *care = Some(renewer.take_over(lease)),
-            Some(Err(Error::Interrupted(0))) => return AtOnce::Again,
-            Some(Err(error)) => renewer.post.send(Event::NotAcquired(error)),
-            None => self.start_thread(),
+        let mut on_wait = |waiting: &_| {
+            if let Some(line) = line {
+                line.show(waiting);
+            }
+        };
+        let Some(acquired) = locker.acquire_here(request, Arc::clone(alarm), &mut on_wait) else {
+            self.start_thread();
+            return Acquiring::Done;
+        };
+        if matches!(acquired, Err(Error::Interrupted(0))) {
+            return Acquiring::Again;
         }
-        AtOnce::Done
+        // Takes it off the terminal.
+        *line = None;
+        match acquired {
+            Ok(lease) => *care = Some(renewer.take_over(lease)),
+            Err(error) => renewer.post.send(Event::NotAcquired(error)),
+        }
+        Acquiring::Done
+    }
+
+    /// Gives up a place in line.
+    pub(super) fn leave_line(&mut self) {
+        if let Some((renewer, None)) = &mut self.at_hand {
+            renewer.assignment.locker.leave_line();
+            renewer.assignment.line = None;
+        }
     }
 
     /// When the lease needs a thread, if it has none yet: in good time before it has to be renewed.

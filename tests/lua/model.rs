@@ -163,8 +163,8 @@ impl Model {
     /// Reserves the free lock for the first who hears, unless that is `me`. Returns who it is.
     fn pass(&mut self, me: &str) -> Option<String> {
         while let Some((_, waiter)) = self.queue.pop_first() {
+            self.tell();
             if waiter == me {
-                self.tell();
                 return Some(waiter);
             }
             if self.tells(&waiter, "go") {
@@ -172,7 +172,6 @@ impl Model {
                     value: waiter.clone(),
                     ends: Some(self.now + RESERVED_MS),
                 });
-                self.tell();
                 return Some(waiter);
             }
         }
@@ -327,7 +326,7 @@ impl Model {
                 .unwrap()
                 .try_into()
                 .unwrap();
-            told = self.ticket_of(me).unwrap().to_string();
+            told = ticket.or(self.ticket_of(me)).unwrap().to_string();
         }
         let (left, owner, reserved) = match &self.reserved {
             _ if self.lock.is_some() => (self.left(), self.owner(), 0),

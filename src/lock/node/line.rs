@@ -87,12 +87,14 @@ impl Line {
         });
     }
 
-    /// Does something with the connection, with as much patience as the job has.
-    fn patiently<T>(
+    /// Waits until `deadline` for what `deed` does, unless somebody does not want to; `heed` is how many interruptions
+    /// are known, and none: that nobody is asked.
+    pub(super) fn patiently<T>(
         &mut self,
-        job: &Job,
-        deed: impl FnOnce(&mut Option<Wire>, &mut Patience<'_>) -> Result<T, NoAnswer>,
-    ) -> Result<T, NoAnswer> {
+        deadline: Boot,
+        heed: Option<u64>,
+        deed: impl FnOnce(&mut Option<Wire>, &mut Patience<'_>) -> T,
+    ) -> T {
         let Line {
             inbox,
             waiting,
@@ -108,7 +110,7 @@ impl Line {
             if let Some(bell) = bell {
                 let _ = bell.read();
             }
-            if let (Some(calls), Some(known)) = (calls.as_ref(), job.heed)
+            if let (Some(calls), Some(known)) = (calls.as_ref(), heed)
                 && (calls.count() > known || calls.alarmed())
             {
                 return true;
@@ -116,9 +118,9 @@ impl Line {
             waiting.extend(inbox.iter().flat_map(Receiver::try_iter));
             waiting.iter().any(|job| job.order != Order::InTurn)
         };
-        let alarm = alarm.filter(|_| job.heed.is_some());
+        let alarm = alarm.filter(|_| heed.is_some());
         let mut patience = Patience {
-            deadline: job.deadline,
+            deadline,
             bells: [bell.map(AsFd::as_fd), alarm.map(|alarm| alarm.as_fd())],
             has_to_go_on: &mut has_to_go_on,
         };
@@ -136,7 +138,7 @@ impl Line {
         }
         if self.wire.is_none() {
             let address = self.address.clone();
-            let opened = self.patiently(job, |wire, patience| {
+            let opened = self.patiently(job.deadline, job.heed, |wire, patience| {
                 *wire = Some(Wire::open(&address, patience)?);
                 Ok(())
             });
@@ -213,7 +215,7 @@ impl Line {
         if job.order == Order::InTurn && self.shown.given_up.load(Ordering::SeqCst) > job.round {
             return Err(NoAnswer::Broken(Fault::timed_out()));
         }
-        self.patiently(job, |wire, patience| {
+        self.patiently(job.deadline, job.heed, |wire, patience| {
             // What has to go behind others is written in any case.
             patience.deadline = patience.deadline.max(Boot::now() + AT_LEAST);
             wire.as_mut()
@@ -226,7 +228,7 @@ impl Line {
 
     /// Waits for an answer, unless something comes that has to be sent first.
     fn receive(&mut self, job: &Job) -> Result<Value, NoAnswer> {
-        self.patiently(job, |wire, patience| {
+        self.patiently(job.deadline, job.heed, |wire, patience| {
             wire.as_mut().ok_or(NoAnswer::TimedOut)?.receive(patience)
         })
     }

@@ -1,4 +1,4 @@
-//! A subscription to one channel of a node, on a connection and a thread of its own.
+//! A subscription to one channel of a node, on a connection of its own.
 
 use super::address::Address;
 use super::fault::Fault;
@@ -12,19 +12,25 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
 
-/// Keeps one subscription going; dropping it ends it.
-pub(in crate::lock) struct Listener(Option<Arc<EventFd>>);
+/// Keeps one subscription going; dropping it ends it. Tells what it hears as [`Event::Heard`], between
+/// [`Event::Listening`] and, if it fails, [`Event::Deaf`].
+pub(super) enum Listener {
+    /// One with a thread of its own, which ends when this bell rings.
+    Thread(Option<Arc<EventFd>>),
+    /// One that hears while somebody listens.
+    Asker(Ear),
+}
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Some(stop) = &self.0 {
+        if let Listener::Thread(Some(stop)) = self {
             let _ = stop.write(1);
         }
     }
 }
 
 impl Listener {
-    /// Tells what it hears as [`Event::Heard`], between [`Event::Listening`] and, if it fails, [`Event::Deaf`].
+    /// Starts a thread that listens.
     pub(super) fn start(
         node: usize,
         listener: u64,
@@ -37,30 +43,73 @@ impl Listener {
         let (address, channel, events) = (address.clone(), channel.to_owned(), events.clone());
         let stopped = stop.clone();
         thread::spawn(move || {
-            let say = |event| events.send(event).is_ok();
-            let bells = [stopped.as_ref().map(AsFd::as_fd), None];
             let mut patience = Patience {
                 deadline,
-                bells,
+                bells: [stopped.as_ref().map(AsFd::as_fd), None],
                 has_to_go_on: &mut || true,
             };
-            let heard = subscribe(&address, &channel, &mut patience).and_then(|mut wire| {
-                let mut wanted = say(Event::Listening { node, listener });
-                patience.deadline = Boot::NEVER;
-                while wanted {
-                    let value = wire.receive(&mut patience)?;
-                    if let Some(text) = message(&value) {
-                        wanted = say(Event::Heard { node, text });
-                    }
-                }
-                Ok(())
-            });
-            // Why it failed is said by the next request to the node, which meets the same.
-            if let Err(NoAnswer::TimedOut | NoAnswer::Broken(_) | NoAnswer::Error(_)) = heard {
-                say(Event::Deaf { node, listener });
+            let ear = Ear::open(node, listener, &address, &channel, &events, &mut patience);
+            patience.deadline = Boot::NEVER;
+            if let Ok(mut ear) = ear {
+                while ear.listen(&events, &mut patience) && !ear.stopped {}
             }
         });
-        Listener(stop)
+        Listener::Thread(stop)
+    }
+}
+
+/// A subscription, and whom it is for.
+pub(super) struct Ear {
+    node: usize,
+    listener: u64,
+    wire: Wire,
+    /// Somebody did not want to wait any longer.
+    stopped: bool,
+}
+
+impl Ear {
+    /// Subscribes. That it failed is told too, unless somebody did not want to wait.
+    pub(super) fn open(
+        node: usize,
+        listener: u64,
+        address: &Address,
+        channel: &str,
+        events: &Sender<Event>,
+        patience: &mut Patience<'_>,
+    ) -> Result<Ear, NoAnswer> {
+        let subscribed = subscribe(address, channel, patience);
+        // Nobody wants to know any more when the process is about to end.
+        let _ = match &subscribed {
+            Ok(_) => events.send(Event::Listening { node, listener }),
+            Err(NoAnswer::Woken) => Ok(()),
+            // Why it failed is said by the next request to the node, which meets the same.
+            Err(_) => events.send(Event::Deaf { node, listener }),
+        };
+        Ok(Ear {
+            node,
+            listener,
+            wire: subscribed?,
+            stopped: false,
+        })
+    }
+
+    /// Waits for something to hear. Returns whether it still hears.
+    pub(super) fn listen(&mut self, events: &Sender<Event>, patience: &mut Patience<'_>) -> bool {
+        let Ear { node, listener, .. } = *self;
+        match self.wire.receive(patience) {
+            Ok(value) => {
+                if let Some(text) = message(&value) {
+                    self.stopped = events.send(Event::Heard { node, text }).is_err();
+                }
+            }
+            Err(NoAnswer::TimedOut) => {}
+            Err(NoAnswer::Woken) => self.stopped = true,
+            Err(NoAnswer::Broken(_) | NoAnswer::Error(_)) => {
+                let _ = events.send(Event::Deaf { node, listener });
+                return false;
+            }
+        }
+        true
     }
 }
 

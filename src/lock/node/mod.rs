@@ -13,12 +13,12 @@ mod wire;
 pub(crate) use address::Address;
 pub(super) use fault::{Fault, FaultKind};
 pub(crate) use fault::{escaped, unprintable};
-pub(super) use listener::Listener;
 pub(crate) use reply::Reply;
 
 use super::scripts::Script;
 use crate::sys::clock::Boot;
 use line::{Line, start};
+use listener::{Ear, Listener};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+use wire::NoAnswer;
 
 /// How much later than its deadline a thread may be heard of before it counts as stuck.
 const STUCK_AFTER: Duration = Duration::from_millis(50);
@@ -63,6 +64,8 @@ pub(super) enum Event {
     Deaf { node: usize, listener: u64 },
     /// Somebody wants us to stop waiting; a signal, or 0.
     Interrupt(i32),
+    /// The alarm goes: somebody else has to look whether we should stop waiting.
+    Alarm,
 }
 
 /// A bell that wakes whoever polls it.
@@ -153,6 +156,7 @@ pub(super) struct Node {
     talker: Talker,
     shown: Arc<Shown>,
     events: Sender<Event>,
+    listener: Option<Listener>,
     /// The deadline of the oldest request that the thread has not said anything about.
     silent_since: Option<Boot>,
 }
@@ -189,6 +193,7 @@ impl Node {
             talker,
             shown,
             events,
+            listener: None,
             silent_since: None,
         }
     }
@@ -276,15 +281,66 @@ impl Node {
         self.silent_since = None;
     }
 
-    /// Starts to listen on a channel, until the listener is dropped.
-    pub(super) fn listen(&self, listener: u64, channel: &str, deadline: Boot) -> Listener {
-        Listener::start(
-            self.index,
-            listener,
-            &self.address,
-            channel,
-            deadline,
-            &self.events,
-        )
+    /// Starts to listen on a channel. Returns whether what becomes of it will be told; not when `heed`, as for a request, kept us
+    /// from waiting for it.
+    pub(super) fn listen(
+        &mut self,
+        listener: u64,
+        channel: &str,
+        deadline: Boot,
+        heed: Option<u64>,
+    ) -> bool {
+        let (node, address, events) = (self.index, &self.address, &self.events);
+        self.listener = match &mut self.talker {
+            Talker::Thread(..) => Some(Listener::start(
+                node, listener, address, channel, deadline, events,
+            )),
+            Talker::Asker(line) => {
+                let opened = line.patiently(deadline, heed, |_, patience| {
+                    Ear::open(node, listener, address, channel, events, patience)
+                });
+                if matches!(opened, Err(NoAnswer::Woken)) {
+                    return false;
+                }
+                opened.ok().map(Listener::Asker)
+            }
+        };
+        true
+    }
+
+    pub(super) fn stop_listening(&mut self) {
+        self.listener = None;
+    }
+
+    /// Whether somebody has to [`Node::rest`] in order to notice what comes from elsewhere than the channel of events.
+    pub(super) fn needs_rest(&self) -> bool {
+        match &self.talker {
+            Talker::Asker(line) => {
+                self.listener.is_some()
+                    || line
+                        .calls
+                        .as_ref()
+                        .is_some_and(|calls| calls.alarm.is_some())
+            }
+            Talker::Thread(..) => false,
+        }
+    }
+
+    /// Waits, until `until` at the latest, for something to hear, or for somebody to call.
+    pub(super) fn rest(&mut self, until: Boot, heed: Option<u64>) {
+        let (events, listener) = (&self.events, &mut self.listener);
+        let Talker::Asker(line) = &mut self.talker else {
+            return;
+        };
+        let hears = line.patiently(until, heed, |_, patience| match listener {
+            Some(Listener::Asker(ear)) => ear.listen(events, patience),
+            _ => {
+                patience.rest();
+                true
+            }
+        });
+        if !hears {
+            *listener = None;
+        }
     }
 }

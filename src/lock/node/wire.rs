@@ -59,8 +59,17 @@ pub(super) struct Patience<'a> {
 }
 
 impl Patience<'_> {
+    /// Waits until a bell rings, or the deadline.
+    pub(super) fn rest(&mut self) {
+        let _ = self.wait_for(None);
+    }
+
     /// Waits until the descriptor is ready for what is wanted.
     fn wait(&mut self, descriptor: BorrowedFd<'_>, wanted: PollFlags) -> Result<(), NoAnswer> {
+        self.wait_for(Some(PollFd::new(descriptor, wanted)))
+    }
+
+    fn wait_for(&mut self, wanted: Option<PollFd<'_>>) -> Result<(), NoAnswer> {
         loop {
             let left = self.deadline.left();
             if left.is_zero() {
@@ -68,13 +77,9 @@ impl Patience<'_> {
             }
             // poll counts milliseconds; the deadline is not passed early.
             let millis = i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX);
-            let mut ready = vec![PollFd::new(descriptor, wanted)];
-            ready.extend(
-                self.bells
-                    .iter()
-                    .flatten()
-                    .map(|bell| PollFd::new(*bell, PollFlags::POLLIN)),
-            );
+            let bells = self.bells.iter().flatten();
+            let bells = bells.map(|bell| PollFd::new(*bell, PollFlags::POLLIN));
+            let mut ready: Vec<PollFd<'_>> = bells.chain(wanted.clone()).collect();
             match poll(
                 &mut ready,
                 PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX),
@@ -82,10 +87,11 @@ impl Patience<'_> {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(NoAnswer::Broken(Fault::of_io(&errno.into()))),
             }
-            if ready[1..].iter().any(|bell| bell.any() == Some(true)) && (self.has_to_go_on)() {
+            let wanted = wanted.as_ref().and_then(|_| ready.pop());
+            if ready.iter().any(|bell| bell.any() == Some(true)) && (self.has_to_go_on)() {
                 return Err(NoAnswer::Woken);
             }
-            if ready[0].any() == Some(true) {
+            if wanted.is_some_and(|wanted| wanted.any() == Some(true)) {
                 return Ok(());
             }
         }

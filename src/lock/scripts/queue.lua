@@ -61,10 +61,11 @@ local function pass(me)
   while true do
     local h = redis.call('ZPOPMIN', Q)[1]
     if not h then return false end
-    if h == me then tell() return me end
+    -- Before the call, and also when it will turn out that h is dead: a server writes first what was published last.
+    tell()
+    if h == me then return me end
     if publish('w:' .. h, 'go') > 0 then
       redis.call('SET', R, h, 'PX', RESERVED_MS)
-      tell()
       return h
     end
   end

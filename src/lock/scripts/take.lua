@@ -2,7 +2,8 @@
 -- ARGV: 2 waiter ('' takes or leaves it)  3 token  4 ttl (ms)  5 ticket ('': the server gives one)
 --       6 the client's clock (ms since 1970)  7 '1': tell the node's identity  8 host  9 pid  10 user  11 label
 -- Returns {'granted', fencing token, identity}
---      or {'held', value, PTTL, owner record, identity, rank, ticket, whether it queued just now, reserved for a waiter}
+--      or {'held', value, PTTL, owner record, identity, rank, ticket (the one asked for, if any), whether it queued
+--          just now, reserved for a waiter}
 --      or {'foreign', type, PTTL, identity}
 local me, token, ttl, ticket, now = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
 local who = ARGV[7] == '1' and identity() or {'', ''}
@@ -22,8 +23,8 @@ if value == token then -- an earlier reply was lost
   return {'granted', redis.call('HGET', L, 'fence') or '0', who}
 end
 
-local reserved = redis.call('GET', R)
 if not value then
+  local reserved = redis.call('GET', R)
   if me ~= '' and reserved == me then
     redis.call('DEL', R)
     redis.call('ZREM', Q, me)
@@ -39,9 +40,9 @@ end
 
 local rank, queued = -1, 0
 if me ~= '' then
-  local place = redis.call('ZSCORE', Q, me)
-  if place then
-    ticket = string.format('%.0f', place)
+  rank = redis.call('ZRANK', Q, me)
+  if rank then
+    if ticket == '' then ticket = string.format('%.0f', redis.call('ZSCORE', Q, me)) end
   else
     if ticket == '' then
       local last = redis.call('ZRANGE', Q, -1, -1, 'WITHSCORES')[2]
@@ -50,8 +51,8 @@ if me ~= '' then
     redis.call('ZADD', Q, ticket, me)
     redis.call('PEXPIRE', Q, QUEUE_MS)
     queued = 1
+    rank = redis.call('ZRANK', Q, me)
   end
-  rank = redis.call('ZRANK', Q, me)
   if rank == 0 then redis.call('PEXPIRE', Q, QUEUE_MS) end
 end
 local left = redis.call('PTTL', value and K or R)
