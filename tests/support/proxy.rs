@@ -208,6 +208,13 @@ impl Shared {
     }
 }
 
+/// Where the bytes go: written by whoever has read them, or by a thread of its own once some of them have to wait.
+enum Outlet<W> {
+    Direct(W),
+    Delayed(mpsc::Sender<(Instant, Vec<u8>)>),
+    Closed,
+}
+
 /// A stream whose other end can be told that there is no more.
 trait Close: Write {
     fn close(&self);
@@ -225,35 +232,52 @@ impl Close for UnixStream {
     }
 }
 
-/// Two threads: one takes chunks in and stamps them, the other writes them out when they are due.
+impl<W: Close + Send + 'static> Outlet<W> {
+    /// Writes it when it is due, behind what was put before. Returns whether there is still somebody to take it.
+    fn put(&mut self, due: Instant, piece: Vec<u8>) -> bool {
+        if let (true, Outlet::Direct(_)) = (due > Instant::now(), &*self)
+            && let Outlet::Direct(mut to) = std::mem::replace(self, Outlet::Closed)
+        {
+            let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
+            std::thread::spawn(move || {
+                for (due, piece) in receiver {
+                    std::thread::sleep(due.saturating_duration_since(Instant::now()));
+                    if to.write_all(&piece).is_err() {
+                        break;
+                    }
+                }
+                to.close();
+            });
+            *self = Outlet::Delayed(sender);
+        }
+        match self {
+            Outlet::Direct(to) => to.write_all(&piece).is_ok(),
+            Outlet::Delayed(sender) => sender.send((due, piece)).is_ok(),
+            Outlet::Closed => false,
+        }
+    }
+}
+
+/// A thread that takes chunks in, and puts out what they are made into. The fewer hands they go through, the less a busy
+/// machine adds to the time they take.
 fn pump(
     mut from: impl Read + Send + 'static,
-    mut to: impl Close + Send + 'static,
+    to: impl Close + Send + 'static,
     treat: impl Fn(Vec<u8>) -> Vec<(Duration, Vec<u8>)> + Send + 'static,
 ) {
-    let (sender, receiver) = mpsc::channel::<(Instant, Vec<u8>)>();
     std::thread::spawn(move || {
+        let mut outlet = Outlet::Direct(to);
         let mut buffer = [0; 16 * 1024];
-        loop {
-            let length = from.read(&mut buffer).unwrap_or(0);
-            if length == 0 {
-                return;
-            }
+        'open: while let Ok(length @ 1..) = from.read(&mut buffer) {
             let now = Instant::now();
             for (delay, piece) in treat(buffer[..length].to_vec()) {
-                if sender.send((now + delay, piece)).is_err() {
-                    return;
+                if !outlet.put(now + delay, piece) {
+                    break 'open;
                 }
             }
         }
-    });
-    std::thread::spawn(move || {
-        for (due, piece) in receiver {
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            if to.write_all(&piece).is_err() {
-                break;
-            }
+        if let Outlet::Direct(to) = outlet {
+            to.close();
         }
-        to.close();
     });
 }
