@@ -5,6 +5,10 @@
 //! moment at which a job exists that nobody watches: whoever loses a parent becomes the keeper's child, and when
 //! redlock dies, the socket between the two says so.
 
+mod messages;
+
+pub(crate) use messages::{Cause, Order, Report, To};
+
 use crate::sys::clock::Boot;
 use crate::sys::inherited::Inherited;
 use crate::sys::packets::{Packets, Received};
@@ -16,7 +20,6 @@ use crate::sys::tree::{self, Known};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
-use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,61 +27,6 @@ use std::time::Duration;
 
 /// How long processes that may not be killed (another user's) keep a stop from being called done.
 const OUT_OF_REACH_AFTER: Duration = Duration::from_secs(1);
-
-/// What the keeper is told.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// SIGTERM to the job at `term_at`, SIGKILL at `kill_at`, unless a later order moves them.
-    Deadline { term_at: Boot, kill_at: Boot },
-    /// Start the command with these variables besides, unless it is `not_after` already.
-    Go {
-        environment: Vec<(String, String)>,
-        not_after: Boot,
-    },
-    /// A signal that redlock was sent.
-    Signal { signal: i32, to: To },
-    /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.
-    Stop { kill_at: Boot },
-}
-
-/// Whom a signal is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum To {
-    Job,
-    Command,
-    /// The terminal has sent it to the job itself; only `--kill-after` has to know.
-    Nobody,
-}
-
-/// What the keeper tells.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Report {
-    Started,
-    /// The command could not be executed; there is no job.
-    NotStarted {
-        errno: i32,
-    },
-    /// The order to start came too late; there is no job.
-    TooLate,
-    /// The time for SIGTERM has come without a later deadline.
-    Lapsed,
-    /// The job has ended at `at`, and the keeper with it. `status` is the command's, as wait(2) gives it;
-    /// none if it is among those `out_of_reach`, which could not be killed.
-    Ended {
-        status: Option<i32>,
-        cause: Cause,
-        at: Boot,
-        out_of_reach: Vec<i32>,
-    },
-}
-
-/// Why a job has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Cause {
-    Itself,
-    TooLong,
-    Lost,
-}
 
 /// What is known of the job before its lock is ours.
 #[derive(Debug)]
@@ -123,11 +71,15 @@ pub(crate) fn start(task: Task) -> nix::Result<Handle> {
 }
 
 impl Handle {
-    /// Waits for the end of a keeper that has nothing left to do, a second at most.
+    /// Has a keeper end that has nothing left to do, whoever still has a copy of the socket.
+    pub(crate) fn dismiss(&self) {
+        self.socket.hang_up();
+    }
+
+    /// Waits for its end, a second at most.
     pub(crate) fn finish(self) {
+        self.dismiss();
         let Handle { pid, socket } = self;
-        // The thread of the lease may still have its copy.
-        socket.hang_up();
         // Its end of the socket is closed a moment before it can be waited for.
         let mut end = [PollFd::new(socket.as_fd(), PollFlags::empty())];
         if poll(&mut end, PollTimeout::from(1000_u16)) == Ok(1) {
@@ -229,8 +181,10 @@ impl<'a> Keeper<'a> {
         self.linger();
     }
 
-    /// Waits until redlock hangs up: our end would take the processor from it while it releases the lock.
+    /// Waits until redlock hangs up. Our end takes some time, and the processor would be ours when redlock is to learn that
+    /// the job has ended.
     fn linger(&self) {
+        self.urgency.restore();
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Received::Closed) {
             let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             let _ = poll(&mut ready, PollTimeout::NONE);

@@ -1,19 +1,18 @@
 //! Getting a lock: one attempt on all nodes, what has to be true for it to count, and how a failed one is undone.
 
 use super::ask::Answers;
-use super::lease::{Lease, hold_token, split_token};
+use super::lease::Lease;
 use super::node::{Call, Node, Order, Reply};
-use super::owner::{Holder, ourselves};
+use super::owner::ourselves;
 use super::queue::full_jitter;
-use super::quorum::{Verdict, middle};
+use super::quorum::Verdict;
+use super::refusal::{Busy, young_for};
 use super::{Locker, Reenter, Request, Wait, fencing, scripts};
 use crate::error::{Error, Held};
 use crate::sys::clock::{Boot, unix_time};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// The uptime that a node tells has a grain of a second.
-const UPTIME_GRAIN: Duration = Duration::from_secs(1);
 /// What clean-up may take when a signal waits: the end comes within 100 ms.
 pub(super) const HURRY: Duration = Duration::from_millis(80);
 
@@ -39,24 +38,6 @@ pub(super) enum Attempt {
     Faulty(Error),
     /// This signal came. Nothing is left behind.
     Interrupted(i32),
-}
-
-/// What the nodes said that have not granted the lock.
-#[derive(Clone, Debug)]
-pub(super) struct Busy {
-    pub(super) held: Held,
-    /// Until the lock may become free, if nobody lengthens it.
-    pub(super) left: Option<Duration>,
-    /// How many are before us in line.
-    pub(super) rank: u64,
-    /// The place we have got in line.
-    pub(super) ticket: String,
-    /// Nodes where we had not been in line.
-    pub(super) queued: Vec<usize>,
-    /// Some nodes may have granted it, but not enough; they have it back.
-    pub(super) partial: bool,
-    /// Nobody has a quorum: rivals took it at the same time, and each got a part.
-    pub(super) split: bool,
 }
 
 impl Locker {
@@ -114,20 +95,6 @@ impl Locker {
             }
             Attempt::Busy(busy) => self.queue(request, *busy, start, on_wait),
         }
-    }
-
-    /// The error for a lock that others have.
-    pub(super) fn is_held(&self, busy: Busy, request: &Request, waited: Option<Duration>) -> Error {
-        let by_this_job = busy
-            .held
-            .holder
-            .as_ref()
-            .is_some_and(|holder| request.ancestors.contains(&holder.token));
-        Error::Held(Box::new(Held {
-            waited,
-            by_this_job,
-            ..busy.held
-        }))
     }
 
     /// One try on all nodes, with a token of its own.
@@ -212,13 +179,6 @@ impl Locker {
             }
         }
         failed
-    }
-
-    /// Whether so many nodes have it held, or so many fail, that the reason is known.
-    fn told_why(&self, answers: &Answers) -> bool {
-        let minority = self.nodes.len() - self.quorum();
-        let refused = answers.count("held") + answers.count("foreign");
-        refused > minority || answers.faults().count() > minority
     }
 
     /// A quorum has granted the lock. The others should have it too, in case one of the quorum is lost: gives them the
@@ -322,104 +282,6 @@ impl Locker {
         Attempt::Granted(lease)
     }
 
-    /// Two addresses that lead to the same run of the same server would vote twice.
-    fn same_node_twice(&self, answers: &Answers) -> Option<Error> {
-        let mut seen: Vec<(&str, usize)> = Vec::new();
-        for (node, _, reply) in answers.replies() {
-            let run_id = identity(reply).text(1);
-            match seen.iter().find(|(other, _)| *other == run_id) {
-                Some(&(_, other)) if !run_id.is_empty() => {
-                    return Some(Error::Usage(format!(
-                        "{} and {} are the same Redis given twice: each node needs one of its own",
-                        self.nodes[other].address(),
-                        self.nodes[node].address()
-                    )));
-                }
-                _ => seen.push((run_id, node)),
-            }
-        }
-        None
-    }
-
-    /// Tells apart "others have it" from "too few nodes can answer".
-    fn why_not(&self, answers: &Answers, quarantine: Duration) -> Attempt {
-        let nodes = self.nodes.len();
-        let young: Vec<(usize, Duration)> = answers
-            .replies()
-            .filter(|(_, _, reply)| reply.text(0) == "granted")
-            .map(|(node, _, reply)| (node, young_for(reply, quarantine)))
-            .filter(|(_, left)| !left.is_zero())
-            .collect();
-        let refused: Vec<&Reply> = answers
-            .replies()
-            .map(|(_, _, reply)| reply)
-            .filter(|reply| matches!(reply.text(0), "held" | "foreign"))
-            .collect();
-        let reached = answers.replies().count() - young.len();
-        if refused.is_empty() || reached < self.quorum() && refused.len() <= nodes - self.quorum() {
-            let error = self.no_quorum(answers);
-            let Some(longest) = young.iter().map(|(_, left)| *left).max() else {
-                return Attempt::Faulty(error);
-            };
-            let names: Vec<String> = young
-                .iter()
-                .map(|(node, _)| self.nodes[*node].address().to_string())
-                .collect();
-            let faults = match self.describe_faults(answers) {
-                none if none.is_empty() => none,
-                some => format!(" ({some})"),
-            };
-            return Attempt::Faulty(Error::Unavailable(format!(
-                "{:?}: {} may have forgotten a lease in a restart, and votes again in {}{faults}; wait, or lower \
-                 --quarantine if its data is safe",
-                self.name,
-                names.join(" and "),
-                humantime::format_duration(Duration::from_secs(longest.as_secs())),
-            )));
-        }
-        // Who has it: the value that most nodes name.
-        let votes = |reply: &Reply| {
-            let same =
-                |other: &&&Reply| reply.text(0) == other.text(0) && reply.text(1) == other.text(1);
-            refused.iter().filter(same).count()
-        };
-        let most = refused
-            .iter()
-            .max_by_key(|reply| (votes(reply), !reply.text(1).is_empty()));
-        let split = most.is_none_or(|reply| votes(reply) < self.quorum());
-        let mut held = most.map_or_else(Held::default, |reply| self.held(reply));
-        // Not by its value: that of another library may be empty.
-        held.reserved =
-            most.is_some_and(|reply| reply.text(0) == "held" && reply.int(8) == Some(1));
-        if held.reserved {
-            held.holder = None::<Holder>;
-        }
-        let known = |at: usize| -> Vec<u64> {
-            refused
-                .iter()
-                .filter_map(|reply| reply.int(at).and_then(|n| u64::try_from(n).ok()))
-                .collect()
-        };
-        Attempt::Busy(Box::new(Busy {
-            left: middle(known(2), nodes).map(Duration::from_millis),
-            rank: middle(known(5), nodes).unwrap_or(0),
-            ticket: refused
-                .iter()
-                .map(|reply| reply.text(6))
-                .find(|ticket| !ticket.is_empty())
-                .unwrap_or("")
-                .to_owned(),
-            queued: answers
-                .replies()
-                .filter(|(_, _, reply)| reply.int(7) == Some(1))
-                .map(|(node, _, _)| node)
-                .collect(),
-            partial: refused.len() < nodes,
-            split,
-            held,
-        }))
-    }
-
     /// Undoes what an attempt may have done on every node that has not said that it did nothing: over the same
     /// connection, so that it arrives behind a late request, and with a deadline of its own. A node that has not
     /// answered the attempt is not waited for as long again: a moment, since a server that is about to answer when we
@@ -460,81 +322,5 @@ impl Locker {
             );
         }
         self.cleaning_up = false;
-    }
-
-    /// Enters a lease that an ancestor holds once more; none when it does not hold it any more.
-    fn enter(&mut self, token: &str, request: &Request) -> Result<Option<Lease>, Error> {
-        let (stem, _) = split_token(token);
-        let hold = &Uuid::new_v4().simple().to_string()[..8];
-        let call = self.script(
-            &scripts::ENTER,
-            &[stem, hold, &request.ttl.as_millis().to_string()],
-        );
-        let deadline = self.deadline();
-        let answers = self.ask_all(&call, deadline, |answers| answers.decided("granted"));
-        let granted = answers.tally(|reply| reply.text(0) == "granted");
-        if granted.verdict() == Verdict::Yes {
-            let mut lease = Lease {
-                token: hold_token(stem, hold),
-                fencing_token: 0,
-                ttl: request.ttl,
-                holds: 1,
-                waited: Duration::ZERO,
-                label: request.label.clone(),
-                first_round: answers.round,
-                deadlines: vec![None; self.nodes.len()],
-            };
-            // What the others say is about somebody else's lease.
-            let granted = |(_, _, reply): &(usize, Boot, &Reply)| reply.text(0) == "granted";
-            for (node, sent, reply) in answers.replies().filter(granted) {
-                lease.take_in(node, sent, reply);
-                let number = |at| {
-                    reply
-                        .int(at)
-                        .and_then(|n| u64::try_from(n).ok())
-                        .unwrap_or(0)
-                };
-                lease.fencing_token = lease.fencing_token.max(number(1));
-                lease.holds = lease.holds.max(number(2));
-            }
-            return Ok(Some(lease));
-        }
-        // Undone hold by hold: the id is new, so this can hurt nobody.
-        let undo = self.script(
-            &scripts::RELEASE,
-            &[&hold_token(stem, hold), stem, hold, "0"],
-        );
-        if granted.yes > 0 || answers.replies().count() < self.nodes.len() {
-            self.undo(&undo, &answers, answers.interrupted.is_some());
-        }
-        if let Some(signal) = answers.interrupted {
-            return Err(Error::Interrupted(signal));
-        }
-        let no = answers.count("gone") + answers.count("other");
-        if no > self.nodes.len() - self.quorum() {
-            Ok(None)
-        } else {
-            Err(self.no_quorum(&answers))
-        }
-    }
-}
-
-fn identity(reply: &Reply) -> &Reply {
-    match reply.text(0) {
-        "granted" => reply.at(2),
-        "held" => reply.at(4),
-        _ => reply.at(3),
-    }
-}
-
-/// For how long the vote of a node still does not count because it has not been up for long: it may have forgotten a
-/// lease. A node that refuses to tell is trusted.
-fn young_for(reply: &Reply, quarantine: Duration) -> Duration {
-    if quarantine.is_zero() {
-        return Duration::ZERO;
-    }
-    match identity(reply).text(0).parse::<u64>() {
-        Ok(uptime) => (quarantine + UPTIME_GRAIN).saturating_sub(Duration::from_secs(uptime)),
-        Err(_) => Duration::ZERO,
     }
 }

@@ -1,6 +1,7 @@
 //! A lease that is held: how long it is surely ours, lengthening it, giving it up.
 
 use super::ask::Answers;
+use super::holds::split_token;
 use super::node::{Event, FaultKind, Order, Reply};
 use super::owner::{Holder, ourselves};
 use super::quorum::{Verdict, surely, validity};
@@ -8,10 +9,6 @@ use super::{Locker, scripts};
 use crate::error::{Error, Held};
 use crate::sys::clock::Boot;
 use std::time::Duration;
-
-/// Behind the token of a hold stands its id, eight hexadecimal digits.
-const HOLD_MARK: char = '.';
-const HOLD_DIGITS: usize = 8;
 
 /// How long is waited until a release has been sent to a node that others need not wait for.
 const SEE_OFF: Duration = Duration::from_millis(250);
@@ -63,28 +60,6 @@ impl Lease {
             _ => {}
         }
     }
-}
-
-/// Takes the suffix of a hold off a token.
-pub(super) fn split_token(token: &str) -> (&str, Option<&str>) {
-    match token.rsplit_once(HOLD_MARK) {
-        Some((stem, id))
-            if id.len() == HOLD_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
-        {
-            (stem, Some(id))
-        }
-        _ => (token, None),
-    }
-}
-
-/// Whether two tokens name the same lease, be it by different holds of it.
-pub(crate) fn same_lease(one: &str, other: &str) -> bool {
-    split_token(one).0 == split_token(other).0
-}
-
-/// The token of a hold.
-pub(super) fn hold_token(stem: &str, id: &str) -> String {
-    format!("{stem}{HOLD_MARK}{id}")
 }
 
 /// The answer to one renewal.
@@ -279,25 +254,7 @@ impl Locker {
         }
     }
 
-    /// Gives up one hold of the lease that `token` names: the hold whose token it is, else the newest.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Refused`] when too few nodes answered.
-    pub(crate) fn release_token(&mut self, token: &str) -> Result<Ended, Error> {
-        if let (stem, Some(id)) = split_token(token) {
-            return self.give_up_hold(token, stem, id, None);
-        }
-        if self.nodes.len() == 1 {
-            return self.give_up_hold(token, token, "newest", None);
-        }
-        // A node that missed a hold would give up an older one: all have to be asked for the same.
-        match self.newest_hold(token)?.as_str() {
-            "base" => self.give_up_hold(token, token, "base", None),
-            id => self.give_up_hold(&hold_token(token, id), token, id, None),
-        }
-    }
-
-    fn give_up_hold(
+    pub(super) fn give_up_hold(
         &mut self,
         token: &str,
         stem: &str,
@@ -381,25 +338,6 @@ impl Locker {
             return Ok(Ended::Extended { validity, holds });
         }
         self.not_ours(&answers)
-    }
-
-    /// The newest hold that any node knows of the lease.
-    fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
-        let call = self.script(&scripts::HOLDS, &[token]);
-        let needed = self.quorum();
-        let answers = self.tell_all(&call, Order::InTurn, |answers| {
-            answers.replies().count() >= needed
-        });
-        if answers.replies().count() < self.quorum() {
-            return Err(self.no_quorum(&answers));
-        }
-        let newest = answers
-            .replies()
-            .filter(|(_, _, reply)| reply.text(0) == "holds");
-        let newest = newest
-            .max_by_key(|(_, _, reply)| reply.int(2))
-            .map(|(_, _, reply)| reply.text(1).to_owned());
-        Ok(newest.unwrap_or_else(|| "base".to_owned()))
     }
 
     /// What it means that no quorum did what was asked.

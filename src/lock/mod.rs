@@ -2,7 +2,10 @@
 
 mod acquire;
 mod ask;
+mod ears;
 mod fencing;
+mod free;
+mod holds;
 mod inspect;
 mod keys;
 mod lease;
@@ -10,11 +13,13 @@ mod node;
 mod owner;
 mod queue;
 mod quorum;
+mod refusal;
 mod scripts;
 
+pub(crate) use holds::same_lease;
 pub(crate) use inspect::{Freed, State, Status};
 pub(crate) use keys::fits_one_slot;
-pub(crate) use lease::{Ended, Idle, Lease, Renewal, same_lease};
+pub(crate) use lease::{Ended, Idle, Lease, Renewal};
 pub(crate) use node::{Address, escaped, unprintable};
 pub(crate) use owner::{Holder, Record};
 pub(crate) use queue::Waiting;

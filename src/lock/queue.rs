@@ -5,11 +5,13 @@
 //! once. A frozen one loses the reservation after a second, and comes back with its old ticket. Nobody is dropped for a
 //! clock. In case a call is lost, each waiter looks by itself now and then, the first one often.
 
-use super::acquire::{Attempt, Busy, Candidate, HURRY};
+use super::acquire::{Attempt, Candidate, HURRY};
+use super::ears::Ears;
 use super::inspect::State;
 use super::lease::Lease;
 use super::node::{Event, Node, Order};
-use super::{Holder, Locker, Request, Wait, scripts};
+use super::refusal::Busy;
+use super::{Holder, Locker, Request, scripts};
 use crate::error::Error;
 use crate::sys::clock::{Boot, unix_time};
 use std::time::Duration;
@@ -22,17 +24,14 @@ const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 /// The others look the more rarely the farther back they are, this rarely at most.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// An expiry is looked at this much after it is due.
-const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 /// After losing part of a lock to a rival, wait up to this long before the next try.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The same after a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
-const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
+pub(super) const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 /// How much longer than for most nodes is waited for the rest of them when the line is left.
 const SLOWER: Duration = Duration::from_millis(20);
-/// How often `redlock wait` looks by itself.
-const WAIT_LOOKS: Duration = Duration::from_millis(500);
-
 /// What a waiter can say about what it waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
@@ -45,69 +44,6 @@ pub(crate) struct Waiting {
     pub(crate) trouble: Option<String>,
     /// This happened just now, and is told only to who wants to know everything.
     pub(crate) news: Option<String>,
-}
-
-/// Our ears: one subscription on each node.
-struct Ears {
-    channel: String,
-    /// The number of each node's listener, if it has one.
-    listeners: Vec<Option<u64>>,
-    hearing: Vec<bool>,
-    /// When a listener that ended may be replaced.
-    again: Vec<Boot>,
-    next: u64,
-}
-
-impl Ears {
-    fn new(channel: String, nodes: usize) -> Ears {
-        Ears {
-            channel,
-            listeners: vec![None; nodes],
-            hearing: vec![false; nodes],
-            again: vec![Boot::at(Duration::ZERO); nodes],
-            next: 1,
-        }
-    }
-
-    /// Starts to listen wherever nobody does.
-    fn open(&mut self, locker: &mut Locker) {
-        let (deadline, heed) = (locker.deadline(), locker.heed());
-        for (at, node) in locker.nodes.iter_mut().enumerate() {
-            if self.listeners[at].is_none()
-                && self.again[at].passed()
-                && node.listen(self.next, &self.channel, deadline, heed)
-            {
-                self.listeners[at] = Some(self.next);
-                self.next += 1;
-            }
-        }
-    }
-
-    /// Listens anew on this node, after a pause.
-    fn close(&mut self, node: usize, pause: Duration) {
-        self.listeners[node] = None;
-        self.hearing[node] = false;
-        self.again[node] = Boot::now() + pause;
-    }
-
-    /// On how many nodes we would hear a call.
-    fn hear(&self) -> usize {
-        self.hearing.iter().filter(|&&hearing| hearing).count()
-    }
-
-    fn is(&self, node: usize, listener: u64) -> bool {
-        self.listeners[node] == Some(listener)
-    }
-
-    /// When something is to be done about a deaf node.
-    fn due(&self) -> Boot {
-        let deaf = self
-            .listeners
-            .iter()
-            .zip(&self.again)
-            .filter(|(listener, _)| listener.is_none());
-        deaf.map(|(_, &again)| again).min().unwrap_or(Boot::NEVER)
-    }
 }
 
 /// A place in line, and what is known of the lock.
@@ -187,7 +123,7 @@ impl Locker {
         }
     }
 
-    fn stop_listening(&mut self) {
+    pub(super) fn stop_listening(&mut self) {
         self.nodes.iter_mut().for_each(Node::stop_listening);
     }
 
@@ -403,78 +339,6 @@ impl Locker {
             Ok(status) if status.state != State::Unknown => None,
             Ok(status) => Some(Error::Unavailable(status.trouble())),
             Err(error) => Some(error),
-        }
-    }
-
-    /// The lock is free, and promised to nobody, though there is a line: its first are dead, or do not know yet. Calls
-    /// the first one that lives.
-    fn call_the_first(&mut self) {
-        let call = self.script(&scripts::LEAVE, &["", ""]);
-        let deadline = self.deadline();
-        let all = vec![true; self.nodes.len()];
-        self.ask(&call, all, deadline, Order::InTurn, |_| true);
-    }
-
-    /// Waits until nobody has the lock, nor wants it, and takes nothing.
-    ///
-    /// # Errors
-    /// [`Error::Held`] when `timeout` is over, [`Error::Unavailable`] when the nodes cannot be asked at the beginning,
-    /// [`Error::Interrupted`].
-    pub(crate) fn wait_until_free(
-        &mut self,
-        timeout: Wait,
-        on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Result<(), Error> {
-        let waited = self.watch_until_free(timeout, on_wait);
-        self.stop_listening();
-        waited
-    }
-
-    fn watch_until_free(
-        &mut self,
-        timeout: Wait,
-        on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Result<(), Error> {
-        let start = Boot::now();
-        let end = timeout.end(start);
-        let mut ears = Ears::new(self.keys.free(), self.nodes.len());
-        let mut reached = false;
-        loop {
-            let status = self.inspect()?;
-            match status.state {
-                State::Free if status.waiting.unwrap_or(0) == 0 => return Ok(()),
-                State::Free => {
-                    reached = true;
-                    self.call_the_first();
-                }
-                State::Unknown if !reached => return Err(Error::Unavailable(status.trouble())),
-                State::Unknown => {}
-                _ => reached = true,
-            }
-            let told = status.told();
-            if end.passed() {
-                return Err(Error::Held(Box::new(
-                    status.into_held(Boot::now().since(start)),
-                )));
-            }
-            on_wait(&told);
-            ears.open(self);
-            let look = match told.lease {
-                Some(left) => WAIT_LOOKS.min(left + AFTER_EXPIRY),
-                None => WAIT_LOOKS,
-            };
-            let look = (Boot::now() + look).min(end);
-            while let Some(event) = self.next_event(look) {
-                match event {
-                    Event::Interrupt(signal) => return Err(Error::Interrupted(signal)),
-                    Event::Heard { .. } => break,
-                    Event::Listening { node, listener } if ears.is(node, listener) => break,
-                    Event::Deaf { node, listener, .. } if ears.is(node, listener) => {
-                        ears.close(node, FAILURE_AT_MOST)
-                    }
-                    _ => {}
-                }
-            }
         }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) struct Urgency(Option<i32>);
 
 impl Urgency {
     /// Gives it back. Allocates nothing.
-    fn restore(self) {
+    pub(crate) fn restore(self) {
         if let Some(before) = self.0 {
             // SAFETY: takes three numbers and touches no memory.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) };
