@@ -356,11 +356,9 @@ impl Model {
             return list([text("higher"), text(counter.to_string())]);
         }
         self.counter = Some(fence);
-        let lease = self.lease.get_or_insert(Timed {
-            value: BTreeMap::new(),
-            ends: None,
-        });
-        lease.value.insert("fence".to_owned(), fence.to_string());
+        if let Some(lease) = &mut self.lease {
+            lease.value.insert("fence".to_owned(), fence.to_string());
+        }
         list([text("granted"), text(fence.to_string())])
     }
 

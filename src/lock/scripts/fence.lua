@@ -4,5 +4,6 @@
 if holder() ~= ARGV[2] then return {'gone'} end
 local counter = tonumber(redis.call('GET', F)) or 0
 if counter > tonumber(ARGV[3]) then return {'higher', string.format('%.0f', counter)} end
-redis.call('HSET', L, 'fence', set_fence(tonumber(ARGV[3])))
-return {'granted', ARGV[3]}
+local fence = set_fence(tonumber(ARGV[3]))
+if redis.call('EXISTS', L) == 1 then redis.call('HSET', L, 'fence', fence) end -- one made anew would never expire
+return {'granted', fence}
