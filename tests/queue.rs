@@ -2,7 +2,7 @@
 
 use crate::support::{
     Directory, Line, Monitor, Redis, Running, SOON, Test, acquire, acquire_for, any, eventually,
-    message, ms, processor_time, release, status, teach_scripts,
+    message, ms, processor_time, release, slowness, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -29,14 +29,15 @@ fn order(directory: &Directory) -> Vec<usize> {
 }
 
 /// The shortest of these times shows what can be done, on a machine that is busy with the other tests; the one in the
-/// middle, that it is not done by chance.
+/// middle, that it is not done by chance. A machine that is slow at present is allowed for.
 #[track_caller]
 fn assert_within(bound: Duration, usually: Duration, times: &[Duration]) {
     let mut sorted = times.to_vec();
     sorted.sort();
+    let slow = slowness() * 4;
     assert!(
-        sorted[0] <= bound && sorted[sorted.len() / 2] <= usually,
-        "{times:?}"
+        sorted[0] <= bound + slow && sorted[sorted.len() / 2] <= usually + slow,
+        "{times:?}, allowing for {slow:?}"
     );
 }
 
@@ -148,13 +149,11 @@ fn a_lock_of_another_library_is_taken_soon_after_it_is_gone() {
     let (mut expired, mut deleted) = (Vec::new(), Vec::new());
     for round in 0..6 {
         let expires = round % 2 == 0;
-        if expires {
-            redis.command(&["SET", Line::KEY, "theirs", "PX", "1500"]);
-        } else {
-            redis.command(&["SET", Line::KEY, "theirs"]);
-        }
+        redis.command(&["SET", Line::KEY, "theirs"]);
         let waiter = Line::join(&redis, Line::waiter(&redis));
         let due = if expires {
+            // The waiter looks, and knows of it, before it is over.
+            redis.command(&["PEXPIRE", Line::KEY, "900"]);
             Instant::now() + ms(u64::try_from(redis.pttl(Line::KEY)).unwrap_or(0))
         } else {
             redis.command(&["DEL", Line::KEY]);

@@ -1,7 +1,7 @@
 //! Getting a lock: one attempt on all nodes, what has to be true for it to count, and how a failed one is undone.
 
 use super::ask::Answers;
-use super::lease::Lease;
+use super::lease::{Lease, SEE_OFF};
 use super::node::{Call, Node, Order, Reply};
 use super::owner::ourselves;
 use super::queue::full_jitter;
@@ -188,17 +188,20 @@ impl Locker {
         let took = decided.since(start);
         let until = decided + (took / 4).max(Duration::from_millis(20));
         let moment = (took / 16).max(Duration::from_millis(1));
-        while !answers.all() && !until.passed() {
-            let round = answers.round;
+        let round = answers.round;
+        while !answers.all() && !(decided + SEE_OFF).passed() {
             // Not before the script has been sent in full, where it is not known.
             let on_its_way = |locker: &Locker, node: usize| {
                 locker.nodes[node].has_written(round)
                     && !locker.nodes.iter().any(Node::did_not_know)
             };
             let silent = (0..self.nodes.len()).filter(|&node| answers.got[node].is_none());
-            if silent.clone().all(|node| on_its_way(self, node))
-                && Boot::now().since(decided) >= moment
-            {
+            let moment_over = Boot::now().since(decided) >= moment;
+            let is_enough = |node| {
+                moment_over && on_its_way(self, node)
+                    || until.passed() && !self.nodes[node].is_about_to_begin(round)
+            };
+            if silent.clone().all(is_enough) {
                 break;
             }
             self.take_more(answers, Boot::now() + moment, |_, _| true);

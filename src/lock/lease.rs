@@ -11,7 +11,7 @@ use crate::sys::clock::Boot;
 use std::time::Duration;
 
 /// How long is waited until a release has been sent to a node that others need not wait for.
-const SEE_OFF: Duration = Duration::from_millis(250);
+pub(super) const SEE_OFF: Duration = Duration::from_millis(250);
 
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug)]
@@ -289,14 +289,16 @@ impl Locker {
         self.not_ours(&answers)
     }
 
-    /// Waits until a request is on its way to every node that has been asked anything before: we may end after it, and
-    /// where it has not been sent the lock would stay taken for as long as its lease.
+    /// Waits until a request is on its way to every node that has been asked anything before, or has had no time to begin
+    /// with it: we may end after it, and where it has not been sent the lock would stay taken for as long as its lease.
     pub(super) fn see_it_off(&mut self, answers: &Answers, patience: Duration) {
         let until = Boot::now() + patience;
         let due = |locker: &Locker| {
             let nodes = locker.nodes.iter().zip(&answers.got);
             let mut late = nodes.filter(|(node, got)| {
-                got.is_none() && node.has_written(1) && !node.has_written(answers.round)
+                got.is_none()
+                    && (node.has_written(1) && !node.has_written(answers.round)
+                        || node.is_about_to_begin(answers.round))
             });
             late.next().is_some()
         };
@@ -322,6 +324,7 @@ impl Locker {
         let ttl = ttl.map_or(0, |ttl| ttl.as_millis()).to_string();
         let call = self.script(&scripts::EXTEND, &[token, stem, &ttl, UNKNOWN_TTL_MS]);
         let answers = self.tell_all(&call, Order::InTurn, |answers| answers.decided("extended"));
+        self.see_it_off(&answers, SEE_OFF);
         if answers.tally(|reply| reply.text(0) == "extended").verdict() == Verdict::Yes {
             let mut deadlines = vec![None; self.nodes.len()];
             let mut holds = 1;

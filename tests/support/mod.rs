@@ -28,6 +28,7 @@ pub(crate) use redis::{Redis, Where, free_port};
 pub(crate) use running::Running;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,16 @@ pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnM
 /// A short form of [`Duration::from_millis`].
 pub(crate) const fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
+}
+
+/// How long this machine takes at present to run a command that does nothing, at worst of a few times.
+pub(crate) fn slowness() -> Duration {
+    let time = |_| {
+        let start = Instant::now();
+        assert!(Command::new("true").status().unwrap().success());
+        start.elapsed()
+    };
+    (0..5).map(time).max().unwrap()
 }
 
 /// A directory that goes with its owner. Its path is short, for the sake of Unix sockets.

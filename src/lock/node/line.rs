@@ -77,6 +77,7 @@ impl Line {
     /// Does a job, and tells what came of it.
     pub(super) fn answer(&mut self, node: usize, job: &Job, events: &Sender<Event>) {
         let mut sent = Boot::now();
+        self.shown.begun.store(job.round, Ordering::SeqCst);
         let result = self.serve(job, &mut sent);
         // Nobody listens any more when the process is about to end.
         let _ = events.send(Event::Answer {
@@ -85,6 +86,7 @@ impl Line {
             sent,
             result,
         });
+        self.shown.done.store(job.round, Ordering::SeqCst);
     }
 
     /// Waits until `deadline` for what `deed` does, unless somebody does not want to; `heed` is how many interruptions

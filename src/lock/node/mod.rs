@@ -141,6 +141,9 @@ impl Calls {
 /// What a node's thread shows of itself while it works.
 #[derive(Debug, Default)]
 struct Shown {
+    /// The request that it works on or has worked on last, and the one that it is done with.
+    begun: AtomicU64,
+    done: AtomicU64,
     /// The last request that has been written.
     written: AtomicU64,
     /// Requests before this one are not to be sent any more if they have not been yet.
@@ -263,6 +266,13 @@ impl Node {
     /// Whether this request is on its way, whatever becomes of this process.
     pub(super) fn has_written(&self, round: u64) -> bool {
         self.shown.written.load(Ordering::SeqCst) >= round
+    }
+
+    /// Whether nothing but a busy machine keeps the thread from this request.
+    pub(super) fn is_about_to_begin(&self, round: u64) -> bool {
+        let (done, begun) = (&self.shown.done, &self.shown.begun);
+        let done = done.load(Ordering::SeqCst);
+        begun.load(Ordering::SeqCst) == done && done < round
     }
 
     /// Whether the server has had to be sent a script in full.
