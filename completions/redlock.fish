@@ -30,7 +30,7 @@ complete -c redlock -n "__fish_redlock_needs_command" -l node-timeout -d 'How lo
 complete -c redlock -n "__fish_redlock_needs_command" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_needs_command" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_needs_command" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_needs_command" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_needs_command" -s V -l version -d 'Print the version'
@@ -61,7 +61,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand run" -l node-timeout -d 
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l reentrant -d 'Enter the lease that we run under once more'
@@ -80,7 +80,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l node-timeout
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l reentrant -d 'Enter the lease that we run under once more'
@@ -96,7 +96,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand extend" -l node-timeout 
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand extend" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -s q -l quiet -d 'Silence talk; failures still print'
@@ -110,7 +110,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand release" -l node-timeout
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand release" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l revoke -d 'End somebody\'s lease safely: its job is stopped, and the lock is free when that is done'
@@ -127,7 +127,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand status" -l node-timeout 
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand status" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l exit-code -d 'Exit 0 when the lock is free, 75 when it is held; so does -q'
@@ -142,7 +142,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand wait" -l node-timeout -d
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand wait" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s q -l quiet -d 'Silence talk; failures still print'
@@ -154,7 +154,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand completions" -l node-tim
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l quarantine -d 'A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE] [default: the ttl; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
-complete -c redlock -n "__fish_redlock_using_subcommand completions" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval [default: text]' -r -f -a "text\t''
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -s q -l quiet -d 'Silence talk; failures still print'

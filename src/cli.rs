@@ -4,7 +4,7 @@
 //! Whether a combination makes sense is not decided here but in `plan.rs`, and variables are only named here: clap takes
 //! an empty variable for a value, and knows no configuration file.
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{
     ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     ValueHint,
@@ -218,7 +218,8 @@ pub(crate) struct Common {
     /// What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) label: Option<String>,
-    /// How results are printed: text, json, or, with acquire, env: lines for a shell's eval [default: text]
+    /// How results are printed: text, json, or, with acquire, env: lines for a shell's eval; run has none to print
+    /// [default: text]
     #[arg(
         long,
         value_name = "FORMAT",
@@ -324,7 +325,7 @@ pub(crate) struct RunArgs {
     pub(crate) hold_at_least: Option<Duration>,
     /// Stop the job when it has run for D; exit 124
     ///
-    /// SIGTERM, and SIGKILL after the grace.
+    /// SIGTERM, and SIGKILL after the grace. 0 and the default are no limit, as for timeout(1).
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
     /// The job lasts until its last process ends
@@ -452,8 +453,9 @@ pub(crate) fn command() -> clap::Command {
 
 /// Reads a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
+    let arguments = help_as_flag(arguments.into_iter().collect());
     let parsed = command()
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&arguments)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let error = match parsed {
         Ok(cli) => return Parsed::Cli(Box::new(cli)),
@@ -463,10 +465,99 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Show(text),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Parsed::Bare(text),
-        ErrorKind::InvalidSubcommand if !text.contains("tip:") => {
-            Parsed::Wrong(one_line(&text) + "; see redlock -h")
+        ErrorKind::InvalidSubcommand => Parsed::Wrong(unknown_command(&error)),
+        _ => Parsed::Wrong(one_line(&text) + &hint(&error, &arguments)),
+    }
+}
+
+/// `help [COMMAND]` as `[COMMAND] --help`. clap's own command of that name would define the flags of all commands at each
+/// start, and take a line of the short screen.
+fn help_as_flag(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let is_help = |arguments: &[OsString]| arguments.get(1).is_some_and(|first| first == "help");
+    if is_help(&arguments) {
+        while is_help(&arguments) {
+            arguments.remove(1);
         }
-        _ => Parsed::Wrong(one_line(&text)),
+        arguments.truncate(2);
+        arguments.push("--help".into());
+    }
+    arguments
+}
+
+/// A text that clap tells about an error.
+fn told(error: &clap::Error, what: ContextKind) -> &str {
+    match error.get(what) {
+        Some(ContextValue::String(text)) => text,
+        _ => "",
+    }
+}
+
+/// What to say to a word that is no command, and which one may have been meant: never one that is hidden.
+fn unknown_command(error: &clap::Error) -> String {
+    let word = told(error, ContextKind::InvalidSubcommand);
+    let similar = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(names)) => names.as_slice(),
+        Some(ContextValue::String(name)) => std::slice::from_ref(name),
+        _ => &[],
+    };
+    let redlock = command();
+    let mut meant: Vec<&str> = redlock
+        .get_subcommands()
+        .map(clap::Command::get_name)
+        .filter(|name| similar.iter().any(|one| one == name) || one_letter_off(word, name))
+        .collect();
+    match (meant.pop(), meant.join(", ")) {
+        (None, _) => format!("no command {word:?}; see redlock -h"),
+        (Some(only), others) if others.is_empty() => format!("no command {word:?}; {only}?"),
+        (Some(last), others) => format!("no command {word:?}; {others} or {last}?"),
+    }
+}
+
+/// Whether one letter more or less makes the one word the other.
+fn one_letter_off(one: &str, other: &str) -> bool {
+    let (short, long) = match one.len() < other.len() {
+        true => (one.as_bytes(), other.as_bytes()),
+        false => (other.as_bytes(), one.as_bytes()),
+    };
+    short.len() + 1 == long.len()
+        && (0..long.len()).any(|at| long[..at] == short[..at] && long[at + 1..] == short[at..])
+}
+
+/// What else to say to arguments that are taken for something that they are not.
+fn hint(error: &clap::Error, arguments: &[OsString]) -> String {
+    let unexpected = match error.kind() {
+        ErrorKind::UnknownArgument => told(error, ContextKind::InvalidArg),
+        // The value that is missing stands there, and was taken for flags.
+        ErrorKind::InvalidValue if told(error, ContextKind::InvalidValue).is_empty() => "-",
+        _ => return String::new(),
+    };
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect();
+    if !unexpected.starts_with('-') {
+        let command = words.iter().skip(1).find(|word| !word.starts_with('-'));
+        return match command.is_some_and(|command| command == "acquire") {
+            true => "; acquire starts no command, run does: redlock run --name N -- COMMAND".into(),
+            false => String::new(),
+        };
+    }
+    let value = words.windows(2).find_map(|pair| {
+        let (flag, value) = (pair[0].as_ref(), pair[1].as_ref());
+        let flags = value.len() > 2
+            && value.starts_with(unexpected)
+            && !value.starts_with("--")
+            && !value.chars().any(char::is_control);
+        (flags && flag.starts_with("--") && flag.len() > 2).then_some((flag, value))
+    });
+    match value {
+        Some((flag, value)) if value[1..].starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("; a negative number after {flag}?")
+        }
+        Some((flag, value)) => {
+            format!("; a value that begins with - is written {flag}={value}")
+        }
+        None => String::new(),
     }
 }
 
@@ -572,6 +663,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
             .all(|byte| byte.is_ascii_digit() || byte == b'.')
     {
         return Err(format!("a number needs a unit: {text}s?"));
+    }
+    if text.starts_with('-') {
+        return Err("a duration is never negative".to_owned());
     }
     // humantime panics where the sum of its units is exactly one second more than fits; nobody needs numbers that long.
     if text.len() > 40

@@ -1,6 +1,7 @@
 //! The typed error of everything below the commands. No numbers, no printing, no redis types.
 
 use crate::lock::{Holder, escaped};
+use crate::sys::signals;
 use std::fmt;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub(crate) enum Error {
     Revoked(String),
     /// The result could not be written.
     Output(String),
+    /// Whoever was looking at what we show has seen enough.
+    Unread,
     /// This signal ended our waiting.
     Interrupted(i32),
     /// A fault in redlock itself.
@@ -48,6 +51,8 @@ pub(crate) struct Held {
     pub(crate) reserved: bool,
     /// The holder is the job that this redlock was started by.
     pub(crate) by_this_job: bool,
+    /// Nobody wants the lock: it was to be freed.
+    pub(crate) unwanted: bool,
 }
 
 impl fmt::Display for Error {
@@ -62,7 +67,10 @@ impl fmt::Display for Error {
             | Error::Output(text)
             | Error::Internal(text) => f.write_str(text),
             Error::Held(held) => held.fmt(f),
-            Error::Interrupted(signal) => write!(f, "interrupted by signal {signal}"),
+            Error::Unread => f.write_str("nobody reads standard output any more"),
+            Error::Interrupted(signal) => {
+                write!(f, "interrupted by {}", signals::name(*signal))
+            }
         }
     }
 }
@@ -81,9 +89,10 @@ impl fmt::Display for Holder {
                 }
                 Ok(())
             }
+            None if self.token.is_empty() => f.write_str("something that is not redlock"),
             None => write!(
                 f,
-                "something that is not redlock (its value begins with {:?})",
+                "something that is not redlock (its value begins with \"{}\")",
                 self.short_token()
             ),
         }
@@ -104,11 +113,16 @@ impl fmt::Display for Held {
             .holder
             .as_ref()
             .and_then(|holder| holder.record.as_ref());
+        let lease = |f: &mut fmt::Formatter<'_>| match self.lease {
+            Some(left) => write!(f, ", lease {} left", human(left)),
+            None => write!(f, ", and never expires"),
+        };
         if self.other_type {
             write!(
                 f,
                 "{name:?} is held by something else: its key is of another type than redlock's locks"
             )?;
+            lease(f)?;
         } else if self.reserved {
             write!(f, "{name:?} is free, but promised to the next in line")?;
         } else if let Some(record) = record
@@ -132,15 +146,13 @@ impl fmt::Display for Held {
             if let Some(record) = record {
                 write!(f, ", for {}", human(record.held))?;
             }
-            match self.lease {
-                Some(left) => write!(f, ", lease {} left", human(left))?,
-                None => write!(f, ", and never expires")?,
-            }
+            lease(f)?;
         } else {
             write!(f, "{name:?} is held by another")?;
         }
         match self.waited {
             Some(waited) => write!(f, "; gave up after {}", human(waited)),
+            None if self.unwanted => write!(f, "; it is not redlock's to free"),
             None if self.by_this_job => write!(f, "; --reentrant enters it once more"),
             None => write!(f, "; --wait queues"),
         }

@@ -1,6 +1,7 @@
 //! Every exit status of `redlock` with its sentence. The only file with status numbers.
 
 use crate::error::Error;
+use nix::libc;
 use std::process::ExitCode;
 
 /// How this process ends. Statuses 64 to 78 are those of BSD's sysexits(3).
@@ -48,6 +49,7 @@ impl Exit {
             Some(Error::Refused(_)) => Exit::Refused,
             Some(Error::NotHeld(_) | Error::HeldByOther(..) | Error::Revoked(_)) => Exit::NotHeld,
             Some(Error::Output(_)) => Exit::Output,
+            Some(Error::Unread) => Exit::Signal(libc::SIGPIPE),
             Some(Error::Interrupted(signal)) => Exit::Signal(*signal),
             Some(Error::Internal(_)) | None => Exit::Internal,
         }
@@ -59,6 +61,11 @@ impl Exit {
             (Exit::Held, Some(status)) => Exit::Conflict(status),
             _ => self,
         }
+    }
+
+    /// Whether nothing is said about it, ever: so ends every program whose reader has gone.
+    pub(crate) fn is_silent(self) -> bool {
+        self == Exit::Signal(libc::SIGPIPE)
     }
 
     /// Whether `--quiet` silences what is said about it: it is no failure, but an answer or what the user did.

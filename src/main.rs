@@ -79,7 +79,7 @@ fn fail(
     conflict: Option<u8>,
 ) -> Exit {
     let exit = Exit::of(error).or_conflict(conflict);
-    if !(quiet && exit.is_talk()) {
+    if !(exit.is_silent() || quiet && exit.is_talk()) {
         say(&format!("{error:#}"));
     }
     if json {

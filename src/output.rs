@@ -6,7 +6,7 @@ use crate::lock::{Ended, Freed, Holder, Lease, Record, State, Status, escaped, u
 use crate::sys::inherited;
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// How much of what somebody wrote is shown in a column of a table.
@@ -17,20 +17,34 @@ const COLUMN: usize = 40;
 /// # Errors
 /// [`Error::Output`] when standard output is closed or full.
 fn print(text: &str) -> Result<(), Error> {
+    write(text).map_err(|error| not_written(&error))
+}
+
+fn write(text: &str) -> std::io::Result<()> {
     if inherited::was_closed(1) {
-        return Err(Error::Output(
-            "the result could not be written: standard output is closed".to_owned(),
-        ));
+        return Err(std::io::Error::other("standard output is closed"));
     }
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|error| {
-            Error::Output(format!(
-                "the result could not be written: {}",
-                reason(&error)
-            ))
-        })
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
+
+fn not_written(error: &std::io::Error) -> Error {
+    Error::Output(format!(
+        "the result could not be written: {}",
+        reason(error)
+    ))
+}
+
+/// Writes what somebody looks at. Where they have seen enough (`| head`), that is nobody's failure.
+///
+/// # Errors
+/// [`Error::Unread`] when the pipe has no reader any more, [`Error::Output`] when nothing can be written otherwise.
+fn show(text: &str) -> Result<(), Error> {
+    write(text).map_err(|error| match error.kind() {
+        // Whoever has it ignored wants to be told, as by any other program.
+        ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Unread,
+        _ => not_written(&error),
+    })
 }
 
 /// The system's words without Rust's "(os error 28)".
@@ -43,10 +57,14 @@ fn reason(error: &std::io::Error) -> String {
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Error> {
+    print(&json(value))
+}
+
+fn json(value: &impl Serialize) -> String {
     // Strings and numbers only: this cannot fail.
     let mut text = unprintable_escaped(&serde_json::to_string(value).unwrap_or_default());
     text.push('\n');
-    print(&text)
+    text
 }
 
 /// JSON asks for an escape of the first 32 control characters only; terminals obey the others, and marks of writing
@@ -221,7 +239,7 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
         Some(Error::NotHeld(_)) => ("not-held", None),
         Some(Error::HeldByOther(_, held)) => ("held-by-other", Some(held)),
         Some(Error::Revoked(_)) => ("revoked", None),
-        Some(Error::Output(_)) => ("output", None),
+        Some(Error::Output(_) | Error::Unread) => ("output", None),
         Some(Error::Interrupted(_)) => ("interrupted", None),
         Some(Error::Internal(_)) | None => ("internal", None),
     };
@@ -264,7 +282,7 @@ impl HolderJson {
     fn of(holder: &Holder, lease: Option<Duration>, holds: Option<u64>) -> HolderJson {
         let record = holder.record.as_ref();
         HolderJson {
-            token_prefix: holder.short_token(),
+            token_prefix: holder.token.chars().take(8).collect(),
             host: record.map(|record| cut(&record.host)),
             pid: record.map(|record| record.pid),
             user: record.map(|record| cut(&record.user)),
@@ -360,19 +378,19 @@ fn word(state: State) -> &'static str {
 
 /// One lock as an object.
 pub(crate) fn status_json(status: &Status) -> Result<(), Error> {
-    print_json(&StatusJson::of(status))
+    show(&json(&StatusJson::of(status)))
 }
 
 /// All locks as an object.
 pub(crate) fn list_json(all: &[Status]) -> Result<(), Error> {
-    print_json(&ListJson {
+    show(&json(&ListJson {
         locks: all.iter().map(StatusJson::of).collect(),
-    })
+    }))
 }
 
 /// One lock for people.
 pub(crate) fn status(status: &Status, redraw: bool) -> Result<(), Error> {
-    print(&with_redraw(redraw, status_text(status)))
+    show(&with_redraw(redraw, status_text(status)))
 }
 
 fn status_text(status: &Status) -> String {
@@ -401,7 +419,8 @@ fn status_text(status: &Status) -> String {
         (State::Reserved, Some(left)) => {
             line("for", format!("the next in line, {} at most", human(left)))
         }
-        (State::Foreign, None) => line("lease", "never expires".to_owned()),
+        (State::Reserved, None) => {}
+        (_, None) => line("lease", "never expires".to_owned()),
         (_, Some(left)) => {
             let of = status
                 .holder
@@ -410,9 +429,10 @@ fn status_text(status: &Status) -> String {
             let of = of.map_or_else(String::new, |record| format!(" of {}", human(record.ttl)));
             line("lease", format!("{}{of} left", human(left)));
         }
-        _ => {}
     }
-    if let Some(holder) = &status.holder {
+    if let Some(holder) = &status.holder
+        && !holder.token.is_empty()
+    {
         let mut token = format!("{}…", holder.short_token());
         if let Some(record) = &holder.record {
             token.push_str(&format!(", fencing token {}", record.fencing_token));
@@ -458,7 +478,12 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
                 .and(status.holder.as_ref())
                 .map_or_else(|| "-".to_owned(), Holder::to_string),
             time(record.map(|record| record.held)),
-            time(status.lease),
+            match (status.lease, status.state) {
+                (None, State::Held | State::Kept | State::Revoked | State::Foreign) => {
+                    "never".to_owned()
+                }
+                (lease, _) => time(lease),
+            },
             status
                 .waiting
                 .map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
@@ -479,7 +504,7 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    print(&with_redraw(redraw, text))
+    show(&with_redraw(redraw, text))
 }
 
 /// In place of what was shown before, on a terminal.
@@ -491,7 +516,7 @@ fn with_redraw(redraw: bool, text: String) -> String {
     }
 }
 
-/// What a command has to give at length: completions.
+/// What there is to read at length: help, completions.
 pub(crate) fn text(text: &str) -> Result<(), Error> {
-    print(text)
+    show(text)
 }

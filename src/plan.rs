@@ -24,6 +24,8 @@ const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 const LONGEST_NAME: usize = 512;
 const LONGEST_LABEL: usize = 256;
+/// How much of a token is shown, and needed to say whose lease is meant.
+const SHOWN_OF_TOKEN: usize = 8;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -172,6 +174,15 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
         }
         Command::Release(args) => {
             let (name, token) = name_and_token(args.named, args.token, &settings, sources)?;
+            if (args.revoke || args.force)
+                && token
+                    .as_ref()
+                    .is_some_and(|token| token.chars().count() < SHOWN_OF_TOKEN)
+            {
+                return refuse(
+                    "--token is too short to say whose lease is meant: it takes the eight characters that status shows",
+                );
+            }
             let how = match (args.revoke, args.force, token) {
                 (true, _, token) => How::Revoke(token),
                 (_, true, token) => How::Force(token),

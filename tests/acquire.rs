@@ -243,7 +243,7 @@ fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut waiter = Test::new(&redis)
             .args(["acquire", "--name", "backup", "--wait"])
-            .stderr(any())
+            .stderr(format!("redlock: interrupted by {}\n", signal.as_str()))
             .signal(signal);
         waiter = waiter.within(SOON);
         let running = waiter.spawn();
@@ -367,4 +367,32 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     test.stderr(message(["\"backup\" is held by", "never expires"]))
         .run();
     assert_eq!(redis.pttl("redlock:backup"), -1);
+    for (write, by) in [
+        (
+            ["SET", "redlock:backup", ""],
+            "something that is not redlock",
+        ),
+        (
+            ["RPUSH", "redlock:backup", "x"],
+            "something else: its key is of another type than redlock's locks",
+        ),
+    ] {
+        redis.command(&["DEL", "redlock:backup"]);
+        redis.command(&write);
+        let busy =
+            format!("redlock: \"backup\" is held by {by}, and never expires; --wait queues\n");
+        let test = Test::new(&redis).args(["acquire", "--name", "backup"]);
+        test.status(75).stderr(busy).run();
+    }
+}
+
+#[test]
+fn what_others_wrote_is_escaped_once() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "\u{1b}[2J"]);
+    let test = Test::new(&redis)
+        .args(["acquire", "--name", "backup"])
+        .status(75);
+    test.stderr(message([r#"(its value begins with "\u{1b}[2J")"#]))
+        .run();
 }

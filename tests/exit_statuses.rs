@@ -1,7 +1,10 @@
 //! The exit statuses that take a server in a certain condition to provoke: 69, 74 and 78. The others are shown where
 //! their commands are.
 
-use crate::support::{Redis, SOON, Test, acquire, any, eventually, message, ms, status};
+use crate::support::{
+    Ended, Redis, SOON, Test, acquire, any, eventually, like, message, ms, status,
+};
+use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
 
@@ -98,6 +101,29 @@ fn s74_the_other_results() {
 }
 
 #[test]
+fn what_is_only_looked_at_ends_quietly_when_nobody_looks_any_more() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    for arguments in [
+        &["--help"][..],
+        &["help", "run"],
+        &["--version"],
+        &["completions", "bash"],
+        &["status"],
+        &["status", "backup", "--watch", "100ms"],
+        &["status", "--format", "json", "--watch", "100ms"],
+    ] {
+        let test = || Test::new(&redis).args(arguments);
+        test().stdout_to(closed()).signal(Signal::SIGPIPE).run();
+        // Whoever ignores the signal asks for a status and a message.
+        let told = test().stdout_to(closed()).ignoring(Signal::SIGPIPE);
+        told.status(74).stderr(message(["broken pipe"])).run();
+    }
+    let script = "redlock status --watch 100ms | head -n 1";
+    Test::sh(&redis, script).stdout(any()).run();
+}
+
+#[test]
 fn s74_a_job_that_cannot_write_is_no_concern_of_ours() {
     let redis = Redis::start();
     let test = Test::new(&redis).args([
@@ -147,7 +173,10 @@ fn s69_out_of_memory() {
         Test::new(&redis)
             .args(&arguments)
             .status(69)
-            .stderr(message(["\"new\"", "OOM"]))
+            .stderr(like(
+                "redlock: \"new\": <node> cannot serve now: OOM command not allowed when used memory > 'maxmemory'; \
+                 try again when it can\n",
+            ))
             .run();
     }
     assert!(!redis.exists("redlock:new"));
@@ -160,6 +189,27 @@ fn s69_out_of_memory() {
         .args(["release", "-q", "held", "--token", &token])
         .run();
     assert!(!redis.exists("redlock:held"));
+}
+
+#[test]
+fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
+    let redis = Redis::start();
+    for limit in 4..8 {
+        let script =
+            format!("ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait");
+        let finished = Test::sh(&redis, &script)
+            .any_end()
+            .stdout(any())
+            .stderr(any())
+            .run();
+        let said = finished.stderr;
+        if limit == 4 {
+            assert_eq!(finished.ended, Ended::Status(69), "{said}");
+            let why = "cannot be asked: this process has too many files open (ulimit -n)";
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(!said.contains("is --redis right"), "{limit}: {said}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! left behind.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, message, ms,
+    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, like, message, ms,
     release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
@@ -133,6 +133,19 @@ fn a_server_that_talks_garbage() {
         ] {
             fails(&proxy.url(), &proxy.address(), arguments);
         }
+    }
+}
+
+#[test]
+fn something_that_is_no_redis_is_told_in_one_clean_line() {
+    let redis = Redis::start();
+    let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
+    let proxy = Proxy::new(&redis, Mode::Garbage(page));
+    let said = "redlock: \"backup\": <node> is not a Redis server (its answer cannot be read); is --redis right, and \
+                Redis running there?\n";
+    for arguments in [&["acquire", "--name", "backup"][..], &["status", "backup"]] {
+        let test = Test::new(&proxy).args(arguments).status(69);
+        test.stdout(any()).stderr(like(said)).run();
     }
 }
 

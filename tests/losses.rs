@@ -47,6 +47,22 @@ fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
 }
 
 #[test]
+fn a_lease_whose_key_is_of_another_type_now_is_lost() {
+    let redis = Redis::start();
+    let job = run(&redis, ["-q", "--ttl", "1s", "--", "sleep", "30"]).status(76);
+    let said = "redlock: lost \"backup\": something that is not redlock now has it (<node>); job stopped\n";
+    let job = job.stderr(like(said)).spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    redis.command(&[
+        "EVAL",
+        "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'y')",
+        "1",
+        "redlock:backup",
+    ]);
+    job.finish();
+}
+
+#[test]
 fn loss_outranks_the_status_even_when_it_shows_at_the_release_only() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();

@@ -386,6 +386,8 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
                     stderr.starts_with("redlock: ") && stderr.lines().count() == 1,
                     "{part}: {stderr}"
                 );
+                assert!(stderr.contains("delete it"), "{part}: {stderr}");
+                assert!(!stderr.contains("script"), "{part}: {stderr}");
                 assert!(!redis.exists("redlock:backup"), "{part}: left behind");
             }
             other => panic!("{part}: {other:?} {stderr}"),

@@ -164,7 +164,10 @@ fn an_interrupt_clears_the_live_line() {
         waiter.send(Signal::SIGTERM);
         waiter.finish();
         eventually(SOON, "nothing of it is left but the message", || {
-            terminal.screen().iter().all(|line| line.contains("signal"))
+            terminal
+                .screen()
+                .iter()
+                .all(|line| line.contains("interrupted by SIGTERM"))
         });
     }
 }

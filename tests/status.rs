@@ -182,6 +182,18 @@ fn a_foreign_lock() {
 }
 
 #[test]
+fn a_lock_of_ours_that_somebody_made_endless_is_said_to_never_expire() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    redis.command(&["PERSIST", "redlock:backup"]);
+    for arguments in [&["status", "backup"][..], &["status"]] {
+        let test = Test::new(&redis).args(arguments);
+        test.stdout(when("never", |text| text.contains("never")))
+            .run();
+    }
+}
+
+#[test]
 fn another_type_is_foreign_and_stays_untouched() {
     let redis = Redis::start();
     redis.command(&["HSET", "redlock:backup", "field", "1"]);

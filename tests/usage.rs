@@ -392,3 +392,39 @@ fn every_command_has_its_own_help() {
         }
     }
 }
+
+#[test]
+fn help_is_a_command_as_well() {
+    let shown = |arguments: &[&str]| Test::bare().args(arguments).stdout(any()).run().stdout;
+    assert_eq!(shown(&["help"]), shown(&["--help"]));
+    assert_eq!(shown(&["help", "run"]), shown(&["run", "--help"]));
+    let test = Test::bare().args(["help", "lock"]).status(64);
+    test.stderr("redlock: no command \"lock\"; see redlock -h\n")
+        .run();
+}
+
+#[test]
+fn what_was_meant_is_said() {
+    let said = |arguments: &[&str], hint: &str| {
+        let test = Test::bare().args(arguments).status(64);
+        test.stderr(message([hint])).run();
+    };
+    said(&["rn"], "no command \"rn\"; run?");
+    said(&["statsu"], "no command \"statsu\"; status?");
+    let dash = "a value that begins with - is written --name=-dash";
+    said(&["acquire", "--name", "-dash"], dash);
+    said(&["run", "--name", "-dash", "--", "true"], dash);
+    said(
+        &["acquire", "--name", "-verbose"],
+        "written --name=-verbose",
+    );
+    let negative = ["acquire", "--name", "x", "--ttl", "-5s"];
+    said(&negative, "a negative number after --ttl?");
+    said(
+        &["acquire", "--name", "x", "--ttl=-5s"],
+        "a duration is never negative",
+    );
+    let run = "acquire starts no command, run does: redlock run --name N -- COMMAND";
+    said(&["acquire", "--name", "x", "--", "true"], run);
+    said(&["acquire", "--name", "x", "true"], run);
+}

@@ -3,7 +3,7 @@
 use super::extend::whose;
 use super::talk;
 use crate::cli::Format;
-use crate::error::Error;
+use crate::error::{Error, Held};
 use crate::exit::Exit;
 use crate::lock::{Ended, Freed, Locker};
 use crate::output;
@@ -74,7 +74,10 @@ fn end(
             let text = format!("the holder of {name:?} has changed: {} has it now; look at status again", whose(&held));
             Error::HeldByOther(text, Box::new(held))
         }
-        Freed::Foreign(held) if held.other_type => Error::Held(Box::new(held)),
+        Freed::Foreign(held) if held.other_type => Error::Held(Box::new(Held {
+            unwanted: true,
+            ..held
+        })),
         Freed::Foreign(held) => {
             let text = format!(
                 "{name:?} was taken by another library, which cannot be told to stop: --force frees it while its job \

@@ -53,11 +53,16 @@ pub(crate) struct Status {
     /// How many queue for it.
     pub(crate) waiting: Option<u64>,
     pub(crate) nodes: Vec<NodeAnswer>,
+    /// Why no quorum answered, if it is that.
+    unanswered: Option<String>,
 }
 
 impl Status {
     /// Why nothing can be said, node by node.
     pub(crate) fn trouble(&self) -> String {
+        if let Some(why) = &self.unanswered {
+            return why.clone();
+        }
         let faults: Vec<String> = self
             .nodes
             .iter()
@@ -72,19 +77,13 @@ impl Status {
             .iter()
             .filter(|node| node.detail.is_none())
             .count();
-        let count = match self.nodes.len() {
-            1 => String::new(),
-            n => format!(
-                "{reached} of {n} nodes answered, {} are needed: ",
-                quorum(n)
-            ),
-        };
+        let nodes = self.nodes.len();
         let faults = match faults.join(", ") {
-            none if none.is_empty() => "they do not agree".to_owned(),
-            some => some,
+            none if none.is_empty() => String::new(),
+            some => format!(" ({some})"),
         };
         format!(
-            "{:?}: {count}{faults}; is --redis right, and Redis running there?",
+            "{:?}: {reached} of {nodes} nodes answered, and do not agree{faults}; try again",
             self.name
         )
     }
@@ -108,7 +107,7 @@ impl Status {
             holder: self.holder,
             lease: self.lease,
             waited: Some(waited),
-            by_this_job: false,
+            ..Held::default()
         }
     }
 }
@@ -142,10 +141,12 @@ impl Locker {
         if let Some(signal) = answers.interrupted {
             return Err(Error::Interrupted(signal));
         }
-        if answers.replies().count() < self.quorum()
-            && let refused @ (Error::Refused(_) | Error::Usage(_)) = self.no_quorum(&answers)
-        {
-            return Err(refused);
+        let mut unanswered = None;
+        if answers.replies().count() < self.quorum() {
+            match self.no_quorum(&answers) {
+                Error::Unavailable(why) => unanswered = Some(why),
+                refused => return Err(refused),
+            }
         }
         let replies: Vec<Option<&Reply>> = answers
             .got
@@ -156,6 +157,7 @@ impl Locker {
             })
             .collect();
         let mut status = combine(&self.name, &self.keys.lock, &replies);
+        status.unanswered = unanswered;
         status.nodes = self
             .nodes
             .iter()
@@ -352,6 +354,7 @@ fn combine(name: &str, key: &str, replies: &[Option<&Reply>]) -> Status {
         holds: None,
         waiting: waiting.max(),
         nodes: Vec::new(),
+        unanswered: None,
     };
     let votes = first.map_or(0, |reply| with(reply.text(1)));
     let other_type = known

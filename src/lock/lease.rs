@@ -369,14 +369,16 @@ impl Locker {
     pub(super) fn held(&self, reply: &Reply) -> Held {
         let foreign = reply.text(0) == "foreign";
         let value = if foreign { "" } else { reply.text(1) };
+        // Another library's value may be empty; in an answer "other" that stands for a key of another type too.
+        let other_type = foreign || value.is_empty() && reply.text(0) == "other";
         Held {
             name: self.name.clone(),
-            holder: (!value.is_empty()).then(|| Holder::of(value, reply.at(3))),
+            holder: (!other_type).then(|| Holder::of(value, reply.at(3))),
             lease: reply
                 .int(2)
                 .and_then(|ms| u64::try_from(ms).ok())
                 .map(Duration::from_millis),
-            other_type: foreign || value.is_empty() && reply.text(0) == "other",
+            other_type,
             ..Held::default()
         }
     }

@@ -1,7 +1,7 @@
 //! Where the lock lives: nodes, prefix, time-outs and password, for us and for the job.
 
 use super::sources::{Sources, Value};
-use super::{refuse, urls, usage};
+use super::{LONGEST_TTL, refuse, urls, usage};
 use crate::cli::{self, Common};
 use crate::error::Error;
 use crate::lock::Settings;
@@ -16,10 +16,15 @@ const LONGEST_PASSWORD: u64 = 4096;
 /// Puts the settings together, a flag before its variable before redlock.conf.
 pub(super) fn settings(common: &Common, sources: &Sources) -> Result<Settings, Error> {
     let given = match common.redis.as_slice() {
-        [] => match sources.setting(&["REDLOCK_REDIS"])? {
-            Some(value) => Some(value),
-            None => sources.variable("REDIS_URL")?,
-        },
+        [] => {
+            if sources.variable("REDLOCK_REDIS")?.is_none() {
+                sources.must_be_complete()?;
+            }
+            match sources.setting(&["REDLOCK_REDIS"])? {
+                Some(value) => Some(value),
+                None => sources.variable("REDIS_URL")?,
+            }
+        }
         urls => Some(Value {
             text: urls.join(","),
             from: "--redis".to_owned(),
@@ -55,11 +60,16 @@ pub(super) fn settings(common: &Common, sources: &Sources) -> Result<Settings, E
     if node_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
         return refuse("the node time-out is 1ms at least");
     }
+    let quarantine = duration_setting(common.quarantine, "REDLOCK_QUARANTINE", sources)?;
+    if quarantine.is_some_and(|time| time > LONGEST_TTL) {
+        // It has to cover the longest ttl, and no longer.
+        return refuse("the quarantine is 30 days at most");
+    }
     Ok(Settings {
         urls,
         prefix,
         node_timeout,
-        quarantine: duration_setting(common.quarantine, "REDLOCK_QUARANTINE", sources)?,
+        quarantine,
         password: password(common, sources)?,
     })
 }

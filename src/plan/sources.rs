@@ -31,19 +31,24 @@ type Lookup = Box<dyn Fn(&str) -> Option<OsString>>;
 pub(crate) struct Sources {
     variable: Lookup,
     files: Vec<Vec<(String, Value)>>,
+    /// Why the user's file could not be read, if it is there and we are not allowed to.
+    kept_from_us: Option<String>,
 }
 
 impl Sources {
     /// This process's environment, `~/.config/redlock/redlock.conf` and `/etc/redlock.conf`.
     ///
     /// # Errors
-    /// A file that is there and cannot be read or understood: going on without it might lock elsewhere.
+    /// A file that is there and cannot be read or understood: going on without it might lock elsewhere. Only what the
+    /// user's file is kept from us with waits until somebody asks: [`Sources::must_be_complete`].
     pub(crate) fn of_process() -> Result<Sources, Error> {
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
         let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
         let mut files = Vec::new();
+        let mut kept_from_us = None;
         for path in users
-            .into_iter()
+            .iter()
+            .cloned()
             .chain([PathBuf::from("/etc/redlock.conf")])
         {
             let shown = path.display().to_string();
@@ -52,17 +57,31 @@ impl Sources {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 Err(error) => {
-                    return Err(Error::Usage(format!(
-                        "cannot read {shown}: {}",
-                        super::place::reason(&error)
-                    )));
+                    let why = format!("cannot read {shown}: {}", super::place::reason(&error));
+                    // HOME is often somebody else's: sudo and daemons that give privileges up leave it as it was.
+                    if error.kind() != ErrorKind::PermissionDenied || users.as_ref() != Some(&path)
+                    {
+                        return Err(Error::Usage(why));
+                    }
+                    kept_from_us = Some(why);
                 }
             }
         }
         Ok(Sources {
             variable: Box::new(|name| std::env::var_os(name)),
             files,
+            kept_from_us,
         })
+    }
+
+    /// For a setting that nothing nearer than the files has, and that must not be guessed.
+    ///
+    /// # Errors
+    /// The user's file is there, and we may not read it.
+    pub(super) fn must_be_complete(&self) -> Result<(), Error> {
+        self.kept_from_us
+            .as_ref()
+            .map_or(Ok(()), |why| Err(Error::Usage(why.clone())))
     }
 
     /// An environment and files made of text.
@@ -77,7 +96,17 @@ impl Sources {
         Ok(Sources {
             variable: Box::new(move |name| variables.get(name).cloned()),
             files,
+            kept_from_us: None,
         })
+    }
+
+    /// The same with a user's file that we may not read.
+    #[cfg(test)]
+    pub(super) fn kept_from_us(self, why: &str) -> Sources {
+        Sources {
+            kept_from_us: Some(why.to_owned()),
+            ..self
+        }
     }
 
     /// An environment variable as it is, empty or not.

@@ -426,6 +426,49 @@ fn status_is_asked_about_one_lock_once() {
 }
 
 #[test]
+fn an_end_by_force_takes_as_much_of_a_token_as_is_shown() {
+    for how in ["--force", "--revoke"] {
+        assert_eq!(
+            refused(&format!("release x {how} --token 3f2a9c0")),
+            "--token is too short to say whose lease is meant: it takes the eight characters that status shows"
+        );
+        assert!(planned(&format!("release x {how} --token 3f2a9c01")).is_ok());
+    }
+    assert!(planned("release x --token t").is_ok());
+}
+
+#[test]
+fn a_quarantine_covers_the_longest_lease_and_no_more() {
+    assert!(planned("status --quarantine 30d").is_ok());
+    let longest = "the quarantine is 30 days at most";
+    assert_eq!(refused("status --quarantine 31d"), longest);
+    let variable = planned_in(&["status"], &[("REDLOCK_QUARANTINE", "31d")]);
+    assert_eq!(variable.map(|_| ()), Err(longest.to_owned()));
+}
+
+#[test]
+fn a_users_file_that_we_may_not_read_matters_where_it_may_say_which_redis() {
+    let planned = |line: &[&str], variables: &[(&str, &str)]| {
+        let Parsed::Cli(cli) = parse(line) else {
+            panic!("{line:?}")
+        };
+        let sources = Sources::of(variables, &[("/etc/redlock.conf", "REDLOCK_LABEL=l")]);
+        let sources = sources.expect("fine").kept_from_us("cannot read it");
+        plan_from(*cli, &sources)
+            .map(|_| ())
+            .map_err(|error| error.to_string())
+    };
+    let no = Err("cannot read it".to_owned());
+    assert_eq!(planned(&["status"], &[]), no);
+    assert_eq!(planned(&["status"], &[("REDIS_URL", "redis://a")]), no);
+    assert_eq!(
+        planned(&["status"], &[("REDLOCK_REDIS", "redis://a")]),
+        Ok(())
+    );
+    assert_eq!(planned(&["status", "--redis", "redis://a"], &[]), Ok(()));
+}
+
+#[test]
 fn leases_to_enter() {
     let job = [("REDLOCK_HELD", "a b"), ("REDLOCK_TOKEN", "c")];
     let asked = |request: Request| (request.reenter, request.ancestors.join(" "));

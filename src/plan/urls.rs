@@ -52,11 +52,17 @@ pub(super) fn check(url: &str) -> Result<Node, Error> {
         return Err(bad("white space or a control character in a URL"));
     }
     let Some(scheme) = scheme(url) else {
-        return Err(bad(&format!("not a URL; redis://{shown}?")));
+        let meant = if url.starts_with('/') {
+            "unix"
+        } else {
+            "redis"
+        };
+        return Err(bad(&format!("not a URL; {meant}://{shown}?")));
     };
+    let refused = |why: String| bad(&why);
     match scheme.to_ascii_lowercase().as_str() {
-        "redis" => over_tcp(scheme, &url[scheme.len() + 3..]).map_err(bad),
-        "unix" => over_socket(&url[scheme.len() + 3..]).map_err(bad),
+        "redis" => over_tcp(scheme, &url[scheme.len() + 3..]).map_err(refused),
+        "unix" => over_socket(&url[scheme.len() + 3..]).map_err(refused),
         "rediss" | "redis+sentinel" | "redis+cluster" => Err(Error::Usage(format!(
             "{scheme}:// is not supported yet; redis:// and unix:// are"
         ))),
@@ -68,15 +74,22 @@ pub(super) fn check(url: &str) -> Result<Node, Error> {
 }
 
 /// `[user:password@]host[:port][/db]`
-fn over_tcp(scheme: &str, rest: &str) -> Result<Node, &'static str> {
+fn over_tcp(scheme: &str, rest: &str) -> Result<Node, String> {
     if rest.contains('#') {
-        return Err("a # in a password is written %23");
+        return Err("a # in a password is written %23".to_owned());
     }
     let end = rest.find(['/', '?']).unwrap_or(rest.len());
     let (authority, tail) = rest.split_at(end);
-    let path = tail.split('?').next().unwrap_or_default();
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     if tail.contains('@') {
-        return Err("a / or ? in a password is written %2F or %3F");
+        return Err("a / or ? in a password is written %2F or %3F".to_owned());
+    }
+    for (name, value) in parameters(query) {
+        match name {
+            "protocol" => check_protocol(value)?,
+            "db" => return Err("the number of the database is its path: redis://host/0".to_owned()),
+            _ => return Err(unknown(name, "protocol")),
+        }
     }
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (host, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
@@ -91,20 +104,22 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, &'static str> {
                     .or(after.is_empty().then_some("6379")),
             )
         }
-        Some(None) => return Err("a [ without its ]"),
+        Some(None) => return Err("a [ without its ]".to_owned()),
         None => match address.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return Err("an IPv6 address is written in brackets: redis://[::1]:6379");
+                return Err("an IPv6 address is written in brackets: redis://[::1]:6379".to_owned());
             }
             Some((host, port)) => (host.to_owned(), Some(port)),
             None => (address.to_owned(), Some("6379")),
         },
     };
     if host.is_empty() {
-        return Err("the host is missing");
+        return Err("the host is missing".to_owned());
     }
     if host.contains(',') {
-        return Err("after a comma the next node needs its scheme too: redis://a,redis://b");
+        return Err(
+            "after a comma the next node needs its scheme too: redis://a,redis://b".to_owned(),
+        );
     }
     let port: u16 = port
         .and_then(|port| port.parse().ok())
@@ -112,7 +127,7 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, &'static str> {
         .ok_or("the port is a number from 1 to 65535")?;
     let db = path.trim_matches('/');
     if !db.is_empty() && db.parse::<u32>().is_err() {
-        return Err("the path is the number of a database: redis://host/0");
+        return Err("the path is the number of a database: redis://host/0".to_owned());
     }
     let host = host.strip_suffix('.').unwrap_or(&host).to_ascii_lowercase();
     let without_password = user_info.split_once(':').map(|(user, _)| match user {
@@ -125,15 +140,27 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, &'static str> {
     })
 }
 
-/// `/path.sock[?db=n]`
-fn over_socket(rest: &str) -> Result<Node, &'static str> {
+/// `/path.sock[?db=n]`, or more of `db`, `user`, `pass` and `protocol`, separated by `&`
+fn over_socket(rest: &str) -> Result<Node, String> {
+    if rest.contains('#') {
+        return Err("a # in a path or password is written %23".to_owned());
+    }
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     if !path.starts_with('/') || path == "/" {
-        return Err("the path of a socket is absolute: unix:///run/redis.sock");
+        return Err("the path of a socket is absolute: unix:///run/redis.sock".to_owned());
     }
-    let db = query.split('&').find_map(|pair| pair.strip_prefix("db="));
-    if db.is_some_and(|db| db.parse::<u32>().is_err()) {
-        return Err("db is the number of a database");
+    let mut with_password = false;
+    for (name, value) in parameters(query) {
+        match name {
+            "db" if value.parse::<u32>().is_ok() => {}
+            "db" => return Err("db is the number of a database".to_owned()),
+            "user" => {}
+            "pass" => with_password = true,
+            "protocol" => check_protocol(value)?,
+            // It may be the rest of the password.
+            _ if with_password => return Err("a & in a password is written %26".to_owned()),
+            _ => return Err(unknown(name, "db, user, pass and protocol")),
+        }
     }
     let kept: Vec<_> = query
         .split('&')
@@ -151,6 +178,28 @@ fn over_socket(rest: &str) -> Result<Node, &'static str> {
         identity: format!("/{}", steps.join("/")),
         without_password,
     })
+}
+
+/// The parts of what stands behind the `?` of a URL.
+fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// The version of the protocol that an application wants; ours is the same with both.
+fn check_protocol(value: &str) -> Result<(), String> {
+    match value {
+        "2" | "3" | "resp2" | "resp3" => Ok(()),
+        _ => Err("protocol is 2 or 3".to_owned()),
+    }
+}
+
+/// What cannot be heeded is not passed over: it might say which database.
+fn unknown(name: &str, known: &str) -> String {
+    let name: String = name.chars().take(40).collect();
+    format!("no parameter {name:?}; there is {known}")
 }
 
 /// The URL with whatever may be a secret left out.
@@ -196,7 +245,7 @@ mod tests {
             "redis://Host",
             "redis://host:6379",
             "redis://u:p@HOST:6379/3",
-            "REDIS://host./?x=y",
+            "REDIS://host./?protocol=3",
         ] {
             assert_eq!(identity(url), "host:6379");
         }
@@ -248,6 +297,13 @@ mod tests {
             "unix://a",
             "unix:///",
             "unix:///a?db=x",
+            "unix:///a?db=",
+            "unix:///a?db=1&db=x",
+            "unix:///a#b",
+            "unix:///a?protocol=4",
+            "redis://h?protocol=x",
+            "unix:///a?pass=se&secret=x",
+            "unix:///a?pass=se&secret",
             "redis://:se/cret@h",
             "redis://:se#cret@h",
             "redis://u:secret@",
@@ -272,6 +328,10 @@ mod tests {
             r#"cannot use "h:6379": not a URL; redis://h:6379?"#
         );
         assert_eq!(
+            refused("/run/redis.sock"),
+            r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#
+        );
+        assert_eq!(
             refused("rediss://h"),
             "rediss:// is not supported yet; redis:// and unix:// are"
         );
@@ -279,5 +339,32 @@ mod tests {
             refused("local:"),
             "local: is not supported yet; redis:// and unix:// are"
         );
+    }
+
+    #[test]
+    fn parameters_that_nobody_heeds_are_refused() {
+        for url in [
+            "unix:///s?db=1",
+            "unix:///s?db=1&user=u&pass=p%26q&protocol=resp3",
+            "unix:///s?",
+            "redis://h?protocol=3",
+            "redis://h/1?protocol=resp2",
+            "redis://h/?",
+        ] {
+            assert!(check(url).is_ok(), "{url}");
+        }
+        assert_eq!(
+            refused("unix:///s?database=1"),
+            r#"cannot use "unix:///s": no parameter "database"; there is db, user, pass and protocol"#
+        );
+        assert_eq!(
+            refused("redis://h?ssl_cert_reqs=none"),
+            r#"cannot use "redis://h": no parameter "ssl_cert_reqs"; there is protocol"#
+        );
+        assert_eq!(
+            refused("redis://h?db=2"),
+            r#"cannot use "redis://h": the number of the database is its path: redis://host/0"#
+        );
+        assert!(refused("unix:///s?%64b=1").contains("%64b"));
     }
 }

@@ -1,5 +1,6 @@
-//! Who and where this process is, for people to read.
+//! Who and where this process is, and what it has run out of, for people to read.
 
+use nix::errno::Errno;
 use nix::unistd::{Uid, User, gethostname};
 
 /// The name of this machine.
@@ -23,4 +24,15 @@ pub(crate) fn user() -> String {
                 .map(|user| user.name)
         })
         .unwrap_or_else(|| Uid::effective().to_string())
+}
+
+/// What this process or this machine has run out of, if that is why a call has failed.
+pub(crate) fn shortage(error: &std::io::Error) -> Option<&'static str> {
+    Some(match Errno::from_raw(error.raw_os_error()?) {
+        Errno::EMFILE => "this process has too many files open (ulimit -n)",
+        Errno::ENFILE => "this machine has too many files open",
+        Errno::ENOMEM | Errno::ENOBUFS => "this machine is out of memory",
+        Errno::EAGAIN => "this user has too many processes (ulimit -u)",
+        _ => return None,
+    })
 }

@@ -36,6 +36,11 @@ pub(crate) fn was_closed(descriptor: u8) -> bool {
     AT_START.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
+/// Whether SIGPIPE was ignored when this process started; it always is by now.
+pub(crate) fn was_sigpipe_ignored() -> bool {
+    AT_START.load(Ordering::Relaxed) & SIGPIPE_IGNORED != 0
+}
+
 /// Whether this process ignores the signal now.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -64,7 +69,7 @@ impl Inherited {
         }
         Ok(Inherited {
             mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?,
-            sigpipe_ignored: AT_START.load(Ordering::Relaxed) & SIGPIPE_IGNORED != 0,
+            sigpipe_ignored: was_sigpipe_ignored(),
             sigchld_ignored,
         })
     }

@@ -65,6 +65,15 @@ pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
+/// What people call a signal: `SIGINT`.
+pub(crate) fn name(signal: i32) -> String {
+    // Real-time signals have numbers only.
+    Signal::try_from(signal).map_or_else(
+        |_| format!("signal {signal}"),
+        |signal| signal.as_str().to_owned(),
+    )
+}
+
 /// Ends this process by `signal`, so that whoever waits for it sees what the signal's first victim
 /// showed, and leaves no core: the one worth having is the victim's. Returns when the signal cannot end us, as
 /// for process 1.

@@ -1,5 +1,6 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …", and what others wrote, made fit to be shown.
 
+use crate::sys::host;
 use redis::RedisError;
 use std::fmt;
 use std::io;
@@ -39,7 +40,7 @@ impl Fault {
     pub(super) fn garbage(what: impl fmt::Display) -> Fault {
         Fault {
             kind: FaultKind::Unreachable,
-            text: format!("does not speak like a Redis: {what}"),
+            text: format!("is not a Redis server ({what})"),
         }
     }
 
@@ -47,6 +48,15 @@ impl Fault {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof,
         };
+        let shortage = host::shortage(error);
+        // A socket that would have to wait is no shortage, though the number is the same.
+        if let Some(shortage) = shortage.filter(|_| error.kind() != io::ErrorKind::WouldBlock) {
+            // Not the server's fault: nobody should look for it there.
+            return Fault {
+                kind: FaultKind::CannotServe,
+                text: format!("cannot be asked: {shortage}"),
+            };
+        }
         match error.kind() {
             TimedOut => Fault::timed_out(),
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault {
@@ -65,10 +75,9 @@ impl Fault {
             return Fault::of_io(io);
         }
         let Some(code) = error.code() else {
-            let text = error.to_string();
-            return Fault::garbage(escaped(&text, 200));
+            return Fault::garbage("its answer cannot be read");
         };
-        let detail = error.detail().unwrap_or_default();
+        let (code, detail) = without_script(code, error.detail().unwrap_or_default());
         if detail.contains("unauthenticated") {
             // To a long request a server that wants a password says no more than that it is too long.
             return Fault {
@@ -79,6 +88,14 @@ impl Fault {
         if code.is_empty() {
             return Fault::garbage("an error without a word");
         }
+        if code == "WRONGTYPE" {
+            // Of the lock's own key the scripts know that it may be of any type.
+            return Fault {
+                kind: FaultKind::CannotServe,
+                text: "cannot serve now: a key of the lock, {…}:…, is of a type that redlock did not write: delete it"
+                    .to_owned(),
+            };
+        }
         let kind = kind_of_reply(code, detail);
         let verb = if kind == FaultKind::CannotServe {
             "cannot serve now"
@@ -87,7 +104,9 @@ impl Fault {
         };
         Fault {
             kind,
-            text: format!("{verb}: {} {}", escaped(code, 40), escaped(detail, 200)),
+            text: format!("{verb}: {} {}", escaped(code, 40), escaped(detail, 200))
+                .trim_end_matches(['.', ' '])
+                .to_owned(),
         }
     }
 }
@@ -100,6 +119,22 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
             .downcast_ref::<Arc<io::Error>>()
             .map(|shared| &**shared)
     })
+}
+
+/// An error without the name of our script and the line in it, which Redis 7 tells behind what went wrong, and older ones
+/// before it, wrapped into an ERR.
+fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
+    let (head, tail) = detail.rsplit_once(" script: ").unwrap_or((detail, ""));
+    let detail = if tail.contains("user_script") {
+        head
+    } else {
+        detail
+    };
+    let Some((_, inner)) = detail.rsplit_once("user_script:") else {
+        return (code, detail);
+    };
+    let inner = inner.trim_start_matches(|c: char| c.is_ascii_digit() || " :-".contains(c));
+    inner.split_once(' ').unwrap_or((inner, ""))
 }
 
 /// The error replies of servers of every age: before Redis 7 what fails inside a script is wrapped into an ERR.
@@ -160,4 +195,49 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_told_without_the_script_that_met_them() {
+        let is = |code: &str, detail: &str, plain| assert_eq!(without_script(code, detail), plain);
+        let oom = "command not allowed when used memory > 'maxmemory'.";
+        is(
+            "OOM",
+            &format!("{oom} script: 5677, on @user_script:12."),
+            ("OOM", oom),
+        );
+        is(
+            "ERR",
+            &format!("Error running script (call to f_5677): @user_script: 12: -OOM {oom}"),
+            ("OOM", oom),
+        );
+        is(
+            "ERR",
+            "Error running script (call to f_5677): @user_script:12: @user_script: 12: WRONGTYPE Operation against",
+            ("WRONGTYPE", "Operation against"),
+        );
+        is(
+            "ERR",
+            "user_script:12: NOPERM no script: 5677, on @user_script:12.",
+            ("NOPERM", "no"),
+        );
+        is("ERR", "no script: here", ("ERR", "no script: here"));
+        is("LOADING", "", ("LOADING", ""));
+    }
+
+    #[test]
+    fn a_shortage_of_ours_is_no_fault_of_the_servers() {
+        use nix::errno::Errno;
+        for errno in [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM] {
+            let fault = Fault::of_io(&io::Error::from_raw_os_error(errno as i32));
+            assert_eq!(fault.kind, FaultKind::CannotServe, "{errno}");
+            assert!(fault.text.starts_with("cannot be asked: this "), "{errno}");
+        }
+        let busy = Fault::of_io(&io::Error::from_raw_os_error(Errno::EAGAIN as i32));
+        assert_eq!(busy.kind, FaultKind::Unreachable);
+    }
 }

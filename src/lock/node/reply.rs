@@ -1,6 +1,6 @@
 //! What a script answered, in the few shapes that ours have.
 
-use super::fault::{Fault, escaped};
+use super::fault::Fault;
 use redis::Value;
 
 /// What a script answered.
@@ -23,7 +23,11 @@ impl Reply {
             Value::Array(items) => {
                 Reply::List(items.into_iter().map(Reply::of).collect::<Result<_, _>>()?)
             }
-            other => return Err(Fault::garbage(escaped(&format!("{other:?}"), 40))),
+            _ => {
+                return Err(Fault::garbage(
+                    "an answer of a kind that scripts do not give",
+                ));
+            }
         })
     }
 
