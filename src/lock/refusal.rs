@@ -7,7 +7,7 @@ use super::ask::Answers;
 use super::node::Reply;
 use super::owner::Holder;
 use super::quorum::middle;
-use crate::error::{Error, Held};
+use crate::error::{Error, Held, human};
 use std::time::Duration;
 
 /// The uptime that a node tells has a grain of a second.
@@ -99,12 +99,17 @@ impl Locker {
                 none if none.is_empty() => none,
                 some => format!(" ({some})"),
             };
+            let (names, vote, whose) = match names.split_last() {
+                Some((last, others)) if !others.is_empty() => {
+                    (format!("{} and {last}", others.join(", ")), "vote", "their")
+                }
+                _ => (names.concat(), "votes", "its"),
+            };
             return Attempt::Faulty(Error::Unavailable(format!(
-                "{:?}: {} may have forgotten a lease in a restart, and votes again in {}{faults}; wait, or lower \
-                 --quarantine if its data is safe",
+                "{:?}: {names} may have forgotten a lease in a restart, and {vote} again in {}{faults}; wait, or lower \
+                 --quarantine if {whose} data is safe",
                 self.name,
-                names.join(" and "),
-                humantime::format_duration(Duration::from_secs(longest.as_secs())),
+                human(longest),
             )));
         }
         // Who has it: the value that most nodes name.

@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::keeper::{self, Cause, Order, Report, Task, To};
 use crate::lock::{Locker, Request, Settings};
 use crate::sys::clock::Boot;
+use crate::sys::host;
 use crate::sys::inherited::Inherited;
 use crate::sys::process;
 use crate::sys::signals::{self, Arrived, Signals};
@@ -72,7 +73,11 @@ const TO_COMMAND: [Signal; 5] = [
 /// # Errors
 /// Everything that kept the command from being started. What happened after its start is the [`Exit`].
 pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
-    let internal = |error: Errno| Error::Internal(format!("cannot supervise: {}", error.desc()));
+    let internal = |error: Errno| match host::shortage(&error.into()) {
+        // Trying again may help.
+        Some(shortage) => Error::Unavailable(format!("cannot supervise: {shortage}")),
+        None => Error::Internal(format!("cannot supervise: {}", error.desc().to_lowercase())),
+    };
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);
     let inherited = Inherited::take_over(&mask).map_err(internal)?;
@@ -104,8 +109,8 @@ pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
     let locker = Locker::new(&plan.settings, &plan.name, ttl)?;
     let talk = Talk::new(&plan.name, ttl, plan.quiet, plan.verbose);
     let alarm = signals.as_fd().try_clone_to_owned();
-    let alarm =
-        Arc::new(alarm.map_err(|error| Error::Internal(format!("cannot supervise: {error}")))?);
+    let alarm = alarm.map_err(|error| internal(Errno::from_raw(error.raw_os_error().unwrap_or(0))));
+    let alarm = Arc::new(alarm?);
     let (renewer, events) = renewer::prepare(Assignment {
         timeline: Timeline::new(ttl, plan.grace, locker.node_timeout()),
         locker,
