@@ -71,20 +71,25 @@ pub(crate) fn start(task: Task) -> nix::Result<Handle> {
 }
 
 impl Handle {
-    /// Has a keeper end that has nothing left to do, whoever still has a copy of the socket.
-    pub(crate) fn dismiss(&self) {
-        self.socket.hang_up();
+    /// What has a keeper end that has nothing left to do, and waits for that, for a moment at most.
+    pub(crate) fn farewell(&self) -> impl FnOnce() + Send + 'static {
+        let (pid, socket) = (self.pid, Arc::clone(&self.socket));
+        move || finish(pid, &socket, PollTimeout::from(100_u8))
     }
 
-    /// Waits for its end, a second at most.
+    /// Has it end if it has not yet, and waits for that, a second at most.
     pub(crate) fn finish(self) {
-        self.dismiss();
-        let Handle { pid, socket } = self;
-        // Its end of the socket is closed a moment before it can be waited for.
-        let mut end = [PollFd::new(socket.as_fd(), PollFlags::empty())];
-        if poll(&mut end, PollTimeout::from(1000_u16)) == Ok(1) {
-            process::wait_for(pid);
-        }
+        finish(self.pid, &self.socket, PollTimeout::from(1000_u16));
+    }
+}
+
+fn finish(pid: i32, socket: &Packets, patience: PollTimeout) {
+    // Others may still have a copy.
+    socket.hang_up();
+    // Its end of the socket is closed a moment before it can be waited for.
+    let mut end = [PollFd::new(socket.as_fd(), PollFlags::empty())];
+    if poll(&mut end, patience) == Ok(1) {
+        process::wait_for(pid);
     }
 }
 

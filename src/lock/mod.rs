@@ -216,6 +216,14 @@ impl Locker {
         Some(acquired)
     }
 
+    /// Calls this when the next request has been sent, before its answer is waited for. For a lock that was acquired with
+    /// [`Locker::acquire_here`]; where threads ask, whoever waits for them can do what it likes meanwhile.
+    pub(crate) fn meanwhile(&mut self, deed: Box<dyn FnOnce() + Send>) {
+        if let [node] = self.nodes.as_mut_slice() {
+            node.set_meanwhile(deed);
+        }
+    }
+
     /// How long one node may take for one request.
     pub(crate) fn node_timeout(&self) -> Duration {
         self.node_timeout

@@ -22,8 +22,6 @@ pub(super) struct Ended {
 impl Supervisor {
     /// Releases the lease and says how we end.
     pub(super) fn conclude(&mut self, ended: &Ended, grant: &Grant) -> Exit {
-        // It ends while the lease is being released.
-        self.keeper.dismiss();
         let validity = self
             .confirmed
             .map_or(ended.at, |confirmed| confirmed.valid_until);
@@ -74,7 +72,8 @@ impl Supervisor {
 
     /// Gives the lease up, and waits until that is done or has failed.
     fn release(&mut self, keep: Option<Duration>) -> Result<(), Error> {
-        self.renewer.release(keep);
+        // The keeper ends while the lease is being released, and not before that has been sent.
+        self.renewer.release(keep, Box::new(self.keeper.farewell()));
         while !self.renewer_failed {
             match self.inbox.next() {
                 News::Lease(Event::Released(released)) => return released.map(drop),

@@ -161,9 +161,10 @@ impl Handle {
         self.interrupter.interrupt(signal);
     }
 
-    /// Has the lease released, after the renewal in flight; answered by [`Event::Released`].
-    pub(super) fn release(&mut self, keep: Option<Duration>) {
+    /// Has the lease released, after the renewal in flight; answered by [`Event::Released`]. Calls `meanwhile` when that is on its way.
+    pub(super) fn release(&mut self, keep: Option<Duration>, meanwhile: Box<dyn FnOnce() + Send>) {
         if let Some((renewer, Some(care))) = &mut self.at_hand {
+            renewer.assignment.locker.meanwhile(meanwhile);
             let released = renewer.assignment.locker.release(&care.lease, keep);
             renewer.post.send(Event::Released(released));
             return;
@@ -171,6 +172,7 @@ impl Handle {
         // Fails when the thread is gone, which it has told.
         let _ = self.orders.send(Release { keep });
         self.interrupter.interrupt(0);
+        meanwhile();
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Line {
     bell: Option<Arc<EventFd>>,
     /// Who may interrupt the asker.
     pub(super) calls: Option<Calls>,
+    /// What to do once between a request and its answer.
+    pub(super) meanwhile: Option<Box<dyn FnOnce() + Send>>,
     shown: Arc<Shown>,
     wire: Option<Wire>,
 }
@@ -69,6 +71,7 @@ impl Line {
             waiting: VecDeque::new(),
             bell,
             calls,
+            meanwhile: None,
             shown: Arc::clone(shown),
             wire: None,
         }
@@ -225,6 +228,9 @@ impl Line {
                 .send(request, patience)
         })?;
         self.shown.written.store(job.round, Ordering::Release);
+        if let Some(deed) = self.meanwhile.take() {
+            deed();
+        }
         Ok(())
     }
 

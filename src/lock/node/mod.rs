@@ -215,6 +215,13 @@ impl Node {
         }
     }
 
+    /// Has the asker do something when the next request has been sent.
+    pub(super) fn set_meanwhile(&mut self, deed: Box<dyn FnOnce() + Send>) {
+        if let Talker::Asker(line) = &mut self.talker {
+            line.meanwhile = Some(deed);
+        }
+    }
+
     /// Whether the alarm goes.
     pub(super) fn alarmed(&self) -> bool {
         matches!(&self.talker, Talker::Asker(line) if line.calls.as_ref().is_some_and(Calls::alarmed))
