@@ -155,8 +155,7 @@ impl<'a> Keeper<'a> {
             children: Signals::open(&SigSet::from_iter([Signal::SIGCHLD]))?,
             timer: Timer::new()?,
             program: prepare(task),
-            // On a busy machine it decides how late a job is killed. We sleep nearly always.
-            urgency: process::hurry(),
+            urgency: Urgency::default(),
             phase: Phase::NotStarted,
             command: None,
             group: None,
@@ -270,8 +269,10 @@ impl<'a> Keeper<'a> {
             });
             return;
         }
-        match program.start(self.task.group, self.urgency) {
+        match program.start(self.task.group) {
             Ok(pid) => {
+                // On a busy machine it decides how late a job is killed. We sleep nearly always from now on.
+                self.urgency = process::hurry();
                 self.phase = Phase::Running;
                 self.command = Some(pid);
                 self.childless = false;

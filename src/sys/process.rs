@@ -88,7 +88,7 @@ pub(crate) fn adopt_orphans() {
     let _ = prctl::set_child_subreaper(true);
 }
 
-/// Puts this process before all others where that is permitted; what it starts is as urgent as it was itself.
+/// Puts this process before all others where that is permitted. What it starts from then on would be, too.
 pub(crate) fn hurry() -> Urgency {
     Errno::clear();
     // SAFETY: takes two numbers and touches no memory.
@@ -103,11 +103,11 @@ pub(crate) fn hurry() -> Urgency {
 }
 
 /// How urgent this process was before it began to [`hurry`]; none if it does not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Urgency(Option<i32>);
 
 impl Urgency {
-    /// Gives it back. Allocates nothing.
+    /// Gives it back.
     pub(crate) fn restore(self) {
         if let Some(before) = self.0 {
             // SAFETY: takes three numbers and touches no memory.
@@ -196,7 +196,7 @@ impl Program {
     ///
     /// # Errors
     /// Why it could not be executed: ENOENT and the like.
-    pub(crate) fn start(&self, group: i32, urgency: Urgency) -> nix::Result<i32> {
+    pub(crate) fn start(&self, group: i32) -> nix::Result<i32> {
         let pointers = |lines: &[CString]| {
             let end = std::iter::once(std::ptr::null());
             let all = lines.iter().map(|line| line.as_ptr()).chain(end);
@@ -218,7 +218,6 @@ impl Program {
             environment: environment.as_ptr(),
             listen_pid: &raw mut listen_pid,
             inherited: self.inherited,
-            urgency,
             group,
             parent: unistd::getpid(),
             errno: 0,
@@ -253,7 +252,6 @@ struct Birth {
     environment: *const *const libc::c_char,
     listen_pid: *mut [u8; 23],
     inherited: Inherited,
-    urgency: Urgency,
     group: i32,
     parent: Pid,
     /// Why it could not execute.
@@ -275,7 +273,6 @@ impl Birth {
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(birth.group));
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if unistd::getppid() == birth.parent {
-            birth.urgency.restore();
             birth.inherited.restore();
             // SAFETY: both arrays end with a null pointer and point to C strings.
             unsafe { libc::execvpe(*birth.arguments, birth.arguments, birth.environment) };
