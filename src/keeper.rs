@@ -1,7 +1,7 @@
 //! The job's parent process: starts the command, enforces the deadlines of its lease, passes on
 //! signals, reaps. Knows nothing of Redis, and survives whatever happens to redlock.
 //!
-//! It is forked before redlock has threads and stays single-threaded. Being the parent leaves no
+//! It is forked while redlock has no threads, and stays single-threaded. Being the parent leaves no
 //! moment at which a job exists that nobody watches: whoever loses a parent becomes the keeper's child, and when
 //! redlock dies, the socket between the two says so.
 
@@ -49,37 +49,67 @@ pub(crate) struct Task {
 /// redlock's end of it. Dropping all copies of the socket ends the keeper and the job.
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) pid: i32,
     pub(crate) socket: Arc<Packets>,
+    state: State,
 }
 
-/// Forks the keeper of `task`. Call it before there are threads.
-///
-/// # Errors
-/// The kernel's, when it has no room for a process or a descriptor.
-pub(crate) fn start(task: Task) -> nix::Result<Handle> {
-    let (ours, theirs) = Packets::pair()?;
-    let mut ours = Some(ours);
-    let pid = process::fork_helper(c"redlock-keeper", || {
-        ours = None;
-        if let Ok(mut keeper) = Keeper::new(&task, &theirs) {
-            keeper.keep();
-        }
-    })?;
-    let socket = ours.map(Arc::new).ok_or(nix::errno::Errno::EBADF)?;
-    Ok(Handle { pid, socket })
+#[derive(Debug)]
+enum State {
+    /// It will find what it is told meanwhile at its end of the socket.
+    NotStarted(Box<Task>, Packets),
+    Started {
+        pid: i32,
+    },
 }
 
 impl Handle {
+    /// A keeper of `task`, to be started.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no room for a descriptor.
+    pub(crate) fn new(task: Task) -> nix::Result<Handle> {
+        let (ours, theirs) = Packets::pair()?;
+        Ok(Handle {
+            socket: Arc::new(ours),
+            state: State::NotStarted(Box::new(task), theirs),
+        })
+    }
+
+    /// Forks the keeper, unless that has been done; the job's input and output are in its hands from then on. Call it before
+    /// there are threads: only then the copy of this process may do anything.
+    ///
+    /// # Errors
+    /// The kernel's, when it has no room for a process.
+    pub(crate) fn start(&mut self) -> nix::Result<()> {
+        let State::NotStarted(task, theirs) = &self.state else {
+            return Ok(());
+        };
+        let ours = &self.socket;
+        let pid = process::fork_helper(c"redlock-keeper", || {
+            ours.close_copy();
+            if let Ok(mut keeper) = Keeper::new(task, theirs) {
+                keeper.keep();
+            }
+        })?;
+        self.state = State::Started { pid };
+        stdio::let_go_of_input_and_output();
+        Ok(())
+    }
+
     /// What has a keeper end that has nothing left to do, and waits for that, for a moment at most.
-    pub(crate) fn farewell(&self) -> impl FnOnce() + Send + 'static {
-        let (pid, socket) = (self.pid, Arc::clone(&self.socket));
-        move || finish(pid, &socket, PollTimeout::from(100_u8))
+    pub(crate) fn farewell(&self) -> Box<dyn FnOnce() + Send> {
+        let State::Started { pid } = self.state else {
+            return Box::new(|| {});
+        };
+        let socket = Arc::clone(&self.socket);
+        Box::new(move || finish(pid, &socket, PollTimeout::from(100_u8)))
     }
 
     /// Has it end if it has not yet, and waits for that, a second at most.
     pub(crate) fn finish(self) {
-        finish(self.pid, &self.socket, PollTimeout::from(1000_u16));
+        if let State::Started { pid } = self.state {
+            finish(pid, &self.socket, PollTimeout::from(1000_u16));
+        }
     }
 }
 
@@ -170,6 +200,14 @@ impl<'a> Keeper<'a> {
     }
 
     fn keep(&mut self) {
+        self.take_orders();
+        // Its connections are redlock's alone. (Without /proc they stay open as long as we live.)
+        let ours = [
+            self.socket.as_fd(),
+            self.children.as_fd(),
+            self.timer.as_fd(),
+        ];
+        process::keep_only(&ours);
         loop {
             // A job that has ended is not stopped for the time it takes us to notice.
             self.reap();

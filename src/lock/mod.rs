@@ -135,7 +135,7 @@ impl fmt::Debug for Locker {
 }
 
 impl Locker {
-    /// Checks the settings and starts a thread for each node, which connects when it is first asked something. The
+    /// Checks the settings. The nodes are contacted, and threads for them started, when they are first asked something. The
     /// default time-outs are derived from `ttl`.
     ///
     /// # Errors
@@ -204,16 +204,19 @@ impl Locker {
         alarm: Arc<OwnedFd>,
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Option<Result<Lease, Error>> {
-        let [node] = self.nodes.as_mut_slice() else {
-            return None;
-        };
-        if !node.is_served_by_asker() {
+        if !self.asks_by_itself() {
             return None;
         }
-        node.set_alarm(Some(alarm));
+        let set_alarm = |node: &mut Node| node.set_alarm(Some(Arc::clone(&alarm)));
+        self.nodes.iter_mut().for_each(set_alarm);
         let acquired = self.acquire(request, on_wait);
         self.nodes.iter_mut().for_each(|node| node.set_alarm(None));
         Some(acquired)
+    }
+
+    /// Whether it asks its node, and waits for it, without a thread.
+    pub(crate) fn asks_by_itself(&self) -> bool {
+        self.nodes.iter().all(Node::is_served_by_asker)
     }
 
     /// Calls this when the next request has been sent, before its answer is waited for. For a lock that was acquired with

@@ -73,7 +73,7 @@ impl Supervisor {
     /// Gives the lease up, and waits until that is done or has failed.
     fn release(&mut self, keep: Option<Duration>) -> Result<(), Error> {
         // The keeper ends while the lease is being released, and not before that has been sent.
-        self.renewer.release(keep, Box::new(self.keeper.farewell()));
+        self.renewer.release(keep, self.keeper.farewell());
         while !self.renewer_failed {
             match self.inbox.next() {
                 News::Lease(Event::Released(released)) => return released.map(drop),

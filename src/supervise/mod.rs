@@ -73,14 +73,9 @@ const TO_COMMAND: [Signal; 5] = [
 /// # Errors
 /// Everything that kept the command from being started. What happened after its start is the [`Exit`].
 pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
-    let internal = |error: Errno| match host::shortage(&error.into()) {
-        // Trying again may help.
-        Some(shortage) => Error::Unavailable(format!("cannot supervise: {shortage}")),
-        None => Error::Internal(format!("cannot supervise: {}", error.desc().to_lowercase())),
-    };
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);
-    let inherited = Inherited::take_over(&mask).map_err(internal)?;
+    let inherited = Inherited::take_over(&mask).map_err(cannot_supervise)?;
     // Whoever replaced itself by us (`exec redlock`) may have had children.
     let spared = tree::own_children();
     process::adopt_orphans();
@@ -88,7 +83,7 @@ pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
     // or that Ctrl-Z and Ctrl-C would not reach.
     let terminal = stdio::has_terminal();
     let ttl = plan.request.ttl;
-    let keeper = keeper::start(Task {
+    let mut keeper = keeper::Handle::new(Task {
         command: plan.command.clone(),
         environment: plan.environment.clone(),
         hidden: plan.hidden.clone(),
@@ -99,17 +94,20 @@ pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
         kill_after: plan.kill_after,
         whole: plan.whole,
     })
-    .map_err(internal)?;
-    stdio::let_go_of_input_and_output();
+    .map_err(cannot_supervise)?;
     process::share_heap();
-    let signals = Signals::open(&mask).map_err(internal)?;
+    let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-    let bell = Arc::new(EventFd::from_flags(flags).map_err(internal)?);
+    let bell = Arc::new(EventFd::from_flags(flags).map_err(cannot_supervise)?);
 
     let locker = Locker::new(&plan.settings, &plan.name, ttl)?;
+    if !locker.asks_by_itself() {
+        keeper.start().map_err(cannot_supervise)?;
+    }
     let talk = Talk::new(&plan.name, ttl, plan.quiet, plan.verbose);
     let alarm = signals.as_fd().try_clone_to_owned();
-    let alarm = alarm.map_err(|error| internal(Errno::from_raw(error.raw_os_error().unwrap_or(0))));
+    let alarm =
+        alarm.map_err(|error| cannot_supervise(Errno::from_raw(error.raw_os_error().unwrap_or(0))));
     let alarm = Arc::new(alarm?);
     let (renewer, events) = renewer::prepare(Assignment {
         timeline: Timeline::new(ttl, plan.grace, locker.node_timeout()),
@@ -176,7 +174,7 @@ impl Supervisor {
 
     /// Waits for the lock.
     fn acquire(&mut self) -> Result<Grant, Error> {
-        while self.renewer.acquire(&self.alarm) == Acquiring::Again {
+        while self.renewer.acquire(&self.alarm, &mut self.keeper) == Acquiring::Again {
             while let Some(news) = self.inbox.ready() {
                 self.before_start(news);
             }
@@ -248,6 +246,10 @@ impl Supervisor {
             environment,
             not_after,
         });
+        if let Err(errno) = self.keeper.start() {
+            self.give_back();
+            return Err(cannot_supervise(errno));
+        }
         let mut early = Vec::new();
         loop {
             match self.inbox.next() {
@@ -432,6 +434,15 @@ impl Supervisor {
             }
             (None, None) => Loss::Fault,
         }
+    }
+}
+
+/// There was no room for what supervising takes.
+fn cannot_supervise(errno: Errno) -> Error {
+    match host::shortage(&errno.into()) {
+        // Trying again may help.
+        Some(shortage) => Error::Unavailable(format!("cannot supervise: {shortage}")),
+        None => Error::Internal(format!("cannot supervise: {}", errno.desc().to_lowercase())),
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::timeline::Timeline;
 use crate::error::Error;
-use crate::keeper::Order;
+use crate::keeper::{Handle as Keeper, Order};
 use crate::lock::{Idle, Interrupter, Lease, Locker, Renewal, Request};
 use crate::sys::clock::Boot;
 use crate::sys::packets::Packets;
@@ -85,8 +85,8 @@ pub(super) enum Acquiring {
 
 impl Handle {
     /// Acquires the lock, with this thread if that is all it takes. When `alarm` can be read, it comes back, in line as
-    /// before.
-    pub(super) fn acquire(&mut self, alarm: &Arc<OwnedFd>) -> Acquiring {
+    /// before. The keeper is started if there is time for that, since we have to wait.
+    pub(super) fn acquire(&mut self, alarm: &Arc<OwnedFd>, keeper: &mut Keeper) -> Acquiring {
         let Some((renewer, care)) = &mut self.at_hand else {
             return Acquiring::Done;
         };
@@ -97,6 +97,8 @@ impl Handle {
             ..
         } = &mut renewer.assignment;
         let mut on_wait = |waiting: &_| {
+            // If it cannot be started now, it is tried again when it is needed.
+            let _ = keeper.start();
             if let Some(line) = line {
                 line.show(waiting);
             }

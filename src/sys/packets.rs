@@ -1,6 +1,7 @@
 //! Messages between two processes of ours, each arriving whole or not at all.
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
 };
@@ -44,6 +45,13 @@ impl Packets {
     /// Sends nothing more: the other end sees [`Received::Closed`], whoever else has this one.
     pub(crate) fn hang_up(&self) {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
+    }
+
+    /// Closes the copy that this process, just forked, has of somebody else's end, so that its death can be seen. Nobody may use it
+    /// afterwards.
+    pub(crate) fn close_copy(&self) {
+        // SAFETY: the owner is another process; here the descriptor is not used again, nor dropped.
+        unsafe { libc::close(self.0.as_raw_fd()) };
     }
 
     /// Takes in the next message without waiting. A message that cannot be read counts as

@@ -8,6 +8,7 @@ use nix::sys::prctl;
 use nix::sys::signal::Signal;
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// A program to start, with everything that needs memory made ready beforehand.
@@ -147,6 +148,24 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             // SAFETY: ends the process without running what the parent registered for its own exit.
             unsafe { libc::_exit(0) }
+        }
+    }
+}
+
+/// Closes what a helper has inherited from us but the standard streams, these, and what we have ourselves inherited: what we
+/// opened is closed on exec, and by that it is known.
+pub(crate) fn keep_only(these: &[BorrowedFd<'_>]) {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    for fd in open.collect::<Vec<_>>() {
+        if fd <= 2 || these.iter().any(|kept| kept.as_raw_fd() == fd) {
+            continue;
+        }
+        // SAFETY: takes numbers, and fails for a descriptor that is closed, like that of the directory.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if flags != -1 && flags & libc::FD_CLOEXEC != 0 {
+            // SAFETY: the owner is the process that we were copied from; here it is not used again, nor dropped.
+            unsafe { libc::close(fd) };
         }
     }
 }

@@ -165,6 +165,8 @@ pub(super) struct Node {
 }
 
 enum Talker {
+    /// Yet.
+    Nobody,
     /// Whoever asks, and waits for the answer at once.
     Asker(Box<Line>),
     Thread(Sender<Job>, Option<Arc<EventFd>>),
@@ -188,7 +190,7 @@ impl Node {
                 Some(calls.clone()),
             )))
         } else {
-            start(index, &address, &events, &shown)
+            Talker::Nobody
         };
         Node {
             index,
@@ -240,8 +242,8 @@ impl Node {
         order: Order,
         heed: Option<u64>,
     ) {
-        if self.stuck() {
-            // It hangs in looking up a name, and is left to itself.
+        // One that is stuck hangs in looking up a name, and is left to itself.
+        if matches!(self.talker, Talker::Nobody) || self.stuck() {
             self.talker = start(self.index, &self.address, &self.events, &self.shown);
             self.silent_since = None;
         }
@@ -254,6 +256,7 @@ impl Node {
         };
         match &mut self.talker {
             Talker::Asker(line) => line.answer(self.index, &job, &self.events),
+            Talker::Nobody => {}
             Talker::Thread(jobs, bell) => {
                 self.silent_since.get_or_insert(deadline);
                 // The thread ends only when this end is dropped.
@@ -309,7 +312,7 @@ impl Node {
     ) -> bool {
         let (node, address, events) = (self.index, &self.address, &self.events);
         self.listener = match &mut self.talker {
-            Talker::Thread(..) => Some(Listener::start(
+            Talker::Nobody | Talker::Thread(..) => Some(Listener::start(
                 node, listener, address, channel, deadline, events,
             )),
             Talker::Asker(line) => {
@@ -339,7 +342,7 @@ impl Node {
                         .as_ref()
                         .is_some_and(|calls| calls.alarm.is_some())
             }
-            Talker::Thread(..) => false,
+            Talker::Nobody | Talker::Thread(..) => false,
         }
     }
 
