@@ -15,6 +15,10 @@ impl Samples {
         self.0.push(sample);
     }
 
+    pub(crate) fn extend(&mut self, others: Samples) {
+        self.0.extend(others.0);
+    }
+
     /// The sample that `percent` of all do not exceed, in ms.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
