@@ -138,7 +138,7 @@ enum Phase {
     Over,
 }
 
-/// Makes the command ready, while redlock queues for the lock; none when there is a NUL in it.
+/// Makes the command ready; none when there is a NUL in it.
 fn prepare(task: &Task) -> Option<Program> {
     let visible =
         std::env::vars_os().filter(|(name, _)| !task.hidden.iter().any(|hidden| name == &**hidden));

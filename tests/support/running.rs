@@ -67,7 +67,7 @@ impl Running {
         pids
     }
 
-    /// The keeper of this `run`; every one has it from before it asks for the lock.
+    /// The keeper of this `run`; every one has it from when it has to wait, or is to start its command.
     #[track_caller]
     pub(crate) fn keeper(&self) -> u32 {
         let find = || {
