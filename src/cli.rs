@@ -379,7 +379,8 @@ pub(crate) struct ExtendArgs {
 
 /// Give a lease up
 ///
-/// Frees the lock with the last hold. Inside a job of `redlock run` name and token are known.
+/// Frees the lock with the last hold. Inside a job of `redlock run` name and token are known; a job that gives up its own
+/// lease has lost it, and is stopped.
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock release --name N (--token T | --revoke | --force) [OPTIONS]")]
 pub(crate) struct ReleaseArgs {
@@ -466,6 +467,9 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Show(text),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Parsed::Bare(text),
         ErrorKind::InvalidSubcommand => Parsed::Wrong(unknown_command(&error)),
+        ErrorKind::MissingRequiredArgument if one_line(&text).contains("--name") => {
+            Parsed::Wrong("which lock? --name is missing".to_owned())
+        }
         _ => Parsed::Wrong(one_line(&text) + &hint(&error, &arguments)),
     }
 }
@@ -537,8 +541,12 @@ fn hint(error: &clap::Error, arguments: &[OsString]) -> String {
         .collect();
     if !unexpected.starts_with('-') {
         let command = words.iter().skip(1).find(|word| !word.starts_with('-'));
+        let named = words.iter().any(|word| word.starts_with("--name"));
         return match command.is_some_and(|command| command == "acquire") {
-            true => "; acquire starts no command, run does: redlock run --name N -- COMMAND".into(),
+            true if named => {
+                "; acquire starts no command, run does: redlock run --name N -- COMMAND".into()
+            }
+            true => format!("; --name {unexpected}?"),
             false => String::new(),
         };
     }
@@ -577,8 +585,8 @@ fn one_line(text: &str) -> String {
     lines.collect::<Vec<_>>().join("; ")
 }
 
-/// Whether a command line that could not be understood asked for JSON: its failure is to be an object too.
-pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+/// Whether a command line that could not be understood asked for this format: its failure is to be told in it too.
+pub(crate) fn wants(format: &str, arguments: &[OsString]) -> bool {
     let before_command = || {
         arguments
             .iter()
@@ -587,12 +595,17 @@ pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
     };
     let asked = before_command()
         .zip(before_command().skip(1))
-        .any(|(flag, value)| flag == "--format" && value == "json");
+        .any(|(flag, value)| flag == "--format" && value == format);
     let run = before_command().any(|argument| argument == "run");
-    !run && (asked || before_command().any(|argument| argument == "--format=json"))
+    let joined = format!("--format={format}");
+    !run && (asked || before_command().any(|argument| argument == joined.as_str()))
 }
 
 impl Cli {
+    pub(crate) fn is_acquire(&self) -> bool {
+        matches!(self.command, Command::Acquire(_))
+    }
+
     /// The options of every command, those before and those after its name together; of two the later one counts.
     pub(crate) fn common(&self) -> Common {
         let later = match &self.command {

@@ -106,58 +106,75 @@ impl Holder {
     }
 }
 
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = &self.name;
+impl Held {
+    /// Whether there is anything to say about who has it.
+    pub(crate) fn is_known(&self) -> bool {
+        self.holder.is_some() || self.other_type || self.reserved
+    }
+
+    /// What is known of who has it, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
+    pub(crate) fn situation(&self, ago: Duration) -> String {
         let record = self
             .holder
             .as_ref()
             .and_then(|holder| holder.record.as_ref());
-        let lease = |f: &mut fmt::Formatter<'_>| match self.lease {
-            Some(left) => write!(f, ", lease {} left", human(left)),
-            None => write!(f, ", and never expires"),
+        let left = self.lease.map(|lease| lease.checked_sub(ago));
+        let lease = match left {
+            Some(Some(left)) => format!(", lease {} left", human(left)),
+            Some(None) => String::new(), // renewed meanwhile
+            None => ", and never expires".to_owned(),
         };
-        if self.other_type {
-            write!(
-                f,
-                "{name:?} is held by something else: its key is of another type than redlock's locks"
-            )?;
-            lease(f)?;
-        } else if self.reserved {
-            write!(f, "{name:?} is free, but promised to the next in line")?;
-        } else if let Some(record) = record
-            && let Some(kept) = record.kept
-        {
-            write!(
-                f,
-                "{name:?} finished on {} {} ago",
-                escaped(&record.host, SHOWN),
-                human(kept)
-            )?;
-            if let Some(left) = self.lease {
-                write!(f, ", kept for {} more", human(left))?;
+        let (holder, record) = match (&self.holder, record) {
+            _ if self.other_type => {
+                let text =
+                    "is held by something else: its key is of another type than redlock's locks";
+                return format!("{text}{lease}");
             }
-        } else if let Some(holder) = &self.holder {
-            write!(f, "{name:?} is held by ")?;
-            if self.by_this_job {
-                write!(f, "this very job: ")?;
+            _ if self.reserved => return "is free, but promised to the next in line".to_owned(),
+            (_, Some(record)) if let Some(kept) = record.kept => {
+                let host = escaped(&record.host, SHOWN);
+                let left = left.flatten().map(human);
+                let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
+                return format!("finished on {host} {} ago{left}", human(kept + ago));
             }
-            holder.fmt(f)?;
-            if let Some(record) = record {
-                write!(f, ", for {}", human(record.held))?;
-            }
-            lease(f)?;
-        } else {
-            write!(f, "{name:?} is held by another")?;
-        }
+            (None, _) => return "is held by another".to_owned(),
+            (Some(holder), record) => (holder, record),
+        };
+        let whose = match self.by_this_job {
+            true => "this very job: ",
+            false => "",
+        };
+        let since = record.map_or_else(String::new, |record| {
+            format!(", for {}", human(record.held + ago))
+        });
+        let revoked = record.and_then(|record| record.revoked.as_ref());
+        let revoked = revoked.map_or_else(String::new, |by| {
+            format!(", revoked by {}", escaped(by, SHOWN))
+        });
+        format!("is held by {whose}{holder}{since}{revoked}{lease}")
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.name, self.situation(Duration::ZERO))?;
         match self.waited {
             Some(waited) => write!(f, "; gave up after {}", human(waited)),
-            None if self.unwanted => write!(f, "; it is not redlock's to free"),
-            None if self.by_this_job => write!(f, "; --reentrant enters it once more"),
+            None if self.unwanted && self.other_type => write!(f, "; it is not redlock's to free"),
+            None if self.unwanted => {
+                write!(
+                    f,
+                    "; it cannot be told to stop, and --force frees it while its job may still run"
+                )
+            }
+            None if self.by_this_job => write!(f, "; {ENTERS}"),
             None => write!(f, "; --wait queues"),
         }
     }
 }
+
+/// What to do about a lock that the job around us has.
+pub(crate) const ENTERS: &str = "--reentrant enters it once more";
 
 /// A time for people: to the second, or to the millisecond when it is shorter.
 pub(crate) fn human(time: Duration) -> String {

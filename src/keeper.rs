@@ -87,8 +87,12 @@ impl Handle {
         let ours = &self.socket;
         let pid = process::fork_helper(c"redlock-keeper", || {
             ours.close_copy();
-            if let Ok(mut keeper) = Keeper::new(task, theirs) {
-                keeper.keep();
+            match Keeper::new(task, theirs) {
+                Ok(mut keeper) => keeper.keep(),
+                Err(errno) => {
+                    let errno = errno as i32;
+                    let _ = theirs.send(&Report::NotStarted { errno });
+                }
             }
         })?;
         self.state = State::Started { pid };

@@ -12,7 +12,7 @@ mod supervise;
 mod sys;
 mod waiting;
 
-use cli::Parsed;
+use cli::{Format, Parsed};
 use error::Error;
 use exit::Exit;
 use std::io::{self, Write};
@@ -43,16 +43,19 @@ fn redlock() -> Exit {
             return Exit::Usage;
         }
         Parsed::Wrong(why) => {
-            return fail(
-                &Error::Usage(why).into(),
-                cli::wants_json(&arguments),
-                None,
-                false,
-                None,
+            let (json, env) = (
+                cli::wants("json", &arguments),
+                cli::wants("env", &arguments),
             );
+            let exit = fail(&Error::Usage(why).into(), json, None, false, None);
+            if env {
+                let _ = output::failure_env(exit);
+            }
+            return exit;
         }
     };
     let (json, quiet, conflict) = (cli.json(), cli.common().quiet, cli.conflict());
+    let evaluated = cli.common().format == Some(Format::Env) && cli.is_acquire();
     let mut name = cli.name().map(str::to_owned);
     let done = plan::plan(*cli)
         .map_err(anyhow::Error::from)
@@ -60,7 +63,13 @@ fn redlock() -> Exit {
             name = task.name().map(str::to_owned);
             commands::carry_out(task)
         });
-    done.unwrap_or_else(|error| fail(&error, json, name.as_deref(), quiet, conflict))
+    done.unwrap_or_else(|error| {
+        let exit = fail(&error, json, name.as_deref(), quiet, conflict);
+        if evaluated {
+            let _ = output::failure_env(exit);
+        }
+        exit
+    })
 }
 
 fn show(text: &str) -> Exit {

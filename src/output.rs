@@ -226,6 +226,15 @@ struct Failure<'a> {
     holder: Option<HolderJson>,
 }
 
+/// A failure for `eval "$(redlock acquire --format env)"`, whose status is that of what it evaluates: a script must not go
+/// on without the lock.
+///
+/// # Errors
+/// [`Error::Output`] when it could not be written.
+pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
+    text(&format!("(exit {})\n", exit.status()))
+}
+
 /// A failure as an object.
 ///
 /// # Errors
@@ -426,6 +435,8 @@ fn status_text(status: &Status) -> String {
                 .holder
                 .as_ref()
                 .and_then(|holder| holder.record.as_ref());
+            // One that was extended may last longer than it was taken for.
+            let of = of.filter(|record| left <= record.ttl);
             let of = of.map_or_else(String::new, |record| format!(" of {}", human(record.ttl)));
             line("lease", format!("{}{of} left", human(left)));
         }

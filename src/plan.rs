@@ -149,7 +149,11 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
             }
             let ancestors = ancestors(sources)?;
             let label = label(&common, sources)?.unwrap_or_default();
-            let request = request(&args.taking, args.wait, label, &ancestors, SHORTEST_TTL)?;
+            let request = Request {
+                // We shall be gone; the script that called us has the token.
+                pid: std::os::unix::process::parent_id(),
+                ..request(&args.taking, args.wait, label, &ancestors, SHORTEST_TTL)?
+            };
             Task::Acquire(Acquire {
                 settings,
                 name,
@@ -173,7 +177,11 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
             })
         }
         Command::Release(args) => {
-            let (name, token) = name_and_token(args.named, args.token, &settings, sources)?;
+            let (name, mut token) = name_and_token(args.named, args.token, &settings, sources)?;
+            if args.revoke || args.force {
+                // As `status` shows it.
+                token = token.map(|token| token.trim_end_matches('…').to_owned());
+            }
             if (args.revoke || args.force)
                 && token
                     .as_ref()
@@ -462,6 +470,7 @@ fn request(
     Ok(Request {
         ttl: checked_ttl(taking.ttl, shortest)?,
         wait,
+        pid: std::process::id(),
         label,
         ancestors,
         reenter,

@@ -1,6 +1,6 @@
 //! What a waiter says on standard error: on a terminal one live line, elsewhere one line at the beginning.
 
-use crate::error::human;
+use crate::error::ENTERS;
 use crate::lock::Waiting;
 use crate::sys::signals::without_ttou;
 use crate::sys::stdio;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// How often the live line is brought up to date.
 const TICK: Duration = Duration::from_secs(1);
 
-/// How long a terminal may take to clear it.
+/// How long it may take to write or to clear it: who waits in line has to do with more important things.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The line; it is cleared when dropped.
@@ -65,22 +65,24 @@ impl Line {
         }
         if !stderr().is_terminal() || is_dumb() {
             if !std::mem::replace(&mut self.said, true) {
-                stdio::say(&format!(
-                    "redlock: {}",
-                    text(&self.name, waiting, Duration::ZERO)
-                ));
+                let text = text(&self.name, waiting, Duration::ZERO);
+                stdio::say_within(&format!("redlock: {text}"), PATIENCE);
             }
             return;
         }
         let name = &self.name;
-        let live = self.live.get_or_insert_with(|| Live::start(name.clone()));
-        live.tell(Word::Show(Box::new(waiting.clone())));
+        if self.live.is_none() {
+            self.live = Live::start(name.clone());
+        }
+        if let Some(live) = &self.live {
+            live.tell(Word::Show(Box::new(waiting.clone())));
+        }
     }
 
     fn talk(&self, line: String) {
         match &self.live {
             Some(live) => live.tell(Word::Say(line)),
-            None => stdio::say(&line),
+            None => stdio::say_within(&line, PATIENCE),
         }
     }
 
@@ -105,16 +107,17 @@ fn is_dumb() -> bool {
 }
 
 impl Live {
-    fn start(name: String) -> Live {
+    /// None when there is no room for a thread: then nothing is drawn.
+    fn start(name: String) -> Option<Live> {
         let (words, told) = mpsc::channel();
         let (end, ended) = mpsc::channel();
-        thread::spawn(move || {
+        let started = thread::Builder::new().spawn(move || {
             // In the background of a terminal with `stty tostop`, too, it is only the line that is at stake.
             without_ttou(|| draw(&name, &told));
             // Nobody waits any more for a line that took too long to clear.
             let _ = end.send(());
         });
-        Live { words, ended }
+        started.is_ok().then_some(Live { words, ended })
     }
 
     fn tell(&self, word: Word) {
@@ -148,20 +151,17 @@ fn draw(name: &str, told: &Receiver<Word>) {
 /// that is.
 fn text(name: &str, waiting: &Waiting, ago: Duration) -> String {
     let mut text = format!("waiting for {name:?}");
-    if let Some(holder) = &waiting.holder {
-        text.push_str(&format!(", held by {holder}"));
-        if let Some(record) = &holder.record {
-            text.push_str(&format!(", for {}", human(record.held + ago)));
-        }
-        match waiting.lease.map(|lease| lease.checked_sub(ago)) {
-            Some(Some(left)) => text.push_str(&format!(", lease {} left", human(left))),
-            Some(None) => {} // renewed meanwhile
-            None => text.push_str(", and never expires"),
-        }
+    if waiting.held.is_known() {
+        let situation = waiting.held.situation(ago);
+        let situation = situation.strip_prefix("is ").unwrap_or(&situation);
+        text.push_str(&format!(", {situation}"));
     }
     match waiting.rank {
         0 => {}
         rank => text.push_str(&format!(", {rank} before us")),
+    }
+    if waiting.held.by_this_job {
+        text.push_str(&format!("; {ENTERS}"));
     }
     if let Some(trouble) = &waiting.trouble {
         text.push_str(&format!("; {trouble}"));

@@ -1,8 +1,8 @@
 //! Several independent masters: quorum, early decision, roll-back, extension without re-creation, restarted nodes.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, eventually, free_port, like,
-    message, ms, release, several, status,
+    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually,
+    free_port, like, message, ms, release, reset_command_calls, several, status,
 };
 use std::time::{Duration, Instant};
 
@@ -410,4 +410,17 @@ fn contenders_on_several_masters_are_all_served_one_after_the_other() {
         8
     );
     eventually_on_none(&nodes);
+}
+
+#[test]
+fn a_lock_that_is_held_where_half_of_the_nodes_are_dead_is_asked_for_once() {
+    let mut nodes = several(2);
+    acquire_on_all(&nodes, "backup");
+    nodes[1].kill();
+    reset_command_calls(&nodes[0]);
+    Test::new(&nodes)
+        .args(["acquire", "-q", "--name", "backup"])
+        .status(75)
+        .run();
+    assert_eq!(command_calls(&nodes[0])["evalsha"], 1);
 }

@@ -394,3 +394,33 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
         }
     }
 }
+
+#[test]
+fn a_lock_that_was_acquired_is_its_caller_s() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let holder = &status(&redis, "backup")["holders"][0];
+    assert_eq!(holder["pid"], std::process::id());
+}
+
+#[test]
+fn a_waiter_is_told_what_a_loser_is() {
+    let redis = Redis::start();
+    let job = "redlock run --name backup --wait 100ms -- true";
+    Test::sh(&redis, &format!("exec redlock run -q --name backup -- {job}"))
+        .status(75)
+        .stderr(like("redlock: waiting for \"backup\", held by this very job: <any>; --reentrant enters it once more\n<any>\n"))
+        .run();
+    let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 100ms -- true";
+    Test::sh(&redis, kept)
+        .status(75)
+        .stderr(like("redlock: waiting for \"kept\", finished on <host> <duration> ago, kept for <duration> more\n<any>\n"))
+        .run();
+    redis.command(&["HSET", "redlock:hash", "field", "1"]);
+    let test = Test::new(&redis).args(["acquire", "--name", "hash", "--wait", "100ms"]);
+    test.status(75)
+        .stderr(like(
+            "redlock: waiting for \"hash\", held by something else: <any>\n<any>\n",
+        ))
+        .run();
+}

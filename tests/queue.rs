@@ -1,8 +1,8 @@
 //! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
 
 use crate::support::{
-    Directory, Line, Monitor, Redis, Running, SOON, Test, acquire, acquire_for, any, eventually,
-    message, ms, processor_time, release, slowness, status, teach_scripts,
+    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_for,
+    any, eventually, message, ms, processor_time, release, slowness, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -58,21 +58,66 @@ fn fifty_waiters_are_served_in_the_order_in_which_they_came() {
 #[test]
 fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    // Slow, so that it is asking when they come.
+    let slow = Proxy::new(&redis, Mode::Delay(ms(15)));
     let token = acquire(&redis, Line::NAME);
-    let waiters = numbered(&redis, &directory, 2);
+    let waiter = |number| {
+        let servers: &dyn Where = if number == 0 { &slow } else { &redis };
+        Test::new(servers)
+            .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
+            .args(["sh", "-c", &format!("echo {number} >>order")])
+            .in_directory(&directory)
+    };
+    let mut waiters: Vec<Running> = (0..2)
+        .map(|number| Line::join(&redis, waiter(number)))
+        .collect();
     let line = Line::waiters(&redis);
-    for _ in 0..20 {
-        for signal in [Signal::SIGWINCH, Signal::SIGCONT, Signal::SIGCHLD] {
-            waiters[0].send(signal);
+    let mut storm = |storm: usize| {
+        for _ in 0..storm {
+            for signal in [Signal::SIGWINCH, Signal::SIGCONT, Signal::SIGCHLD] {
+                if !waiters[0].has_ended() {
+                    waiters[0].send(signal);
+                }
+            }
+            std::thread::sleep(ms(1)); // at this moment and at that
         }
-        std::thread::sleep(ms(1)); // at this moment and at that: also while it asks
-        assert_eq!(Line::waiters(&redis), line);
-    }
+    };
+    storm(30);
+    assert_eq!(Line::waiters(&redis), line);
     release(&redis, Line::NAME, &token);
+    storm(100);
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
     assert_eq!(order(&directory), [0, 1]);
+}
+
+#[test]
+fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    let slow = Proxy::new(&redis, Mode::Delay(ms(50)));
+    let test = |servers: &dyn Where| {
+        Test::new(servers).args(["run", "--name", Line::NAME, "--wait", "600ms", "--", "true"])
+    };
+    let mut waiter = test(&slow).status(75).stderr(any()).spawn();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(6) && !waiter.has_ended() {
+        waiter.send(Signal::SIGWINCH);
+        std::thread::sleep(ms(20)); // more often than there is time for an answer
+    }
+    assert!(waiter.has_ended(), "it did not while signals came");
+    waiter.finish();
+    let hanging = Line::join(&redis, test(&redis).status(69).stderr(any()));
+    redis.pause();
+    let start = Instant::now();
+    hanging.finish();
+    // The node time-out is three seconds.
+    assert!(start.elapsed() < ms(2_500), "{:?}", start.elapsed());
+    redis.resume();
+    eventually(SOON, "what had been sent has been done", || {
+        Line::is_clean(&redis)
+    });
 }
 
 #[test]

@@ -195,3 +195,20 @@ fn fifty_locks_one_after_the_other() {
     Test::sh(&redis, script).run();
     assert_eq!(redis.keys().len(), 50, "only the counters");
 }
+
+#[test]
+fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let line = "eval \"$(redlock acquire -q --name backup --format env)\"; echo went on";
+    Test::sh(&redis, &format!("set -e; {line}"))
+        .status(75)
+        .run();
+    Test::sh(
+        &redis,
+        "set -e; eval \"$(redlock acquire --format=env)\"; echo went on",
+    )
+    .status(64)
+    .stderr("redlock: which lock? --name is missing\n")
+    .run();
+}

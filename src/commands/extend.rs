@@ -34,6 +34,12 @@ pub(crate) fn run(plan: Extend) -> anyhow::Result<Exit> {
             "the lease on {name:?} was revoked by {}: stop what it protects, then release it",
             escaped(&by, 80)
         )),
+        Ended::HeldByOther(held) if is_beginning(&plan.token, &held) => {
+            let text = format!(
+                "{name:?} is held with a token that only begins so: extend takes all of it"
+            );
+            Error::HeldByOther(text, held)
+        }
         Ended::HeldByOther(held) => {
             let text = format!(
                 "the lease on {name:?} has ended, and {} now has it: {lost}",
@@ -44,6 +50,13 @@ pub(crate) fn run(plan: Extend) -> anyhow::Result<Exit> {
         _ => Error::NotHeld(format!("the lease on {name:?} has ended: {lost}")),
     }
     .into())
+}
+
+/// Whether this is what `status` shows of the holder's token, rather than another one.
+pub(super) fn is_beginning(token: &str, held: &Held) -> bool {
+    let shown = token.trim_end_matches('…');
+    let holder = held.holder.as_ref();
+    shown.len() >= 4 && holder.is_some_and(|holder| holder.token.starts_with(shown))
 }
 
 /// Who has a lock that is not ours.

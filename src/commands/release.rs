@@ -1,6 +1,6 @@
 //! `redlock release`: gives a lease up, or ends somebody else's.
 
-use super::extend::whose;
+use super::extend::{is_beginning, whose};
 use super::talk;
 use crate::cli::Format;
 use crate::error::{Error, Held};
@@ -36,6 +36,12 @@ fn give_up(plan: &Release, locker: &mut Locker, token: &str) -> anyhow::Result<E
         Ended::Released => format!("released {name:?}"),
         Ended::StillHeld(1) => format!("{name:?} is still held, 1 hold is left"),
         Ended::StillHeld(left) => format!("{name:?} is still held, {left} holds are left"),
+        Ended::HeldByOther(held) if is_beginning(token, held) => {
+            let text = format!(
+                "{name:?} is held with a token that only begins so: this takes all of it, --revoke and --force the beginning"
+            );
+            return Err(Error::HeldByOther(text, held.clone()).into());
+        }
         Ended::HeldByOther(held) => {
             let text = format!(
                 "the lease on {name:?} had ended, and {} now has it: {lost}",
@@ -71,20 +77,16 @@ fn end(
         }
         Freed::NotHeld => Error::NotHeld(format!("nobody holds {name:?}")),
         Freed::HeldByOther(held) => {
-            let text = format!("the holder of {name:?} has changed: {} has it now; look at status again", whose(&held));
-            Error::HeldByOther(text, Box::new(held))
-        }
-        Freed::Foreign(held) if held.other_type => Error::Held(Box::new(Held {
-            unwanted: true,
-            ..held
-        })),
-        Freed::Foreign(held) => {
             let text = format!(
-                "{name:?} was taken by another library, which cannot be told to stop: --force frees it while its job \
-                 may still run"
+                "the holder of {name:?} has changed: {} has it now; look at status again",
+                whose(&held)
             );
             Error::HeldByOther(text, Box::new(held))
         }
+        Freed::Foreign(held) => Error::Held(Box::new(Held {
+            unwanted: true,
+            ..held
+        })),
     }
     .into())
 }

@@ -47,6 +47,7 @@ fn once(plan: &Status, locker: &mut Locker, watching: bool) -> anyhow::Result<Ex
         }
         return Ok(Exit::Done);
     }
+    let name = plan.name.as_deref().unwrap_or_default();
     let status = locker.inspect()?;
     match json {
         true => output::status_json(&status)?,
@@ -61,7 +62,12 @@ fn once(plan: &Status, locker: &mut Locker, watching: bool) -> anyhow::Result<Ex
             Exit::Unavailable
         }
         (_, Some(token), Some(holder)) if lock::same_lease(&holder.token, token) => Exit::Done,
-        (_, Some(_), _) => Exit::NotHeld,
+        (_, Some(_), _) => {
+            if !plan.manner.quiet {
+                talk(&format!("that token does not hold {name:?}"));
+            }
+            Exit::NotHeld
+        }
         (State::Free, None, _) => Exit::Done,
         (_, None, _) if plan.exit_code => Exit::Held,
         _ => Exit::Done,

@@ -3,15 +3,15 @@
 use super::ask::Answers;
 use super::lease::{Lease, SEE_OFF};
 use super::node::{Call, Node, Order, Reply};
-use super::owner::ourselves;
+use super::owner::owner;
 use super::queue::full_jitter;
 use super::quorum::Verdict;
 use super::refusal::{Busy, young_for};
 use super::{Locker, Reenter, Request, Wait, fencing, scripts};
 use crate::error::{Error, Held};
 use crate::sys::clock::{Boot, unix_time};
+use crate::sys::random::uuid;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// What clean-up may take when a signal waits: the end comes within 100 ms.
 pub(super) const HURRY: Duration = Duration::from_millis(80);
@@ -52,9 +52,6 @@ impl Locker {
         request: &Request,
         on_wait: &mut dyn FnMut(&super::Waiting),
     ) -> Result<Lease, Error> {
-        if let Some(place) = self.place.take() {
-            return self.go_on_waiting(place, request, on_wait);
-        }
         let start = Boot::now();
         if request.reenter != Reenter::No {
             for token in &request.ancestors {
@@ -69,10 +66,11 @@ impl Locker {
                 )));
             }
         }
-        let mut attempt = self.attempt(&Candidate::default(), request);
+        let mut attempt = self.attempt(&Candidate::default(), request, Boot::NEVER);
         // Of rivals that come at the same time each may get a part, and then one of them should get all.
         for base in RIVALRY_MS {
-            if !matches!(&attempt, Attempt::Busy(busy) if busy.split) {
+            let is_over = matches!(request.wait, Wait::For(_)) && request.wait.end(start).passed();
+            if is_over || !matches!(&attempt, Attempt::Busy(busy) if busy.split) {
                 break;
             }
             let pause = Duration::from_millis(base)
@@ -81,7 +79,7 @@ impl Locker {
             if let Some(signal) = self.pause(full_jitter(pause)) {
                 return Err(Error::Interrupted(signal));
             }
-            attempt = self.attempt(&Candidate::default(), request);
+            attempt = self.attempt(&Candidate::default(), request, Boot::NEVER);
         }
         match attempt {
             Attempt::Granted(lease) => Ok(Lease {
@@ -91,15 +89,20 @@ impl Locker {
             Attempt::Faulty(error) => Err(error),
             Attempt::Interrupted(signal) => Err(Error::Interrupted(signal)),
             Attempt::Busy(busy) if request.wait == Wait::No => {
-                Err(self.is_held(*busy, request, None))
+                Err(self.is_held(&busy, request, None))
             }
             Attempt::Busy(busy) => self.queue(request, *busy, start, on_wait),
         }
     }
 
-    /// One try on all nodes, with a token of its own.
-    pub(super) fn attempt(&mut self, candidate: &Candidate, request: &Request) -> Attempt {
-        let token = Uuid::new_v4().simple().to_string();
+    /// One try on all nodes, with a token of its own, and not after `until`.
+    pub(super) fn attempt(
+        &mut self,
+        candidate: &Candidate,
+        request: &Request,
+        until: Boot,
+    ) -> Attempt {
+        let token = uuid().simple().to_string();
         let ttl = request.ttl.as_millis().to_string();
         // The same number on all nodes, so that they agree on the fencing token at once.
         let now = unix_time().as_millis().to_string();
@@ -108,7 +111,7 @@ impl Locker {
         } else {
             "0"
         };
-        let [host, pid, user, label] = ourselves(&request.label);
+        let [host, pid, user, label] = owner(request.pid, &request.label);
         let call = self.script(
             &scripts::TAKE,
             &[
@@ -124,7 +127,7 @@ impl Locker {
                 &label,
             ],
         );
-        let give_up = self.deadline();
+        let give_up = self.deadline().min(until);
         let quarantine = self.quarantine;
         let counts = move |reply: &Reply| {
             reply.text(0) == "granted" && young_for(reply, quarantine).is_zero()
@@ -268,6 +271,7 @@ impl Locker {
             ttl: request.ttl,
             holds: 1,
             waited: Duration::ZERO,
+            pid: request.pid,
             label: request.label.clone(),
             first_round: answers.round,
             deadlines: vec![None; self.nodes.len()],

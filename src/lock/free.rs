@@ -5,7 +5,7 @@ use super::inspect::State;
 use super::node::{Event, Order};
 use super::queue::{AFTER_EXPIRY, FAILURE_AT_MOST};
 use super::{Locker, Wait, Waiting, scripts};
-use crate::error::Error;
+use crate::error::{Error, Held};
 use crate::sys::clock::Boot;
 use std::time::Duration;
 
@@ -60,13 +60,13 @@ impl Locker {
             }
             let told = status.told();
             if end.passed() {
-                return Err(Error::Held(Box::new(
-                    status.into_held(Boot::now().since(start)),
-                )));
+                let waited = Some(Boot::now().since(start));
+                let held = told.held;
+                return Err(Error::Held(Box::new(Held { waited, ..held })));
             }
             on_wait(&told);
             ears.open(self);
-            let look = match told.lease {
+            let look = match told.held.lease {
                 Some(left) => WAIT_LOOKS.min(left + AFTER_EXPIRY),
                 None => WAIT_LOOKS,
             };

@@ -6,8 +6,8 @@ use super::quorum::Verdict;
 use super::{Locker, Request, scripts};
 use crate::error::Error;
 use crate::sys::clock::Boot;
+use crate::sys::random::uuid;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
@@ -39,7 +39,7 @@ impl Locker {
     /// Enters a lease that an ancestor holds once more; none when it does not hold it any more.
     pub(super) fn enter(&mut self, token: &str, request: &Request) -> Result<Option<Lease>, Error> {
         let (stem, _) = split_token(token);
-        let hold = &Uuid::new_v4().simple().to_string()[..8];
+        let hold = &uuid().simple().to_string()[..8];
         let call = self.script(
             &scripts::ENTER,
             &[stem, hold, &request.ttl.as_millis().to_string()],
@@ -54,6 +54,7 @@ impl Locker {
                 ttl: request.ttl,
                 holds: 1,
                 waited: Duration::ZERO,
+                pid: request.pid,
                 label: request.label.clone(),
                 first_round: answers.round,
                 deadlines: vec![None; self.nodes.len()],

@@ -91,22 +91,20 @@ impl Status {
     /// For somebody who waits until it is free.
     pub(super) fn told(&self) -> Waiting {
         Waiting {
-            holder: self.holder.clone(),
-            lease: self.lease,
+            held: self.held(),
             rank: self.waiting.unwrap_or(0),
             trouble: (self.state == State::Unknown).then(|| self.trouble()),
             news: None,
         }
     }
 
-    pub(super) fn into_held(self, waited: Duration) -> Held {
+    pub(super) fn held(&self) -> Held {
         Held {
-            name: self.name,
-            reserved: self.state == State::Reserved,
+            name: self.name.clone(),
+            reserved: matches!(self.state, State::Reserved | State::Free),
             other_type: self.state == State::Foreign && self.holder.is_none(),
-            holder: self.holder,
+            holder: self.holder.clone(),
             lease: self.lease,
-            waited: Some(waited),
             ..Held::default()
         }
     }
@@ -307,6 +305,13 @@ impl Locker {
                     if !token_prefix.is_empty() && reply.text(1) != "string" =>
                 {
                     Freed::HeldByOther(self.held(reply))
+                }
+                (None, None, None, Some(reply)) if reply.text(1) == "string" => {
+                    Freed::Foreign(Held {
+                        other_type: false,
+                        holder: Some(Holder::default()),
+                        ..self.held(reply)
+                    })
                 }
                 (None, None, None, Some(reply)) => Freed::Foreign(self.held(reply)),
                 (None, None, None, None) => Freed::NotHeld,

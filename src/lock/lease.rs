@@ -3,7 +3,7 @@
 use super::ask::Answers;
 use super::holds::split_token;
 use super::node::{Event, FaultKind, Order, Reply};
-use super::owner::{Holder, ourselves};
+use super::owner::{Holder, owner};
 use super::quorum::{Verdict, surely, validity};
 use super::{Locker, scripts};
 use crate::error::{Error, Held};
@@ -25,6 +25,7 @@ pub(crate) struct Lease {
     pub(crate) holds: u64,
     /// How long we queued for it.
     pub(crate) waited: Duration,
+    pub(super) pid: u32,
     pub(super) label: String,
     /// Answers to earlier questions than this are not about this lease.
     pub(super) first_round: u64,
@@ -150,7 +151,7 @@ impl Locker {
         let (stem, _) = lease.parts();
         let ttl = lease.ttl.as_millis().to_string();
         let fence = lease.fencing_token.to_string();
-        let [host, pid, user, label] = ourselves(&lease.label);
+        let [host, pid, user, label] = owner(lease.pid, &lease.label);
         let call = self.script(
             &scripts::REJOIN,
             &[stem, &ttl, &fence, &host, &pid, &user, &label],

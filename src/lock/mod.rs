@@ -20,7 +20,7 @@ pub(crate) use holds::same_lease;
 pub(crate) use inspect::{Freed, State, Status};
 pub(crate) use keys::fits_one_slot;
 pub(crate) use lease::{Ended, Idle, Lease, Renewal};
-pub(crate) use node::{Address, escaped, unprintable};
+pub(crate) use node::{Address, Alarm, escaped, unprintable};
 pub(crate) use owner::{Holder, Record};
 pub(crate) use queue::Waiting;
 
@@ -28,11 +28,8 @@ use crate::error::Error;
 use crate::sys::clock::Boot;
 use keys::Keys;
 use node::{Calls, Event, Node};
-use queue::Place;
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -84,6 +81,8 @@ pub(crate) enum Reenter {
 pub(crate) struct Request {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
+    /// Who will have it: this process, or the one that wants its token.
+    pub(crate) pid: u32,
     pub(crate) label: String,
     /// Tokens of the leases on this lock that the jobs around us have, the innermost first.
     pub(crate) ancestors: Vec<String>,
@@ -107,8 +106,6 @@ pub(crate) struct Locker {
     calls: Calls,
     /// How many interruptions have been taken note of.
     heard_calls: u64,
-    /// Where we wait in line while somebody looks what the alarm is about.
-    place: Option<Box<Place>>,
 }
 
 /// Wakes a [`Locker`] from another thread.
@@ -183,7 +180,6 @@ impl Locker {
             cleaning_up: false,
             calls,
             heard_calls: 0,
-            place: None,
         })
     }
 
@@ -195,23 +191,18 @@ impl Locker {
         }
     }
 
-    /// [`Locker::acquire`] with this thread, if that is all it takes: on a single node that needs no thread of its own. A
-    /// readable `alarm` ends it with [`Error::Interrupted`] of signal 0. Whoever was waiting in line then is still there, and
-    /// either calls this again and goes on, or has to [`Locker::leave_line`].
+    /// [`Locker::acquire`] for one that [`Locker::asks_by_itself`]. The `alarm` ends it with [`Error::Interrupted`] of signal 0.
     pub(crate) fn acquire_here(
         &mut self,
         request: &Request,
-        alarm: Arc<OwnedFd>,
+        alarm: &Alarm,
         on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Option<Result<Lease, Error>> {
-        if !self.asks_by_itself() {
-            return None;
-        }
-        let set_alarm = |node: &mut Node| node.set_alarm(Some(Arc::clone(&alarm)));
+    ) -> Result<Lease, Error> {
+        let set_alarm = |node: &mut Node| node.set_alarm(Some(alarm.clone()));
         self.nodes.iter_mut().for_each(set_alarm);
         let acquired = self.acquire(request, on_wait);
         self.nodes.iter_mut().for_each(|node| node.set_alarm(None));
-        Some(acquired)
+        acquired
     }
 
     /// Whether it asks its node, and waits for it, without a thread.

@@ -65,11 +65,12 @@ impl Holder {
     }
 }
 
-/// What we write about ourselves: host, pid, user, label. Never the job's arguments, which may hold secrets.
-pub(super) fn ourselves(label: &str) -> [String; 4] {
+/// What we write about ourselves, or whoever we act for: host, pid, user, label. Never the job's arguments, which may hold
+/// secrets.
+pub(super) fn owner(pid: u32, label: &str) -> [String; 4] {
     [
         sys::host::name(),
-        std::process::id().to_string(),
+        pid.to_string(),
         sys::host::user(),
         label.to_owned(),
     ]

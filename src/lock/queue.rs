@@ -7,15 +7,14 @@
 
 use super::acquire::{Attempt, Candidate, HURRY};
 use super::ears::Ears;
-use super::inspect::State;
 use super::lease::Lease;
 use super::node::{Event, Node, Order};
 use super::refusal::Busy;
-use super::{Holder, Locker, Request, scripts};
-use crate::error::Error;
+use super::{Locker, Request, scripts};
+use crate::error::{Error, Held};
 use crate::sys::clock::{Boot, unix_time};
+use crate::sys::random::uuid;
 use std::time::Duration;
-use uuid::Uuid;
 
 /// How often the first in line looks by itself: another library frees its lock without calling anybody.
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
@@ -25,6 +24,8 @@ const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// An expiry is looked at this much after it is due.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// What the last look may take, even if the wait is over then.
+const LAST_LOOK: Duration = Duration::from_millis(100);
 /// After losing part of a lock to a rival, wait up to this long before the next try.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// The same after a failure of nodes: at first, and at most.
@@ -35,9 +36,7 @@ const SLOWER: Duration = Duration::from_millis(20);
 /// What a waiter can say about what it waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
-    pub(crate) holder: Option<Holder>,
-    /// What is left of the holder's lease; none when it never expires or is not known.
-    pub(crate) lease: Option<Duration>,
+    pub(crate) held: Held,
     /// How many are before us.
     pub(crate) rank: u64,
     /// Why the nodes cannot be asked at present.
@@ -47,7 +46,7 @@ pub(crate) struct Waiting {
 }
 
 /// A place in line, and what is known of the lock.
-pub(super) struct Place {
+struct Place {
     me: Candidate,
     start: Boot,
     /// When the wait is over.
@@ -60,7 +59,9 @@ pub(super) struct Place {
     look: Boot,
     /// Who has called us since the last look.
     called: Vec<bool>,
-    /// How often in a row the nodes could not be asked.
+    /// Why the nodes could not be asked the last time.
+    trouble: Option<Error>,
+    /// How often in a row they could not.
     failures: u32,
     /// A node could not be asked, or could not have called us; that is to be told of.
     away: bool,
@@ -76,15 +77,15 @@ impl Locker {
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Result<Lease, Error> {
         let mut me = Candidate {
-            waiter: Uuid::new_v4().simple().to_string(),
+            waiter: uuid().simple().to_string(),
             ticket: String::new(),
         };
         if self.nodes.len() > 1 {
             // With numbers given by each node, two waiters could each be first on some of them, for good.
             me.ticket = unix_time().as_micros().to_string();
         }
-        on_wait(&waiting(&busy, None));
-        let place = Place {
+        on_wait(&waiting(&busy, request, None));
+        let mut place = Place {
             start,
             end: request.wait.end(start),
             ears: Ears::new(self.keys.waiter(&me.waiter), self.nodes.len()),
@@ -93,34 +94,13 @@ impl Locker {
             in_line: false,
             look: Boot::now(),
             called: vec![false; self.nodes.len()],
+            trouble: None,
             failures: 0,
             away: false,
         };
-        self.go_on_waiting(Box::new(place), request, on_wait)
-    }
-
-    /// The same with a place that we have already.
-    pub(super) fn go_on_waiting(
-        &mut self,
-        mut place: Box<Place>,
-        request: &Request,
-        on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Result<Lease, Error> {
         let waited = self.wait_in_line(&mut place, request, on_wait);
-        if matches!(waited, Err(Error::Interrupted(0))) {
-            self.place = Some(place);
-        } else {
-            self.stop_listening();
-        }
+        self.stop_listening();
         waited
-    }
-
-    /// Gives up a place in line that the alarm has kept us from waiting at. Comes back within 100 ms.
-    pub(crate) fn leave_line(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.leave(&place.me, true);
-            self.stop_listening();
-        }
     }
 
     pub(super) fn stop_listening(&mut self) {
@@ -147,12 +127,12 @@ impl Locker {
                 return Ok(lease);
             }
             if place.end.passed() {
-                self.leave(&place.me, false);
-                if let Some(trouble) = (place.failures > 0).then(|| self.last_trouble()).flatten() {
+                self.leave(&place.me, true);
+                if let Some(trouble) = place.trouble.take() {
                     return Err(trouble);
                 }
                 let waited = Some(Boot::now().since(place.start));
-                return Err(self.is_held(place.busy.clone(), request, waited));
+                return Err(self.is_held(&place.busy, request, waited));
             }
             place.ears.open(self);
             let until = place.look.min(place.end).min(place.ears.due());
@@ -160,8 +140,10 @@ impl Locker {
                 continue;
             };
             match event {
-                // The place is kept.
-                Event::Alarm => return Err(Error::Interrupted(0)),
+                Event::Alarm => {
+                    self.leave(&place.me, true);
+                    return Err(Error::Interrupted(0));
+                }
                 Event::Interrupt(signal) => {
                     self.leave(&place.me, true);
                     return Err(Error::Interrupted(signal));
@@ -180,7 +162,7 @@ impl Locker {
                     // We are first now, and keep watch.
                     place.busy.rank = 0;
                     place.look = place.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
-                    on_wait(&waiting(&place.busy, None));
+                    on_wait(&waiting(&place.busy, request, None));
                 }
                 Event::Listening { node, listener } if place.ears.is(node, listener) => {
                     place.ears.hearing[node] = true;
@@ -209,23 +191,22 @@ impl Locker {
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Result<Option<Lease>, Error> {
         let was_called = std::mem::replace(&mut place.called, vec![false; self.nodes.len()]);
-        match self.attempt(&place.me, request) {
+        // A server that hangs is not waited for much longer than was asked for.
+        let until = place.end.max(Boot::now() + LAST_LOOK);
+        match self.attempt(&place.me, request, until) {
             Attempt::Granted(lease) => {
                 self.step_out(&place.me);
                 let waited = Boot::now().since(place.start);
                 return Ok(Some(Lease { waited, ..lease }));
             }
-            Attempt::Interrupted(signal) => {
-                // It has left the line.
-                place.in_line = false;
-                return Err(Error::Interrupted(signal));
-            }
+            // It has left the line.
+            Attempt::Interrupted(signal) => return Err(Error::Interrupted(signal)),
             Attempt::Faulty(error @ (Error::Refused(_) | Error::Usage(_))) => {
                 self.leave(&place.me, false);
                 return Err(error);
             }
             Attempt::Faulty(error) => {
-                let mut told = waiting(&place.busy, Some(error.to_string()));
+                let mut told = waiting(&place.busy, request, Some(error.to_string()));
                 if place.failures == 0 {
                     told.news.clone_from(&told.trouble);
                 }
@@ -233,10 +214,12 @@ impl Locker {
                 place.failures += 1;
                 let pause = (FAILURE * 2u32.saturating_pow(place.failures)).min(FAILURE_AT_MOST);
                 place.look = Boot::now() + jitter(pause);
+                place.trouble = Some(error);
                 on_wait(&told);
             }
             Attempt::Busy(now) => {
                 place.failures = 0;
+                place.trouble = None;
                 let in_line = std::mem::replace(&mut place.in_line, true);
                 let dropped: Vec<usize> = now
                     .queued
@@ -244,7 +227,7 @@ impl Locker {
                     .copied()
                     .filter(|&node| in_line && !was_called[node])
                     .collect();
-                let mut told = waiting(&now, None);
+                let mut told = waiting(&now, request, None);
                 if place.away && in_line && place.ears.hear() >= self.quorum() {
                     place.away = false;
                     told.news = Some("in line again".to_owned());
@@ -332,21 +315,11 @@ impl Locker {
         self.take_more(&mut left, until.min(deadline), |_, _| true);
         self.cleaning_up = false;
     }
-
-    /// What kept us from asking at the end of the wait, if the nodes cannot be asked now either.
-    fn last_trouble(&mut self) -> Option<Error> {
-        match self.inspect() {
-            Ok(status) if status.state != State::Unknown => None,
-            Ok(status) => Some(Error::Unavailable(status.trouble())),
-            Err(error) => Some(error),
-        }
-    }
 }
 
-fn waiting(busy: &Busy, trouble: Option<String>) -> Waiting {
+fn waiting(busy: &Busy, request: &Request, trouble: Option<String>) -> Waiting {
     Waiting {
-        holder: busy.held.holder.clone(),
-        lease: busy.held.lease,
+        held: busy.of(request),
         rank: busy.rank,
         trouble,
         news: None,
@@ -379,7 +352,7 @@ pub(super) fn full_jitter(time: Duration) -> Duration {
 
 /// A random number from 0 to 1.
 fn random() -> f64 {
-    let (bits, _) = Uuid::new_v4().as_u64_pair();
+    let (bits, _) = uuid().as_u64_pair();
     // The version takes bits 12 to 15; the upper 32 bits are random.
     f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }

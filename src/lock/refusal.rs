@@ -30,18 +30,28 @@ pub(super) struct Busy {
     pub(super) split: bool,
 }
 
+impl Busy {
+    /// Who has it, as seen by whoever asked.
+    pub(super) fn of(&self, request: &Request) -> Held {
+        let holder = self.held.holder.as_ref();
+        Held {
+            by_this_job: holder.is_some_and(|holder| request.ancestors.contains(&holder.token)),
+            ..self.held.clone()
+        }
+    }
+}
+
 impl Locker {
     /// The error for a lock that others have.
-    pub(super) fn is_held(&self, busy: Busy, request: &Request, waited: Option<Duration>) -> Error {
-        let by_this_job = busy
-            .held
-            .holder
-            .as_ref()
-            .is_some_and(|holder| request.ancestors.contains(&holder.token));
+    pub(super) fn is_held(
+        &self,
+        busy: &Busy,
+        request: &Request,
+        waited: Option<Duration>,
+    ) -> Error {
         Error::Held(Box::new(Held {
             waited,
-            by_this_job,
-            ..busy.held
+            ..busy.of(request)
         }))
     }
 
@@ -121,7 +131,9 @@ impl Locker {
         let most = refused
             .iter()
             .max_by_key(|reply| (votes(reply), !reply.text(1).is_empty()));
-        let split = most.is_none_or(|reply| votes(reply) < self.quorum());
+        // Whoever has said nothing may stand behind it too.
+        let unheard = nodes - answers.replies().count();
+        let split = most.is_none_or(|reply| votes(reply) + unheard < self.quorum());
         let mut held = most.map_or_else(Held::default, |reply| self.held(reply));
         // Not by its value: that of another library may be empty.
         held.reserved =

@@ -613,8 +613,12 @@ fn what_cannot_be_understood_is_one_line() {
     assert!(matches!(cli::parse(["redlock".into()]), Parsed::Bare(_)));
     assert!(matches!(parse(&["-h"]), Parsed::Show(_)));
     assert!(matches!(parse(&["run", "--help"]), Parsed::Show(_)));
-    let json =
-        |line: &str| cli::wants_json(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+    let json = |line: &str| {
+        cli::wants(
+            "json",
+            &line.split(' ').map(OsString::from).collect::<Vec<_>>(),
+        )
+    };
     assert!(json("redlock acquire --format json --ttl 30") && json("redlock --format=json bogus"));
     assert!(
         !json("redlock run --format json")

@@ -52,12 +52,12 @@ pub(super) fn check(url: &str) -> Result<Node, Error> {
         return Err(bad("white space or a control character in a URL"));
     }
     let Some(scheme) = scheme(url) else {
-        let meant = if url.starts_with('/') {
-            "unix"
-        } else {
-            "redis"
+        let path = shown.strip_prefix("unix:").unwrap_or(&shown);
+        let meant = match path.starts_with('/') {
+            true => format!("unix://{path}"),
+            false => format!("redis://{shown}"),
         };
-        return Err(bad(&format!("not a URL; {meant}://{shown}?")));
+        return Err(bad(&format!("not a URL; {meant}?")));
     };
     let refused = |why: String| bad(&why);
     match scheme.to_ascii_lowercase().as_str() {
@@ -106,6 +106,12 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, String> {
         }
         Some(None) => return Err("a [ without its ]".to_owned()),
         None => match address.split_once(':') {
+            _ if address.contains(',') => {
+                return Err(
+                    "after a comma the next node needs its scheme too: redis://a,redis://b"
+                        .to_owned(),
+                );
+            }
             Some((_, port)) if port.contains(':') => {
                 return Err("an IPv6 address is written in brackets: redis://[::1]:6379".to_owned());
             }
@@ -115,11 +121,6 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, String> {
     };
     if host.is_empty() {
         return Err("the host is missing".to_owned());
-    }
-    if host.contains(',') {
-        return Err(
-            "after a comma the next node needs its scheme too: redis://a,redis://b".to_owned(),
-        );
     }
     let port: u16 = port
         .and_then(|port| port.parse().ok())

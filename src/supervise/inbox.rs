@@ -6,7 +6,7 @@ use crate::keeper::Report;
 use crate::sys::clock::Boot;
 use crate::sys::packets::{Packets, Received};
 use crate::sys::process::{Reaped, reap};
-use crate::sys::signals::{Arrived, Signals};
+use crate::sys::signals::{Arrivals, Arrived};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
@@ -28,7 +28,7 @@ pub(super) enum News {
 /// Everything that may come, in the order in which it must be looked at.
 #[derive(Debug)]
 pub(super) struct Inbox {
-    signals: Signals,
+    signals: Arc<Arrivals>,
     keeper: Arc<Packets>,
     keeper_gone: bool,
     events: Receiver<Event>,
@@ -39,7 +39,7 @@ pub(super) struct Inbox {
 impl Inbox {
     /// `bell` is rung after something was put into `events`.
     pub(super) fn new(
-        signals: Signals,
+        signals: Arc<Arrivals>,
         keeper: Arc<Packets>,
         events: Receiver<Event>,
         bell: Arc<EventFd>,

@@ -9,12 +9,13 @@ pub(crate) mod timeline;
 use crate::error::{Error, human};
 use crate::exit::Exit;
 use crate::keeper::{self, Cause, Order, Report, Task, To};
-use crate::lock::{Locker, Request, Settings};
+use crate::lock::{Alarm, Locker, Request, Settings};
 use crate::sys::clock::Boot;
 use crate::sys::host;
 use crate::sys::inherited::Inherited;
+use crate::sys::packets::Packets;
 use crate::sys::process;
-use crate::sys::signals::{self, Arrived, Signals};
+use crate::sys::signals::{self, Arrivals, Arrived, Signals};
 use crate::sys::stdio;
 use crate::sys::tree;
 use crate::waiting::Line;
@@ -25,9 +26,9 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::Signal;
-use renewer::{Acquiring, Assignment, Confirmed, Event, Grant};
+use renewer::{Assignment, Confirmed, Event, Grant};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use timeline::Timeline;
@@ -105,10 +106,8 @@ pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
         keeper.start().map_err(cannot_supervise)?;
     }
     let talk = Talk::new(&plan.name, ttl, plan.quiet, plan.verbose);
-    let alarm = signals.as_fd().try_clone_to_owned();
-    let alarm =
-        alarm.map_err(|error| cannot_supervise(Errno::from_raw(error.raw_os_error().unwrap_or(0))));
-    let alarm = Arc::new(alarm?);
+    let signals = Arc::new(Arrivals::of(signals));
+    let alarm = alarm(&signals, &keeper.socket).map_err(cannot_supervise)?;
     let (renewer, events) = renewer::prepare(Assignment {
         timeline: Timeline::new(ttl, plan.grace, locker.node_timeout()),
         locker,
@@ -149,8 +148,8 @@ struct Supervisor {
     keeper: keeper::Handle,
     inbox: Inbox,
     renewer: renewer::Handle,
-    /// Can be read when a signal is pending.
-    alarm: Arc<OwnedFd>,
+    /// Ends the wait for the lock.
+    alarm: Alarm,
     /// The signal that came before the command was started.
     interrupted: Option<i32>,
     confirmed: Option<Confirmed>,
@@ -174,25 +173,21 @@ impl Supervisor {
 
     /// Waits for the lock.
     fn acquire(&mut self) -> Result<Grant, Error> {
-        while self.renewer.acquire(&self.alarm, &mut self.keeper) == Acquiring::Again {
-            while let Some(news) = self.inbox.ready() {
-                self.before_start(news);
-            }
-            if self.keeper_gone || self.interrupted.is_some() {
-                self.renewer.leave_line();
-            }
-            if self.keeper_gone {
-                return Err(keeper_gone());
-            }
-            if let Some(signal) = self.interrupted {
-                return Err(Error::Interrupted(signal));
-            }
-        }
+        self.renewer.acquire(&self.alarm, &mut self.keeper);
         loop {
             match self.inbox.next() {
                 News::Lease(Event::Acquired(grant)) => return Ok(grant),
-                News::Lease(Event::NotAcquired(_)) if self.keeper_gone => return Err(keeper_gone()),
-                News::Lease(Event::NotAcquired(error)) => return Err(error),
+                News::Lease(Event::NotAcquired(error)) => {
+                    // Perhaps it says what the alarm was about.
+                    while let Some(news) = self.inbox.ready() {
+                        self.before_start(news);
+                    }
+                    return Err(match (error, self.interrupted) {
+                        _ if self.keeper_gone => keeper_gone(),
+                        (Error::Interrupted(0), Some(signal)) => Error::Interrupted(signal),
+                        (error, _) => error,
+                    });
+                }
                 News::Lease(Event::Failed) => {
                     return Err(Error::Internal(
                         "the thread of the lease has failed".to_owned(),
@@ -207,9 +202,7 @@ impl Supervisor {
     fn before_start(&mut self, news: News) {
         match news {
             News::Signal(Arrived { signal, .. }) => {
-                // As if nobody handled them: these two do nothing, the others end us.
-                let harmless = signal == libc::SIGWINCH || signal == libc::SIGCONT;
-                if !harmless && self.interrupted.replace(signal).is_none() {
+                if ends(signal) && self.interrupted.replace(signal).is_none() {
                     self.renewer.interrupt(signal);
                 }
             }
@@ -257,7 +250,11 @@ impl Supervisor {
                 News::Keeper(Report::Started) => break,
                 News::Keeper(Report::NotStarted { errno }) => {
                     self.give_back();
-                    return Ok(Some(self.not_started(Errno::from_raw(errno))));
+                    let errno = Errno::from_raw(errno);
+                    return match host::shortage(&errno.into()) {
+                        Some(_) => Err(cannot_supervise(errno)),
+                        None => Ok(Some(self.not_started(errno))),
+                    };
                 }
                 News::Keeper(Report::TooLate) => {
                     self.give_back();
@@ -435,6 +432,22 @@ impl Supervisor {
             (None, None) => Loss::Fault,
         }
     }
+}
+
+/// Whether this signal ends us as long as there is no job: as if nobody handled it.
+fn ends(signal: i32) -> bool {
+    signal != libc::SIGWINCH && signal != libc::SIGCONT
+}
+
+/// What ends the wait for the lock: a signal, or the end of the keeper. Children that we have been given are reaped meanwhile.
+fn alarm(signals: &Arc<Arrivals>, keeper: &Arc<Packets>) -> nix::Result<Alarm> {
+    let descriptor = signals.as_fd().try_clone_to_owned();
+    let descriptor = descriptor.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
+    let (signals, keeper) = (Arc::clone(signals), Arc::clone(keeper));
+    Ok(Alarm::new(descriptor?, move || {
+        let reap = || while let process::Reaped::One(..) = process::reap() {};
+        signals.any(ends, reap) || keeper.is_hung_up()
+    }))
 }
 
 /// There was no room for what supervising takes.

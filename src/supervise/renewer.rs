@@ -7,17 +7,19 @@
 use super::timeline::Timeline;
 use crate::error::Error;
 use crate::keeper::{Handle as Keeper, Order};
-use crate::lock::{Idle, Interrupter, Lease, Locker, Renewal, Request};
+use crate::lock::{Alarm, Idle, Interrupter, Lease, Locker, Renewal, Request};
 use crate::sys::clock::Boot;
 use crate::sys::packets::Packets;
 use crate::waiting::Line;
 use nix::sys::eventfd::EventFd;
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+/// How soon it is tried again to start a thread.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What the main thread has to know of a lease that was granted.
 #[derive(Clone, Debug)]
@@ -72,23 +74,16 @@ pub(super) struct Handle {
     interrupter: Interrupter,
     /// What the thread will get. A lease that is taken at once, and given up before it has to be renewed, needs none.
     at_hand: Option<(Renewer, Option<Care>)>,
-}
-
-/// What came of acquiring the lock with the main thread.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Acquiring {
-    /// There is, or will be, news of it.
-    Done,
-    /// Something else has to be looked at first.
-    Again,
+    /// When to try again to start the thread.
+    again_at: Boot,
 }
 
 impl Handle {
-    /// Acquires the lock, with this thread if that is all it takes. When `alarm` can be read, it comes back, in line as
-    /// before. The keeper is started if there is time for that, since we have to wait.
-    pub(super) fn acquire(&mut self, alarm: &Arc<OwnedFd>, keeper: &mut Keeper) -> Acquiring {
+    /// Acquires the lock, with this thread if that is all it takes, until the `alarm` goes; there is, or will be, news of it. The
+    /// keeper is started if there is time for that, since we have to wait.
+    pub(super) fn acquire(&mut self, alarm: &Alarm, keeper: &mut Keeper) {
         let Some((renewer, care)) = &mut self.at_hand else {
-            return Acquiring::Done;
+            return;
         };
         let Assignment {
             locker,
@@ -96,34 +91,27 @@ impl Handle {
             line,
             ..
         } = &mut renewer.assignment;
-        let mut on_wait = |waiting: &_| {
+        if !locker.asks_by_itself() {
+            self.start_thread();
+            if let Some((renewer, _)) = &self.at_hand {
+                let text = "cannot supervise: this user has too many processes (ulimit -u)";
+                let error = Error::Unavailable(text.to_owned());
+                renewer.post.send(Event::NotAcquired(error));
+            }
+            return;
+        }
+        let acquired = locker.acquire_here(request, alarm, &mut |waiting| {
             // If it cannot be started now, it is tried again when it is needed.
             let _ = keeper.start();
             if let Some(line) = line {
                 line.show(waiting);
             }
-        };
-        let Some(acquired) = locker.acquire_here(request, Arc::clone(alarm), &mut on_wait) else {
-            self.start_thread();
-            return Acquiring::Done;
-        };
-        if matches!(acquired, Err(Error::Interrupted(0))) {
-            return Acquiring::Again;
-        }
+        });
         // Takes it off the terminal.
         *line = None;
         match acquired {
             Ok(lease) => *care = Some(renewer.take_over(lease)),
             Err(error) => renewer.post.send(Event::NotAcquired(error)),
-        }
-        Acquiring::Done
-    }
-
-    /// Gives up a place in line.
-    pub(super) fn leave_line(&mut self) {
-        if let Some((renewer, None)) = &mut self.at_hand {
-            renewer.assignment.locker.leave_line();
-            renewer.assignment.line = None;
         }
     }
 
@@ -131,30 +119,36 @@ impl Handle {
     pub(super) fn needs_thread_at(&self) -> Boot {
         match &self.at_hand {
             Some((_, Some(Care { confirmed, .. }))) => {
-                confirmed.renew_at - confirmed.renew_at.since(confirmed.confirmed_at) / 2
+                let half = confirmed.renew_at.since(confirmed.confirmed_at) / 2;
+                (confirmed.renew_at - half).max(self.again_at)
             }
             _ => Boot::NEVER,
         }
     }
 
-    /// Leaves the lease to a thread.
+    /// Leaves the lease to a thread. Where there is no room for one, that is tried again.
     pub(super) fn start_thread(&mut self) {
-        let Some((renewer, care)) = self.at_hand.take() else {
+        let Some(at_hand) = self.at_hand.take() else {
             return;
         };
-        let post = renewer.post.clone();
-        let last_words = post.clone();
+        // A thread that cannot be started does not give back what it was given.
+        let given = Arc::new(Mutex::new(Some(at_hand)));
+        let taken = Arc::clone(&given);
+        let take =
+            |from: &Mutex<Option<_>>| from.lock().ok().and_then(|mut at_hand| at_hand.take());
         let body = move || {
+            let Some((renewer, care)) = take(&taken) else {
+                return;
+            };
+            let last_words = renewer.post.clone();
             if catch_unwind(AssertUnwindSafe(|| renewer.run(care))).is_err() {
                 last_words.send(Event::Failed);
             }
         };
-        if thread::Builder::new()
-            .name("lease".to_owned())
-            .spawn(body)
-            .is_err()
-        {
-            post.send(Event::Failed);
+        let started = thread::Builder::new().name("lease".to_owned()).spawn(body);
+        if started.is_err() {
+            self.at_hand = take(&given);
+            self.again_at = Boot::now() + AGAIN;
         }
     }
 
@@ -209,6 +203,7 @@ pub(super) fn prepare(assignment: Assignment) -> (Handle, Receiver<Event>) {
         orders,
         interrupter,
         at_hand: Some((renewer, None)),
+        again_at: Boot::at(Duration::ZERO),
     };
     (handle, to_read)
 }

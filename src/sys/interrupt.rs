@@ -1,6 +1,7 @@
 //! Signals for a command that waits and has no job to look after.
 
 use super::inherited::is_ignored;
+use super::signals::Signals;
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use std::thread;
 
@@ -32,13 +33,22 @@ impl Ending {
         )
     }
 
+    /// A descriptor to poll for them, and to read them from.
+    pub(crate) fn open(&self) -> Option<Signals> {
+        Signals::open(self.0.as_ref()?).ok()
+    }
+
     /// Calls `told` with the number of each that comes or has come.
     pub(crate) fn tell(self, told: impl Fn(i32) + Send + 'static) {
         let Some(set) = self.0 else { return };
-        thread::spawn(move || {
+        let started = thread::Builder::new().spawn(move || {
             while let Ok(signal) = set.wait() {
                 told(signal as i32);
             }
         });
+        if started.is_err() {
+            // Nobody would be told: then they end us on the spot.
+            let _ = sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&set), None);
+        }
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod inherited;
 pub(crate) mod interrupt;
 pub(crate) mod packets;
 pub(crate) mod process;
+pub(crate) mod random;
 pub(crate) mod signals;
 pub(crate) mod stdio;
 pub(crate) mod timer;

@@ -103,6 +103,22 @@ pub(crate) fn hurry() -> Urgency {
     Urgency(raised.then_some(before))
 }
 
+/// Puts a child of ours before all others where that is permitted.
+pub(crate) fn urge(child: i32) {
+    if let Ok(child) = u32::try_from(child) {
+        // SAFETY: takes three numbers and touches no memory.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, child, -20) };
+    }
+}
+
+/// The same with a process group that a child of ours is in.
+pub(crate) fn urge_group(group: i32) {
+    if let Ok(group) = u32::try_from(group) {
+        // SAFETY: likewise.
+        unsafe { libc::setpriority(libc::PRIO_PGRP, group, -20) };
+    }
+}
+
 /// How urgent this process was before it began to [`hurry`]; none if it does not.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Urgency(Option<i32>);

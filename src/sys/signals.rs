@@ -7,7 +7,9 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,50 @@ impl Signals {
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+/// Signals that are read where somebody waits for something else, and kept for whoever acts on them.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    signals: Signals,
+    kept: Mutex<VecDeque<Arrived>>,
+}
+
+impl Arrivals {
+    pub(crate) fn of(signals: Signals) -> Arrivals {
+        Arrivals {
+            signals,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The next signal, if one has come.
+    pub(crate) fn next(&self) -> Option<Arrived> {
+        self.kept().pop_front().or_else(|| self.signals.next())
+    }
+
+    /// Whether one has come that `ends` a wait. `SIGCHLD` is only told to `child`.
+    pub(crate) fn any(&self, ends: impl Fn(i32) -> bool, child: impl Fn()) -> bool {
+        let mut kept = self.kept();
+        while let Some(arrived) = self.signals.next() {
+            if arrived.signal == libc::SIGCHLD {
+                child();
+            } else if !kept.contains(&arrived) {
+                kept.push_back(arrived);
+            }
+        }
+        kept.iter().any(|arrived| ends(arrived.signal))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<Arrived>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AsFd for Arrivals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.signals.as_fd()
     }
 }
 

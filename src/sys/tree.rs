@@ -114,8 +114,11 @@ pub(crate) fn kill_all(known: Known, first: bool, spared: &[i32]) -> Killed {
     // At once, before we look: on a busy machine that takes its time.
     let group = known.group.filter(|_| known.child.is_some());
     if let Some(child) = known.child {
-        let _ = group.map(|group| send(-group, libc::SIGKILL));
-        match send(child, libc::SIGKILL) {
+        if let Some(group) = group {
+            process::urge_group(group);
+            let _ = send(-group, libc::SIGKILL);
+        }
+        match kill(child) {
             Err(_) => killed.refused.push(child),
             Ok(()) => killed.signalled += 1,
         }
@@ -130,7 +133,7 @@ pub(crate) fn kill_all(known: Known, first: bool, spared: &[i32]) -> Killed {
         } else if !hit {
             // Nobody but us can reap our children, so that their pids are theirs.
             let sent = match parent == us {
-                true => send(pid, libc::SIGKILL),
+                true => kill(pid),
                 false => send_surely(&process, libc::SIGKILL),
             };
             match sent {
@@ -141,6 +144,12 @@ pub(crate) fn kill_all(known: Known, first: bool, spared: &[i32]) -> Killed {
         }
     }
     killed
+}
+
+/// Kills a child of ours. To die takes the processor too, which others may want: where that is permitted, it comes first.
+fn kill(child: i32) -> nix::Result<()> {
+    process::urge(child);
+    send(child, libc::SIGKILL)
 }
 
 /// The pids of the children that this process has.

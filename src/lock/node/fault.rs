@@ -44,6 +44,14 @@ impl Fault {
         }
     }
 
+    /// There is no room for the thread that would ask.
+    pub(super) fn no_thread() -> Fault {
+        Fault {
+            kind: FaultKind::CannotServe,
+            text: "cannot be asked: this user has too many processes (ulimit -u)".to_owned(),
+        }
+    }
+
     pub(super) fn of_io(error: &io::Error) -> Fault {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof,
@@ -78,11 +86,11 @@ impl Fault {
             return Fault::garbage("its answer cannot be read");
         };
         let (code, detail) = without_script(code, error.detail().unwrap_or_default());
-        if detail.contains("unauthenticated") {
-            // To a long request a server that wants a password says no more than that it is too long.
+        // To a long request a server that wants a password says no more than that it is too long.
+        if code == "NOAUTH" || detail.contains("unauthenticated") {
             return Fault {
                 kind: FaultKind::Refused,
-                text: "refused: NOAUTH Authentication required".to_owned(),
+                text: "refused: NOAUTH, it wants a password and none was given".to_owned(),
             };
         }
         if code.is_empty() {

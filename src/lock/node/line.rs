@@ -19,7 +19,7 @@ const IN_VAIN: Duration = Duration::from_millis(80);
 /// What writing a request may take at least: hardly ever more than nothing.
 const AT_LEAST: Duration = Duration::from_millis(10);
 
-/// Starts a thread that talks to the node.
+/// Starts a thread that talks to the node; nobody talks to it when there is no room for a thread.
 pub(super) fn start(
     index: usize,
     address: &Address,
@@ -30,7 +30,7 @@ pub(super) fn start(
     let bell = bell();
     let mut line = Line::new(address, bell.clone(), shown, None);
     let events = events.clone();
-    thread::spawn(move || {
+    let started = thread::Builder::new().spawn(move || {
         let mut inbox = inbox;
         while let Some(job) = line.waiting.pop_front().or_else(|| inbox.recv().ok()) {
             line.inbox = Some(inbox);
@@ -39,7 +39,10 @@ pub(super) fn start(
             inbox = back;
         }
     });
-    Talker::Thread(jobs, bell)
+    match started {
+        Ok(_) => Talker::Thread(jobs, bell),
+        Err(_) => Talker::Nobody,
+    }
 }
 
 /// The talker's side: one connection, made when it is needed.
@@ -126,7 +129,10 @@ impl Line {
         let alarm = alarm.filter(|_| heed.is_some());
         let mut patience = Patience {
             deadline,
-            bells: [bell.map(AsFd::as_fd), alarm.map(|alarm| alarm.as_fd())],
+            bells: [
+                bell.map(AsFd::as_fd),
+                alarm.map(|alarm| alarm.descriptor.as_fd()),
+            ],
             has_to_go_on: &mut has_to_go_on,
         };
         deed(wire, &mut patience)

@@ -42,7 +42,8 @@ impl Listener {
         let stop = bell();
         let (address, channel, events) = (address.clone(), channel.to_owned(), events.clone());
         let stopped = stop.clone();
-        thread::spawn(move || {
+        let deaf = events.clone();
+        let started = thread::Builder::new().spawn(move || {
             let mut patience = Patience {
                 deadline,
                 bells: [stopped.as_ref().map(AsFd::as_fd), None],
@@ -54,6 +55,9 @@ impl Listener {
                 while ear.listen(&events, &mut patience) && !ear.stopped {}
             }
         });
+        if started.is_err() {
+            let _ = deaf.send(Event::Deaf { node, listener });
+        }
         Listener::Thread(stop)
     }
 }

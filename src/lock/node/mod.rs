@@ -19,9 +19,9 @@ use super::scripts::Script;
 use crate::sys::clock::Boot;
 use line::{Line, start};
 use listener::{Ear, Listener};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use std::os::fd::{AsFd, OwnedFd};
+use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -64,7 +64,7 @@ pub(super) enum Event {
     Deaf { node: usize, listener: u64 },
     /// Somebody wants us to stop waiting; a signal, or 0.
     Interrupt(i32),
-    /// The alarm goes: somebody else has to look whether we should stop waiting.
+    /// The alarm goes.
     Alarm,
 }
 
@@ -98,13 +98,39 @@ pub(super) enum Order {
     Undo,
 }
 
+/// What ends the wait of somebody who waits without a thread.
+#[derive(Clone)]
+pub(crate) struct Alarm {
+    /// Can be read when there is something to look at.
+    descriptor: Arc<OwnedFd>,
+    /// Looks, and says whether the wait has to end; from then on it says so always.
+    goes: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl Alarm {
+    pub(crate) fn new(
+        descriptor: OwnedFd,
+        goes: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Alarm {
+        Alarm {
+            descriptor: Arc::new(descriptor),
+            goes: Arc::new(goes),
+        }
+    }
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.descriptor.fmt(f)
+    }
+}
+
 /// Interruptions of a whole [`super::Locker`], as far as they reach into the wait for a single node's answer.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
     count: Arc<AtomicU64>,
     bell: Option<Arc<EventFd>>,
-    /// Somebody else's descriptor: while it can be read, there is an interruption.
-    alarm: Option<Arc<OwnedFd>>,
+    alarm: Option<Alarm>,
 }
 
 impl Calls {
@@ -127,10 +153,7 @@ impl Calls {
 
     /// Whether the alarm goes.
     pub(super) fn alarmed(&self) -> bool {
-        self.alarm.as_ref().is_some_and(|alarm| {
-            let mut ready = [PollFd::new(alarm.as_fd(), PollFlags::POLLIN)];
-            poll(&mut ready, PollTimeout::ZERO).is_ok_and(|count| count > 0)
-        })
+        self.alarm.as_ref().is_some_and(|alarm| (alarm.goes)())
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -165,7 +188,7 @@ pub(super) struct Node {
 }
 
 enum Talker {
-    /// Yet.
+    /// Yet, or for want of a thread.
     Nobody,
     /// Whoever asks, and waits for the answer at once.
     Asker(Box<Line>),
@@ -209,7 +232,7 @@ impl Node {
     }
 
     /// Lets an alarm interrupt whoever asks; none: nothing but [`Calls::call`] does.
-    pub(super) fn set_alarm(&mut self, alarm: Option<Arc<OwnedFd>>) {
+    pub(super) fn set_alarm(&mut self, alarm: Option<Alarm>) {
         if let Talker::Asker(line) = &mut self.talker
             && let Some(calls) = &mut line.calls
         {
@@ -256,7 +279,15 @@ impl Node {
         };
         match &mut self.talker {
             Talker::Asker(line) => line.answer(self.index, &job, &self.events),
-            Talker::Nobody => {}
+            Talker::Nobody => {
+                // Like an answer that came at once. Nobody listens any more when the process is about to end.
+                let _ = self.events.send(Event::Answer {
+                    node: self.index,
+                    round,
+                    sent: Boot::now(),
+                    result: Err(Fault::no_thread()),
+                });
+            }
             Talker::Thread(jobs, bell) => {
                 self.silent_since.get_or_insert(deadline);
                 // The thread ends only when this end is dropped.
@@ -348,6 +379,9 @@ impl Node {
 
     /// Waits, until `until` at the latest, for something to hear, or for somebody to call.
     pub(super) fn rest(&mut self, until: Boot, heed: Option<u64>) {
+        if heed.is_some() && self.alarmed() {
+            return; // it has been looked at, and cannot be read any more
+        }
         let (events, listener) = (&self.events, &mut self.listener);
         let Talker::Asker(line) = &mut self.talker else {
             return;
