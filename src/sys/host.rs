@@ -11,12 +11,13 @@ pub(crate) fn name() -> String {
     )
 }
 
-/// The name of the user that this process belongs to: what the environment says, which cron sets too, before a look-up
-/// that may go over the network.
+/// The name of the user that this process belongs to: what the environment says, which cron sets too, or /etc/passwd, before
+/// a look-up that may go over the network.
 pub(crate) fn user() -> String {
     ["LOGNAME", "USER"]
         .iter()
         .find_map(|variable| std::env::var(variable).ok().filter(|name| !name.is_empty()))
+        .or_else(local_user)
         .or_else(|| {
             User::from_uid(Uid::effective())
                 .ok()
@@ -24,6 +25,17 @@ pub(crate) fn user() -> String {
                 .map(|user| user.name)
         })
         .unwrap_or_else(|| Uid::effective().to_string())
+}
+
+/// The name that /etc/passwd has for this user.
+fn local_user() -> Option<String> {
+    let uid = Uid::effective().to_string();
+    let all = std::fs::read_to_string("/etc/passwd").ok()?;
+    all.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)? == uid && !name.is_empty()).then(|| name.to_owned())
+    })
 }
 
 /// What this process or this machine has run out of, if that is why a call has failed.
@@ -35,4 +47,18 @@ pub(crate) fn shortage(error: &std::io::Error) -> Option<&'static str> {
         Errno::EAGAIN => "this user has too many processes (ulimit -u)",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn etc_passwd_has_the_name_that_a_look_up_finds() {
+        let found = User::from_uid(Uid::effective()).ok().flatten();
+        // Whom only a directory service knows has no line there.
+        if let Some(name) = local_user() {
+            assert_eq!(Some(name), found.map(|user| user.name));
+        }
+    }
 }
