@@ -113,12 +113,7 @@ impl Locker {
         request: &Request,
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Result<Lease, Error> {
-        if !place.in_line {
-            self.hear(
-                &mut place.ears,
-                (Boot::now() + self.node_timeout).min(place.end),
-            )?;
-        }
+        self.hear(&mut place.ears, self.deadline().min(place.end))?;
         loop {
             if place.look.passed()
                 && !place.end.passed()
