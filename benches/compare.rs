@@ -16,11 +16,7 @@ mod measure;
 #[path = "compare/peers.rs"]
 mod peers;
 #[path = "../tests/support/mod.rs"]
-#[expect(
-    dead_code,
-    unused_imports,
-    reason = "servers and proxies are those of the tests; the rest is for these"
-)]
+#[expect(dead_code, unused_imports, reason = "servers and proxies are those of the tests; the rest is for these")]
 mod support;
 
 use measure::{Samples, Table, memory, time};
@@ -101,14 +97,7 @@ fn acquire_and_release(url: &str) {
         let token = acquire.args(["acquire", "--name", "bench-pair"]).output();
         let token = String::from_utf8(token.unwrap().stdout).unwrap();
         let mut release = redlock(url);
-        release.args([
-            "release",
-            "-q",
-            "--name",
-            "bench-pair",
-            "--token",
-            token.trim(),
-        ]);
+        release.args(["release", "-q", "--name", "bench-pair", "--token", token.trim()]);
         assert!(release.status().unwrap().success());
         let ended = begin.elapsed();
         let taken = time(Command::new("sh").args(["-c", &script]));
@@ -140,14 +129,8 @@ fn resident(url: &str) {
     std::thread::sleep(ms(200));
     let [own, keeper] = [child.id(), below[0]].map(memory);
     println!("\nmemory of a running `redlock run`, in KiB");
-    println!(
-        "  redlock  resident {:5}, unshared {:5}",
-        own.resident, own.unshared
-    );
-    println!(
-        "  keeper   resident {:5}, unshared {:5}",
-        keeper.resident, keeper.unshared
-    );
+    println!("  redlock  resident {:5}, unshared {:5}", own.resident, own.unshared);
+    println!("  keeper   resident {:5}, unshared {:5}", keeper.resident, keeper.unshared);
     support::send(child.id(), nix::sys::signal::Signal::SIGTERM);
     child.wait().unwrap();
 }
@@ -158,9 +141,8 @@ fn five_masters() {
     let away = || Mode::Delay(ms(20));
     let proxies: Vec<Proxy> = servers.iter().map(|one| Proxy::new(one, away())).collect();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let mut table = Table::new(
-        "acquire on masters that answer after 40 ms (20 ms each way; connecting is not delayed)",
-    );
+    let mut table =
+        Table::new("acquire on masters that answer after 40 ms (20 ms each way; connecting is not delayed)");
     let measure = |urls: &str, black_hole: bool| {
         let mut samples = Samples::default();
         for round in 0..21 {
@@ -187,11 +169,5 @@ fn five_masters() {
 fn holding(time: Duration, file: &std::path::Path, id: usize) -> Vec<String> {
     let time = time.as_millis().to_string();
     let file = file.display().to_string();
-    vec![
-        own_binary(),
-        "--hold".to_owned(),
-        time,
-        file,
-        id.to_string(),
-    ]
+    vec![own_binary(), "--hold".to_owned(), time, file, id.to_string()]
 }

@@ -5,10 +5,7 @@
 //! an empty variable for a value, and knows no configuration file.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{
-    ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-    ValueHint,
-};
+use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,11 +28,7 @@ pub(crate) enum Parsed {
 /// A distributed lock in Redis for shell scripts, cron jobs and CI.
 #[derive(Debug, Parser)]
 #[command(name = "redlock", bin_name = "redlock", version)]
-#[command(
-    arg_required_else_help = true,
-    disable_help_subcommand = true,
-    max_term_width = 80
-)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true, max_term_width = 80)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
 #[command(override_usage = "redlock COMMAND [OPTIONS]")]
 #[command(help_template = "{name} {version}: {about}\n\n{before-help}{all-args}{after-help}\n")]
@@ -106,30 +99,14 @@ impl Subcommand for Command {
     fn augment_subcommands(redlock: clap::Command) -> clap::Command {
         let command = |name, about| clap::Command::new(name).about(about);
         redlock
-            .subcommand(
-                command("run", "Run a command while holding a lock").defer(RunArgs::augment_args),
-            )
-            .subcommand(
-                command("acquire", "Take a lock and print its token")
-                    .defer(AcquireArgs::augment_args),
-            )
-            .subcommand(
-                command("extend", "Lengthen a lease")
-                    .alias("renew")
-                    .defer(ExtendArgs::augment_args),
-            )
+            .subcommand(command("run", "Run a command while holding a lock").defer(RunArgs::augment_args))
+            .subcommand(command("acquire", "Take a lock and print its token").defer(AcquireArgs::augment_args))
+            .subcommand(command("extend", "Lengthen a lease").alias("renew").defer(ExtendArgs::augment_args))
             .subcommand(command("release", "Give a lease up").defer(ReleaseArgs::augment_args))
+            .subcommand(command("status", "Show who holds a lock, or all locks").defer(StatusArgs::augment_args))
+            .subcommand(command("wait", "Wait until a lock is free, taking nothing").defer(WaitArgs::augment_args))
             .subcommand(
-                command("status", "Show who holds a lock, or all locks")
-                    .defer(StatusArgs::augment_args),
-            )
-            .subcommand(
-                command("wait", "Wait until a lock is free, taking nothing")
-                    .defer(WaitArgs::augment_args),
-            )
-            .subcommand(
-                command("completions", "Print the completions for a shell")
-                    .defer(CompletionsArgs::augment_args),
+                command("completions", "Print the completions for a shell").defer(CompletionsArgs::augment_args),
             )
             .subcommand_required(true)
     }
@@ -220,13 +197,7 @@ pub(crate) struct Common {
     pub(crate) label: Option<String>,
     /// How results are printed: text, json, or, with acquire, env: lines for a shell's eval; run has none to print
     /// [default: text]
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        value_enum,
-        hide_short_help = true,
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "FORMAT", value_enum, hide_short_help = true, hide_possible_values = true)]
     pub(crate) format: Option<Format>,
     /// Silence talk; failures still print
     #[arg(short, long, overrides_with = "quiet")]
@@ -308,13 +279,7 @@ pub(crate) struct RunArgs {
     ///
     /// stop, the default: the job is gone before the lease can expire. continue: it is let run, and the status is 76 at
     /// its end.
-    #[arg(
-        long,
-        value_name = "WHAT",
-        value_enum,
-        default_value = "stop",
-        hide_possible_values = true
-    )]
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "stop", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
     pub(crate) on_lost: OnLost,
     /// Keep the lock that long, however quick the job
@@ -455,9 +420,7 @@ pub(crate) fn command() -> clap::Command {
 /// Reads a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
     let arguments = help_as_flag(arguments.into_iter().collect());
-    let parsed = command()
-        .try_get_matches_from(&arguments)
-        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let parsed = command().try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     let error = match parsed {
         Ok(cli) => return Parsed::Cli(Box::new(cli)),
         Err(error) => error,
@@ -535,17 +498,12 @@ fn hint(error: &clap::Error, arguments: &[OsString]) -> String {
         ErrorKind::InvalidValue if told(error, ContextKind::InvalidValue).is_empty() => "-",
         _ => return String::new(),
     };
-    let words: Vec<_> = arguments
-        .iter()
-        .map(|word| word.to_string_lossy())
-        .collect();
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
     if !unexpected.starts_with('-') {
         let command = words.iter().skip(1).find(|word| !word.starts_with('-'));
         let named = words.iter().any(|word| word.starts_with("--name"));
         return match command.is_some_and(|command| command == "acquire") {
-            true if named => {
-                "; acquire starts no command, run does: redlock run --name N -- COMMAND".into()
-            }
+            true if named => "; acquire starts no command, run does: redlock run --name N -- COMMAND".into(),
             true => format!("; --name {unexpected}?"),
             false => String::new(),
         };
@@ -572,12 +530,9 @@ fn hint(error: &clap::Error, arguments: &[OsString]) -> String {
 /// clap's paragraphs on one line, without the usage. A tip stays, unless it says how to pass a flag on as a value.
 fn one_line(text: &str) -> String {
     let text = text.strip_prefix("error: ").unwrap_or(text);
-    let kept = text
-        .split("\n\n")
-        .filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
-    let lines = kept
-        .flat_map(|part| part.split("  tip: "))
-        .filter(|part| !part.starts_with("to pass"));
+    let kept =
+        text.split("\n\n").filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
+    let lines = kept.flat_map(|part| part.split("  tip: ")).filter(|part| !part.starts_with("to pass"));
     let lines = lines
         .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
         .map(|part| part.replace("<COMMAND>...", "COMMAND"))
@@ -587,15 +542,9 @@ fn one_line(text: &str) -> String {
 
 /// Whether a command line that could not be understood asked for this format: its failure is to be told in it too.
 pub(crate) fn wants(format: &str, arguments: &[OsString]) -> bool {
-    let before_command = || {
-        arguments
-            .iter()
-            .skip(1)
-            .take_while(|argument| *argument != "--")
-    };
-    let asked = before_command()
-        .zip(before_command().skip(1))
-        .any(|(flag, value)| flag == "--format" && value == format);
+    let before_command = || arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    let asked =
+        before_command().zip(before_command().skip(1)).any(|(flag, value)| flag == "--format" && value == format);
     let run = before_command().any(|argument| argument == "run");
     let joined = format!("--format={format}");
     !run && (asked || before_command().any(|argument| argument == joined.as_str()))
@@ -670,31 +619,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
-    if !text.is_empty()
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.')
-    {
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return Err(format!("a number needs a unit: {text}s?"));
     }
     if text.starts_with('-') {
         return Err("a duration is never negative".to_owned());
     }
     // humantime panics where the sum of its units is exactly one second more than fits; nobody needs numbers that long.
-    if text.len() > 40
-        || text
-            .split(|c: char| !c.is_ascii_digit())
-            .any(|number| number.len() > 12)
-    {
+    if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
         return Err("too long".to_owned());
     }
     for unit in text.split(|c: char| !c.is_alphabetic()) {
         match unit {
             "M" => return Err(months(text)),
             "month" | "months" | "y" | "yr" | "yrs" | "year" | "years" => {
-                return Err(format!(
-                    "{text}: months and years differ in length; say it in days, like 30d"
-                ));
+                return Err(format!("{text}: months and years differ in length; say it in days, like 30d"));
             }
             _ => {}
         }
@@ -707,25 +646,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
             format!("no unit {unit:?}; there are ms, s, m, h, d and w")
         }
         humantime::DurationError::NumberOverflow => "too long, or too fine".to_owned(),
-        humantime::DurationError::Empty => {
-            "empty; a duration is written 500ms, 30s or 1m 30s".to_owned()
-        }
+        humantime::DurationError::Empty => "empty; a duration is written 500ms, 30s or 1m 30s".to_owned(),
         _ => "not a duration; one is written 500ms, 30s or 1m 30s".to_owned(),
     })
 }
 
 /// What to say to `5M`.
 fn months(text: &str) -> String {
-    const WORDS: [&str; 13] = [
-        "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-        "eleven", "twelve",
-    ];
+    const WORDS: [&str; 13] =
+        ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
     let number = text.strip_suffix('M').unwrap_or_default().trim_end();
-    match number
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| WORDS.get(number))
-    {
+    match number.parse::<usize>().ok().and_then(|number| WORDS.get(number)) {
         Some(&"one") => "1M is one month; 1m?".to_owned(),
         Some(word) => format!("{text} is {word} months; {number}m?"),
         None => format!("{text}: M is months; m?"),

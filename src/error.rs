@@ -90,11 +90,7 @@ impl fmt::Display for Holder {
                 Ok(())
             }
             None if self.token.is_empty() => f.write_str("something that is not redlock"),
-            None => write!(
-                f,
-                "something that is not redlock (its value begins with \"{}\")",
-                self.short_token()
-            ),
+            None => write!(f, "something that is not redlock (its value begins with \"{}\")", self.short_token()),
         }
     }
 }
@@ -114,10 +110,7 @@ impl Held {
 
     /// What is known of who has it, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
-        let record = self
-            .holder
-            .as_ref()
-            .and_then(|holder| holder.record.as_ref());
+        let record = self.holder.as_ref().and_then(|holder| holder.record.as_ref());
         let left = self.lease.map(|lease| lease.checked_sub(ago));
         let lease = match left {
             Some(Some(left)) => format!(", lease {} left", human(left)),
@@ -126,8 +119,7 @@ impl Held {
         };
         let (holder, record) = match (&self.holder, record) {
             _ if self.other_type => {
-                let text =
-                    "is held by something else: its key is of another type than redlock's locks";
+                let text = "is held by something else: its key is of another type than redlock's locks";
                 return format!("{text}{lease}");
             }
             _ if self.reserved => return "is free, but promised to the next in line".to_owned(),
@@ -144,13 +136,9 @@ impl Held {
             true => "this very job: ",
             false => "",
         };
-        let since = record.map_or_else(String::new, |record| {
-            format!(", for {}", human(record.held + ago))
-        });
+        let since = record.map_or_else(String::new, |record| format!(", for {}", human(record.held + ago)));
         let revoked = record.and_then(|record| record.revoked.as_ref());
-        let revoked = revoked.map_or_else(String::new, |by| {
-            format!(", revoked by {}", escaped(by, SHOWN))
-        });
+        let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", escaped(by, SHOWN)));
         format!("is held by {whose}{holder}{since}{revoked}{lease}")
     }
 }
@@ -162,10 +150,7 @@ impl fmt::Display for Held {
             Some(waited) => write!(f, "; gave up after {}", human(waited)),
             None if self.unwanted && self.other_type => write!(f, "; it is not redlock's to free"),
             None if self.unwanted => {
-                write!(
-                    f,
-                    "; it cannot be told to stop, and --force frees it while its job may still run"
-                )
+                write!(f, "; it cannot be told to stop, and --force frees it while its job may still run")
             }
             None if self.by_this_job => write!(f, "; {ENTERS}"),
             None => write!(f, "; --wait queues"),
@@ -179,9 +164,7 @@ pub(crate) const ENTERS: &str = "--reentrant enters it once more";
 /// A time for people: to the second, or to the millisecond when it is shorter.
 pub(crate) fn human(time: Duration) -> String {
     let rounded = match time {
-        t if t < Duration::from_secs(1) => {
-            Duration::from_millis(u64::try_from(t.as_millis()).unwrap_or(0))
-        }
+        t if t < Duration::from_secs(1) => Duration::from_millis(u64::try_from(t.as_millis()).unwrap_or(0)),
         t => Duration::from_secs((t + Duration::from_millis(500)).as_secs()),
     };
     humantime::format_duration(rounded).to_string()

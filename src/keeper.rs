@@ -69,10 +69,7 @@ impl Handle {
     /// The kernel's, when it has no room for a descriptor.
     pub(crate) fn new(task: Task) -> nix::Result<Handle> {
         let (ours, theirs) = Packets::pair()?;
-        Ok(Handle {
-            socket: Arc::new(ours),
-            state: State::NotStarted(Box::new(task), theirs),
-        })
+        Ok(Handle { socket: Arc::new(ours), state: State::NotStarted(Box::new(task), theirs) })
     }
 
     /// Forks the keeper, unless that has been done; the job's input and output are in its hands from then on. Call it before
@@ -144,8 +141,7 @@ enum Phase {
 
 /// Makes the command ready; none when there is a NUL in it.
 fn prepare(task: &Task) -> Option<Program> {
-    let visible =
-        std::env::vars_os().filter(|(name, _)| !task.hidden.iter().any(|hidden| name == &**hidden));
+    let visible = std::env::vars_os().filter(|(name, _)| !task.hidden.iter().any(|hidden| name == &**hidden));
     let mut program = Program::new(&task.command, visible, task.inherited)?;
     for (name, value) in &task.environment {
         program.set(OsStr::new(name), OsStr::new(value))?;
@@ -206,11 +202,7 @@ impl<'a> Keeper<'a> {
     fn keep(&mut self) {
         self.take_orders();
         // Its connections are redlock's alone. (Without /proc they stay open as long as we live.)
-        let ours = [
-            self.socket.as_fd(),
-            self.children.as_fd(),
-            self.timer.as_fd(),
-        ];
+        let ours = [self.socket.as_fd(), self.children.as_fd(), self.timer.as_fd()];
         process::keep_only(&ours);
         loop {
             // A job that has ended is not stopped for the time it takes us to notice.
@@ -257,10 +249,7 @@ impl<'a> Keeper<'a> {
             // Once the job has been told to stop, it stays so: redlock says that the lease was lost.
             Order::Deadline { .. } if self.cause == Cause::Lost => {}
             Order::Deadline { term_at, kill_at } => self.deadline = Some((term_at, kill_at)),
-            Order::Go {
-                environment,
-                not_after,
-            } => self.go(&environment, not_after),
+            Order::Go { environment, not_after } => self.go(&environment, not_after),
             Order::Stop { kill_at } => {
                 self.deadline = None;
                 // Also before there is a job: it must not be started any more.
@@ -285,30 +274,15 @@ impl<'a> Keeper<'a> {
     }
 
     fn go(&mut self, environment: &[(String, String)], not_after: Boot) {
-        let Some(mut program) = self
-            .program
-            .take()
-            .filter(|_| self.phase == Phase::NotStarted)
-        else {
-            self.finish(Report::NotStarted {
-                errno: libc::EINVAL,
-            });
+        let Some(mut program) = self.program.take().filter(|_| self.phase == Phase::NotStarted) else {
+            self.finish(Report::NotStarted { errno: libc::EINVAL });
             return;
         };
-        let complete = environment
-            .iter()
-            .all(|(name, value)| program.set(OsStr::new(name), OsStr::new(value)).is_some());
-        let in_time = self
-            .deadline
-            .is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
+        let complete =
+            environment.iter().all(|(name, value)| program.set(OsStr::new(name), OsStr::new(value)).is_some());
+        let in_time = self.deadline.is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
         if !complete || !in_time {
-            self.finish(if complete {
-                Report::TooLate
-            } else {
-                Report::NotStarted {
-                    errno: libc::EINVAL,
-                }
-            });
+            self.finish(if complete { Report::TooLate } else { Report::NotStarted { errno: libc::EINVAL } });
             return;
         }
         match program.start(self.task.group) {
@@ -319,24 +293,16 @@ impl<'a> Keeper<'a> {
                 self.command = Some(pid);
                 self.childless = false;
                 self.group = (self.task.group == 0).then_some(pid);
-                self.max_run_at = self
-                    .task
-                    .max_run
-                    .map_or(Boot::NEVER, |time| Boot::now() + time);
+                self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
                 self.report(&Report::Started);
                 stdio::let_go_of_everything();
             }
-            Err(errno) => self.finish(Report::NotStarted {
-                errno: errno as i32,
-            }),
+            Err(errno) => self.finish(Report::NotStarted { errno: errno as i32 }),
         }
     }
 
     fn known(&self) -> Known {
-        Known {
-            child: self.command,
-            group: self.group,
-        }
+        Known { child: self.command, group: self.group }
     }
 
     fn signal_command(&self, signal: i32) {
@@ -354,11 +320,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn start_killing(&mut self) {
-        self.phase = Phase::Killing {
-            rounds: 0,
-            again_at: Boot::now(),
-            refused_since: None,
-        };
+        self.phase = Phase::Killing { rounds: 0, again_at: Boot::now(), refused_since: None };
     }
 
     /// Does what is due by now.
@@ -408,22 +370,14 @@ impl<'a> Keeper<'a> {
 
     /// Kills whoever is left. Each death hands its children to us, so that no children means that nobody is left.
     fn kill_on(&mut self) {
-        let Phase::Killing {
-            rounds,
-            refused_since,
-            again_at,
-        } = &mut self.phase
-        else {
+        let Phase::Killing { rounds, refused_since, again_at } = &mut self.phase else {
             return;
         };
         // All that there were have been hit; only who was being forked at that moment is left to be found.
         if self.childless || !again_at.passed() {
             return;
         }
-        let known = Known {
-            child: self.command,
-            group: self.group,
-        };
+        let known = Known { child: self.command, group: self.group };
         let killed = tree::kill_all(known, *rounds == 0, &[]);
         *rounds = rounds.saturating_add(1);
         *again_at = Boot::now() + Duration::from_millis(u64::from(*rounds).min(20));
@@ -439,9 +393,7 @@ impl<'a> Keeper<'a> {
 
     /// Whether what the lock is for has ended: the command, or when it was stopped or `--whole`, everybody.
     fn job_is_over(&self) -> bool {
-        let everybody = self.task.whole
-            || self.cause != Cause::Itself
-            || matches!(self.phase, Phase::Killing { .. });
+        let everybody = self.task.whole || self.cause != Cause::Itself || matches!(self.phase, Phase::Killing { .. });
         self.command.is_none() && (self.childless || !everybody)
     }
 
@@ -454,12 +406,7 @@ impl<'a> Keeper<'a> {
 
     fn end(&mut self, out_of_reach: Vec<i32>) {
         let (status, cause) = (self.status, self.cause);
-        self.finish(Report::Ended {
-            status,
-            cause,
-            at: Boot::now(),
-            out_of_reach,
-        });
+        self.finish(Report::Ended { status, cause, at: Boot::now(), out_of_reach });
     }
 
     fn finish(&mut self, report: Report) {

@@ -21,10 +21,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     // Only the message is ours: a panic of a thread is to be lease loss, not an orphaned job.
     std::panic::set_hook(Box::new(|panic| {
-        say(format_args!("internal error: {panic}")
-            .to_string()
-            .replace('\n', " ")
-            .as_str())
+        say(format_args!("internal error: {panic}").to_string().replace('\n', " ").as_str())
     }));
     let exit = std::panic::catch_unwind(redlock).unwrap_or(Exit::Internal);
     if let Exit::Signal(signal) = exit {
@@ -43,10 +40,7 @@ fn redlock() -> Exit {
             return Exit::Usage;
         }
         Parsed::Wrong(why) => {
-            let (json, env) = (
-                cli::wants("json", &arguments),
-                cli::wants("env", &arguments),
-            );
+            let (json, env) = (cli::wants("json", &arguments), cli::wants("env", &arguments));
             let exit = fail(&Error::Usage(why).into(), json, None, false, None);
             if env {
                 let _ = output::failure_env(exit);
@@ -57,12 +51,10 @@ fn redlock() -> Exit {
     let (json, quiet, conflict) = (cli.json(), cli.common().quiet, cli.conflict());
     let evaluated = cli.common().format == Some(Format::Env) && cli.is_acquire();
     let mut name = cli.name().map(str::to_owned);
-    let done = plan::plan(*cli)
-        .map_err(anyhow::Error::from)
-        .and_then(|task| {
-            name = task.name().map(str::to_owned);
-            commands::carry_out(task)
-        });
+    let done = plan::plan(*cli).map_err(anyhow::Error::from).and_then(|task| {
+        name = task.name().map(str::to_owned);
+        commands::carry_out(task)
+    });
     done.unwrap_or_else(|error| {
         let exit = fail(&error, json, name.as_deref(), quiet, conflict);
         if evaluated {
@@ -80,13 +72,7 @@ fn show(text: &str) -> Exit {
 }
 
 /// Tells of a failure, once for people and once for programs.
-fn fail(
-    error: &anyhow::Error,
-    json: bool,
-    name: Option<&str>,
-    quiet: bool,
-    conflict: Option<u8>,
-) -> Exit {
+fn fail(error: &anyhow::Error, json: bool, name: Option<&str>, quiet: bool, conflict: Option<u8>) -> Exit {
     let exit = Exit::of(error).or_conflict(conflict);
     if !(exit.is_silent() || quiet && exit.is_talk()) {
         say(&format!("{error:#}"));

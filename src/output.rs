@@ -29,10 +29,7 @@ fn write(text: &str) -> std::io::Result<()> {
 }
 
 fn not_written(error: &std::io::Error) -> Error {
-    Error::Output(format!(
-        "the result could not be written: {}",
-        reason(error)
-    ))
+    Error::Output(format!("the result could not be written: {}", reason(error)))
 }
 
 /// Writes what somebody looks at. Where they have seen enough (`| head`), that is nobody's failure.
@@ -50,10 +47,7 @@ fn show(text: &str) -> Result<(), Error> {
 /// The system's words without Rust's "(os error 28)".
 fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
-    text.split(" (os error")
-        .next()
-        .unwrap_or_default()
-        .to_lowercase()
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Error> {
@@ -145,21 +139,14 @@ struct Outcome<'a> {
 /// What became of a lease that was extended or given up.
 pub(crate) fn ended_json(name: &str, ended: &Ended) -> Result<(), Error> {
     let (outcome, holds, validity_ms) = match ended {
-        Ended::Extended {
-            validity, holds, ..
-        } => ("extended", Some(*holds), Some(ms(*validity))),
+        Ended::Extended { validity, holds, .. } => ("extended", Some(*holds), Some(ms(*validity))),
         Ended::Released => ("released", Some(0), None),
         Ended::StillHeld(left) => ("still-held", Some(*left), None),
         Ended::NotHeld => ("not-held", None, None),
         Ended::HeldByOther(_) => ("held-by-other", None, None),
         Ended::Revoked(_) => ("revoked", None, None),
     };
-    print_json(&Outcome {
-        name,
-        outcome,
-        holds,
-        validity_ms,
-    })
+    print_json(&Outcome { name, outcome, holds, validity_ms })
 }
 
 /// What became of somebody's lease that was to be ended.
@@ -170,51 +157,35 @@ pub(crate) fn freed_json(name: &str, freed: &Freed) -> Result<(), Error> {
         Freed::NotHeld => ("not-held", None),
         Freed::HeldByOther(held) | Freed::Foreign(held) => ("held-by-other", held.lease),
     };
-    print_json(&Outcome {
-        name,
-        outcome,
-        holds: None,
-        validity_ms: left.map(ms),
-    })
+    print_json(&Outcome { name, outcome, holds: None, validity_ms: left.map(ms) })
 }
 
 /// What became of somebody's lease, for the one who ended it.
 pub(crate) fn freed(name: &str, freed: &Freed) -> Result<(), Error> {
     match freed {
         Freed::Revoked(held) => {
-            let at_the_latest = held.lease.map_or_else(String::new, |left| {
-                format!(", in {} at the latest", human(left))
-            });
+            let at_the_latest =
+                held.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
             print(&format!(
                 "revoked {name:?}, held by {}: free when its job has been stopped{at_the_latest}\n",
                 whose(held)
             ))
         }
         Freed::Released(held) => {
-            let record = held
-                .holder
-                .as_ref()
-                .and_then(|holder| holder.record.as_ref());
+            let record = held.holder.as_ref().and_then(|holder| holder.record.as_ref());
             let job = match held.lease {
-                _ if record.is_some_and(|record| record.kept.is_some()) => {
-                    "its job had ended".to_owned()
-                }
+                _ if record.is_some_and(|record| record.kept.is_some()) => "its job had ended".to_owned(),
                 Some(left) => format!("its job may still run for {}", human(left)),
                 None => "its job may still run, for ever as far as is known".to_owned(),
             };
-            print(&format!(
-                "freed {name:?}, which was held by {}: {job}\n",
-                whose(held)
-            ))
+            print(&format!("freed {name:?}, which was held by {}: {job}\n", whose(held)))
         }
         Freed::NotHeld | Freed::HeldByOther(_) | Freed::Foreign(_) => Ok(()),
     }
 }
 
 fn whose(held: &Held) -> String {
-    held.holder
-        .as_ref()
-        .map_or_else(|| "another".to_owned(), Holder::to_string)
+    held.holder.as_ref().map_or_else(|| "another".to_owned(), Holder::to_string)
 }
 
 #[derive(Serialize)]
@@ -252,18 +223,8 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
         Some(Error::Interrupted(_)) => ("interrupted", None),
         Some(Error::Internal(_)) | None => ("internal", None),
     };
-    let holder = held.and_then(|held| {
-        held.holder
-            .as_ref()
-            .map(|holder| HolderJson::of(holder, held.lease, None))
-    });
-    print_json(&Failure {
-        name,
-        outcome,
-        status: exit.status(),
-        message: format!("{error:#}"),
-        holder,
-    })
+    let holder = held.and_then(|held| held.holder.as_ref().map(|holder| HolderJson::of(holder, held.lease, None)));
+    print_json(&Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder })
 }
 
 #[derive(Serialize)]
@@ -295,9 +256,7 @@ impl HolderJson {
             host: record.map(|record| cut(&record.host)),
             pid: record.map(|record| record.pid),
             user: record.map(|record| cut(&record.user)),
-            label: record
-                .map(|record| cut(&record.label))
-                .filter(|label| !label.is_empty()),
+            label: record.map(|record| cut(&record.label)).filter(|label| !label.is_empty()),
             acquired_at: record.and_then(acquired_at),
             held_ms: record.map(|record| ms(record.held)),
             fencing_token: record.map(|record| record.fencing_token),
@@ -341,26 +300,14 @@ impl<'a> StatusJson<'a> {
         let nodes: Vec<NodeJson<'a>> = status
             .nodes
             .iter()
-            .map(|node| NodeJson {
-                node: &node.node,
-                answer: node.answer,
-                detail: node.detail.as_deref(),
-            })
+            .map(|node| NodeJson { node: &node.node, answer: node.answer, detail: node.detail.as_deref() })
             .collect();
         StatusJson {
             name: &status.name,
             key: &status.key,
             state: word(status.state),
-            mode: status
-                .holder
-                .as_ref()
-                .and_then(|holder| holder.record.as_ref())
-                .map(|_| "exclusive"),
-            holders: status
-                .holder
-                .iter()
-                .map(|holder| HolderJson::of(holder, status.lease, status.holds))
-                .collect(),
+            mode: status.holder.as_ref().and_then(|holder| holder.record.as_ref()).map(|_| "exclusive"),
+            holders: status.holder.iter().map(|holder| HolderJson::of(holder, status.lease, status.holds)).collect(),
             waiting: status.waiting,
             nodes: (!nodes.is_empty()).then_some(nodes),
         }
@@ -392,9 +339,7 @@ pub(crate) fn status_json(status: &Status) -> Result<(), Error> {
 
 /// All locks as an object.
 pub(crate) fn list_json(all: &[Status]) -> Result<(), Error> {
-    show(&json(&ListJson {
-        locks: all.iter().map(StatusJson::of).collect(),
-    }))
+    show(&json(&ListJson { locks: all.iter().map(StatusJson::of).collect() }))
 }
 
 /// One lock for people.
@@ -425,16 +370,11 @@ fn status_text(status: &Status) -> String {
     }
     match (&status.state, status.lease) {
         (State::Free | State::Unknown, _) => {}
-        (State::Reserved, Some(left)) => {
-            line("for", format!("the next in line, {} at most", human(left)))
-        }
+        (State::Reserved, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
         (State::Reserved, None) => {}
         (_, None) => line("lease", "never expires".to_owned()),
         (_, Some(left)) => {
-            let of = status
-                .holder
-                .as_ref()
-                .and_then(|holder| holder.record.as_ref());
+            let of = status.holder.as_ref().and_then(|holder| holder.record.as_ref());
             // One that was extended may last longer than it was taken for.
             let of = of.filter(|record| left <= record.ttl);
             let of = of.map_or_else(String::new, |record| format!(" of {}", human(record.ttl)));
@@ -459,14 +399,7 @@ fn status_text(status: &Status) -> String {
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
     if status.nodes.len() > 1 || odd {
         for node in &status.nodes {
-            line(
-                "node",
-                format!(
-                    "{}  {}",
-                    node.node,
-                    node.detail.as_deref().unwrap_or(node.answer)
-                ),
-            );
+            line("node", format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer)));
         }
     }
     text.push('\n');
@@ -477,27 +410,18 @@ fn status_text(status: &Status) -> String {
 pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
     let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING"].map(str::to_owned)];
     for status in all {
-        let record = status
-            .holder
-            .as_ref()
-            .and_then(|holder| holder.record.as_ref());
+        let record = status.holder.as_ref().and_then(|holder| holder.record.as_ref());
         let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), human);
         rows.push([
             escaped(&status.name, COLUMN),
             word(status.state).to_owned(),
-            record
-                .and(status.holder.as_ref())
-                .map_or_else(|| "-".to_owned(), Holder::to_string),
+            record.and(status.holder.as_ref()).map_or_else(|| "-".to_owned(), Holder::to_string),
             time(record.map(|record| record.held)),
             match (status.lease, status.state) {
-                (None, State::Held | State::Kept | State::Revoked | State::Foreign) => {
-                    "never".to_owned()
-                }
+                (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
                 (lease, _) => time(lease),
             },
-            status
-                .waiting
-                .map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
+            status.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
         ]);
     }
     let mut width = [0; 6];
@@ -520,11 +444,7 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
 
 /// In place of what was shown before, on a terminal.
 fn with_redraw(redraw: bool, text: String) -> String {
-    if redraw && std::io::stdout().is_terminal() {
-        format!("\x1b[H\x1b[J{text}")
-    } else {
-        text
-    }
+    if redraw && std::io::stdout().is_terminal() { format!("\x1b[H\x1b[J{text}") } else { text }
 }
 
 /// What there is to read at length: help, completions.

@@ -143,9 +143,7 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
         Command::Acquire(args) => {
             let name = name(args.taking.name.clone(), &settings)?;
             if args.taking.conflict_exit_code == Some(0) {
-                return refuse(
-                    "-E 0 with acquire would let a script go on without the lock; it goes with run",
-                );
+                return refuse("-E 0 with acquire would let a script go on without the lock; it goes with run");
             }
             let ancestors = ancestors(sources)?;
             let label = label(&common, sources)?.unwrap_or_default();
@@ -154,27 +152,13 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
                 pid: std::os::unix::process::parent_id(),
                 ..request(&args.taking, args.wait, label, &ancestors, SHORTEST_TTL)?
             };
-            Task::Acquire(Acquire {
-                settings,
-                name,
-                request,
-                manner,
-            })
+            Task::Acquire(Acquire { settings, name, request, manner })
         }
         Command::Extend(args) => {
             let (name, token) = name_and_token(args.named, args.token, &settings, sources)?;
             let token = token.ok_or_else(|| usage("which lease? --token is missing"))?;
-            let ttl = args
-                .ttl
-                .map(|ttl| checked_ttl(ttl, SHORTEST_TTL))
-                .transpose()?;
-            Task::Extend(Extend {
-                settings,
-                name,
-                token,
-                ttl,
-                manner,
-            })
+            let ttl = args.ttl.map(|ttl| checked_ttl(ttl, SHORTEST_TTL)).transpose()?;
+            Task::Extend(Extend { settings, name, token, ttl, manner })
         }
         Command::Release(args) => {
             let (name, mut token) = name_and_token(args.named, args.token, &settings, sources)?;
@@ -182,10 +166,7 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
                 // As `status` shows it.
                 token = token.map(|token| token.trim_end_matches('…').to_owned());
             }
-            if (args.revoke || args.force)
-                && token
-                    .as_ref()
-                    .is_some_and(|token| token.chars().count() < SHOWN_OF_TOKEN)
+            if (args.revoke || args.force) && token.as_ref().is_some_and(|token| token.chars().count() < SHOWN_OF_TOKEN)
             {
                 return refuse(
                     "--token is too short to say whose lease is meant: it takes the eight characters that status shows",
@@ -196,58 +177,29 @@ fn plan_from(cli: Cli, sources: &Sources) -> Result<Task, Error> {
                 (_, true, token) => How::Force(token),
                 (_, _, Some(token)) => How::Token(token),
                 _ => {
-                    return refuse(
-                        "which lease? --token is missing; --revoke and --force end somebody else's",
-                    );
+                    return refuse("which lease? --token is missing; --revoke and --force end somebody else's");
                 }
             };
-            Task::Release(Release {
-                settings,
-                name,
-                how,
-                manner,
-            })
+            Task::Release(Release { settings, name, how, manner })
         }
         Command::Status(args) => {
-            let name = one_name(args.named)?
-                .map(|given| name(given, &settings))
-                .transpose()?;
+            let name = one_name(args.named)?.map(|given| name(given, &settings)).transpose()?;
             let token = args.token.map(checked_token).transpose()?;
             let exit_code = args.exit_code || manner.quiet;
             if name.is_none() && (token.is_some() || exit_code) {
-                return refuse(
-                    "--token, --exit-code and -q ask about one lock; the name is missing",
-                );
+                return refuse("--token, --exit-code and -q ask about one lock; the name is missing");
             }
             if args.watch.is_some() && (token.is_some() || args.exit_code) {
-                return refuse(
-                    "--watch goes on for ever, so that --token and --exit-code never give a status",
-                );
+                return refuse("--watch goes on for ever, so that --token and --exit-code never give a status");
             }
-            if args
-                .watch
-                .is_some_and(|every| every < Duration::from_millis(100))
-            {
+            if args.watch.is_some_and(|every| every < Duration::from_millis(100)) {
                 return refuse("--watch: 100ms is the shortest");
             }
-            Task::Status(Status {
-                settings,
-                name,
-                token,
-                exit_code,
-                watch: args.watch,
-                manner,
-            })
+            Task::Status(Status { settings, name, token, exit_code, watch: args.watch, manner })
         }
         Command::Wait(args) => {
-            let given =
-                one_name(args.named)?.ok_or_else(|| usage("which lock? the name is missing"))?;
-            Task::Await(Await {
-                name: name(given, &settings)?,
-                settings,
-                timeout: args.timeout,
-                manner,
-            })
+            let given = one_name(args.named)?.ok_or_else(|| usage("which lock? the name is missing"))?;
+            Task::Await(Await { name: name(given, &settings)?, settings, timeout: args.timeout, manner })
         }
         Command::Completions(args) => Task::Completions(args.shell),
     })
@@ -266,18 +218,8 @@ fn run(
         Some(label) => label,
         None => base_name(&args.command),
     };
-    let request = request(
-        &args.taking,
-        args.wait,
-        label,
-        &ancestors,
-        SHORTEST_TTL_OF_RUN,
-    )?;
-    if args
-        .command
-        .first()
-        .is_none_or(|command| command.is_empty())
-    {
+    let request = request(&args.taking, args.wait, label, &ancestors, SHORTEST_TTL_OF_RUN)?;
+    if args.command.first().is_none_or(|command| command.is_empty()) {
         return refuse("the command is empty");
     }
     let largest = supervise::timeline::largest_grace(request.ttl);
@@ -319,11 +261,7 @@ fn refuse<T>(text: impl Into<String>) -> Result<T, Error> {
 }
 
 fn manner(common: &Common, command: &Command) -> Result<Manner, Error> {
-    let manner = Manner {
-        format: common.format.unwrap_or_default(),
-        quiet: common.quiet,
-        verbose: common.verbose,
-    };
+    let manner = Manner { format: common.format.unwrap_or_default(), quiet: common.quiet, verbose: common.verbose };
     if manner.quiet && manner.verbose {
         return refuse("--quiet and --verbose contradict each other");
     }
@@ -342,22 +280,15 @@ fn label(common: &Common, sources: &Sources) -> Result<Option<String>, Error> {
         None => sources.setting(&["REDLOCK_LABEL"])?.map(|value| value.text),
     };
     match label {
-        Some(label) if label.len() > LONGEST_LABEL => {
-            refuse(format!("the label is longer than {LONGEST_LABEL} bytes"))
-        }
-        Some(label) if label.chars().any(char::is_control) => {
-            refuse("the label has a control character in it")
-        }
+        Some(label) if label.len() > LONGEST_LABEL => refuse(format!("the label is longer than {LONGEST_LABEL} bytes")),
+        Some(label) if label.chars().any(char::is_control) => refuse("the label has a control character in it"),
         label => Ok(label),
     }
 }
 
 /// The command's base name, for people to read: never its arguments, which may hold secrets.
 fn base_name(command: &[OsString]) -> String {
-    let name = command
-        .first()
-        .and_then(|command| Path::new(command).file_name())
-        .unwrap_or_default();
+    let name = command.first().and_then(|command| Path::new(command).file_name()).unwrap_or_default();
     let mut label = String::new();
     for letter in name.to_string_lossy().chars() {
         if label.len() + letter.len_utf8() > LONGEST_LABEL {
@@ -374,10 +305,7 @@ fn name(name: String, settings: &Settings) -> Result<String, Error> {
         return refuse("empty name");
     }
     if name.len() > LONGEST_NAME {
-        return refuse(format!(
-            "the name is {} bytes long, and {LONGEST_NAME} are the most",
-            name.len()
-        ));
+        return refuse(format!("the name is {} bytes long, and {LONGEST_NAME} are the most", name.len()));
     }
     if name.chars().any(char::is_control) {
         return refuse(format!("the name {name:?} has a control character in it"));
@@ -394,9 +322,9 @@ fn name(name: String, settings: &Settings) -> Result<String, Error> {
 /// The name from `--name` or the plain argument.
 fn one_name(named: Named) -> Result<Option<String>, Error> {
     match (named.name, named.plain) {
-        (Some(name), Some(plain)) if name != plain => refuse(format!(
-            "two names, {name:?} and {plain:?}; one lock at a time"
-        )),
+        (Some(name), Some(plain)) if name != plain => {
+            refuse(format!("two names, {name:?} and {plain:?}; one lock at a time"))
+        }
         (name, plain) => Ok(name.or(plain)),
     }
 }
@@ -418,10 +346,7 @@ fn name_and_token(
 ) -> Result<(String, Option<String>), Error> {
     let given = one_name(named)?;
     let token = token.map(checked_token).transpose()?;
-    let pair = match (
-        sources.variable("REDLOCK_NAME")?,
-        sources.variable("REDLOCK_TOKEN")?,
-    ) {
+    let pair = match (sources.variable("REDLOCK_NAME")?, sources.variable("REDLOCK_TOKEN")?) {
         (Some(name), Some(token)) => Some((name.text, token.text)),
         _ => None,
     };
@@ -439,9 +364,7 @@ fn checked_ttl(ttl: Duration, shortest: Duration) -> Result<Duration, Error> {
         _ if ttl < shortest => refuse(format!("--ttl: {} is the shortest", shown(shortest))),
         _ if ttl > LONGEST_TTL => refuse("--ttl: 30 days is the longest"),
         // Redis counts milliseconds.
-        _ => Ok(Duration::from_millis(
-            u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
-        )),
+        _ => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
     }
 }
 
@@ -467,14 +390,7 @@ fn request(
         Some(Some(time)) if time.is_zero() => Wait::No,
         Some(Some(time)) => Wait::For(time),
     };
-    Ok(Request {
-        ttl: checked_ttl(taking.ttl, shortest)?,
-        wait,
-        pid: std::process::id(),
-        label,
-        ancestors,
-        reenter,
-    })
+    Ok(Request { ttl: checked_ttl(taking.ttl, shortest)?, wait, pid: std::process::id(), label, ancestors, reenter })
 }
 
 /// The tokens of all leases that the jobs around us hold, outermost first: `REDLOCK_HELD`, separated by spaces, and
@@ -482,11 +398,7 @@ fn request(
 fn ancestors(sources: &Sources) -> Result<Vec<String>, Error> {
     let mut tokens = Vec::new();
     for name in ["REDLOCK_HELD", "REDLOCK_TOKEN"] {
-        for token in sources
-            .variable(name)?
-            .iter()
-            .flat_map(|value| value.text.split_whitespace())
-        {
+        for token in sources.variable(name)?.iter().flat_map(|value| value.text.split_whitespace()) {
             if !tokens.iter().any(|known| known == token) {
                 tokens.push(token.to_owned());
             }

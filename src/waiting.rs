@@ -46,13 +46,7 @@ enum Word {
 impl Line {
     /// A line that says nothing yet.
     pub(crate) fn new(name: &str, quiet: bool, verbose: bool) -> Line {
-        Line {
-            name: name.to_owned(),
-            quiet,
-            verbose,
-            said: false,
-            live: None,
-        }
+        Line { name: name.to_owned(), quiet, verbose, said: false, live: None }
     }
 
     /// Shows what is known now.

@@ -1,8 +1,8 @@
 //! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
 
 use crate::support::{
-    Ended, Monitor, Redis, SOON, Test, acquire, acquire_for, any, command_calls, eventually, like,
-    message, ms, myself, release, reset_command_calls, when,
+    Ended, Monitor, Redis, SOON, Test, acquire, acquire_for, any, command_calls, eventually, like, message, ms, myself,
+    release, reset_command_calls, when,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -10,17 +10,10 @@ use std::time::{Duration, Instant};
 #[test]
 fn prints_the_token_alone_and_takes_the_key() {
     let redis = Redis::start();
-    let token = Test::new(&redis)
-        .args(["acquire", "--name", "backup"])
-        .stdout(like("<token>\n"))
-        .run()
-        .token();
+    let token = Test::new(&redis).args(["acquire", "--name", "backup"]).stdout(like("<token>\n")).run().token();
     assert_eq!(redis.get("redlock:backup"), Some(token));
     let left = redis.pttl("redlock:backup");
-    assert!(
-        (25_000..=30_000).contains(&left),
-        "the default ttl is 30 s: {left}"
-    );
+    assert!((25_000..=30_000).contains(&left), "the default ttl is 30 s: {left}");
 }
 
 #[test]
@@ -43,9 +36,7 @@ fn the_ttl_is_what_was_asked_for() {
 fn a_lease_ends_after_its_ttl_and_takes_everything_with_it_but_the_counter() {
     let redis = Redis::start();
     acquire_for(&redis, "backup", "100ms");
-    eventually(SOON, "all keys but the counter have expired", || {
-        redis.keys() == ["{redlock:backup}:\u{1f}fence"]
-    });
+    eventually(SOON, "all keys but the counter have expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
     let left = redis.pttl("{redlock:backup}:\u{1f}fence");
     let day = 24 * 3600 * 1000;
     assert!((29 * day..=30 * day).contains(&left), "{left}");
@@ -56,10 +47,7 @@ fn every_token_is_another_one_and_cannot_be_guessed() {
     let redis = Redis::start();
     let (first, second) = (acquire(&redis, "a"), acquire(&redis, "b"));
     assert_ne!(first, second);
-    assert!(
-        first.len() >= 22,
-        "122 random bits need as many characters: {first}"
-    );
+    assert!(first.len() >= 22, "122 random bits need as many characters: {first}");
     assert_ne!(first[..8], second[..8]);
 }
 
@@ -71,16 +59,8 @@ fn a_held_lock_is_busy_and_stays_as_it_was() {
     let busy = format!(
         "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; --wait queues\n"
     );
-    Test::new(&redis)
-        .args(["acquire", "--name", "backup"])
-        .status(75)
-        .stderr(like(&busy))
-        .run();
-    Test::new(&redis)
-        .args(["acquire", "--name", "backup", "--wait", "0"])
-        .status(75)
-        .stderr(any())
-        .run();
+    Test::new(&redis).args(["acquire", "--name", "backup"]).status(75).stderr(like(&busy)).run();
+    Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "0"]).status(75).stderr(any()).run();
     assert_eq!(redis.get("redlock:backup"), Some(token));
 }
 
@@ -89,43 +69,19 @@ fn the_status_of_busy_can_be_chosen_but_not_success() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let busy = || Test::new(&redis).args(["acquire", "--name", "backup"]);
-    busy()
-        .args(["-E", "3"])
-        .status(3)
-        .stderr(message(["is held by"]))
-        .run();
-    busy()
-        .args(["--conflict-exit-code", "255", "-q"])
-        .status(255)
-        .run();
-    busy()
-        .args(["-E", "0"])
-        .status(64)
-        .stderr(message(["-E"]))
-        .run();
+    busy().args(["-E", "3"]).status(3).stderr(message(["is held by"])).run();
+    busy().args(["--conflict-exit-code", "255", "-q"]).status(255).run();
+    busy().args(["-E", "0"]).status(64).stderr(message(["-E"])).run();
 }
 
 #[test]
 fn quiet_silences_busy_but_neither_result_nor_failure() {
     let mut redis = Redis::start();
-    Test::new(&redis)
-        .args(["acquire", "-q", "--name", "a"])
-        .stdout(like("<token>\n"))
-        .run();
-    Test::new(&redis)
-        .args(["acquire", "-q", "--name", "a"])
-        .status(75)
-        .run();
-    Test::new(&redis)
-        .args(["acquire", "-q", "--name", "a", "--wait", "50ms"])
-        .status(75)
-        .run();
+    Test::new(&redis).args(["acquire", "-q", "--name", "a"]).stdout(like("<token>\n")).run();
+    Test::new(&redis).args(["acquire", "-q", "--name", "a"]).status(75).run();
+    Test::new(&redis).args(["acquire", "-q", "--name", "a", "--wait", "50ms"]).status(75).run();
     redis.kill();
-    Test::new(&redis)
-        .args(["acquire", "-q", "--name", "a"])
-        .status(69)
-        .stderr(message(["\"a\""]))
-        .run();
+    Test::new(&redis).args(["acquire", "-q", "--name", "a"]).status(69).stderr(message(["\"a\""])).run();
 }
 
 #[test]
@@ -133,19 +89,11 @@ fn json_has_its_exact_shape() {
     let redis = Redis::start();
     let shape = "{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"<token>\",\"fencing_token\":<n>,\
                  \"ttl_ms\":20000,\"validity_ms\":<n>,\"holds\":1,\"waited_ms\":<n>}\n";
-    let test = Test::new(&redis).args([
-        "acquire", "--name", "backup", "--ttl", "20s", "--format", "json",
-    ]);
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--ttl", "20s", "--format", "json"]);
     let object = test.stdout(like(shape)).run().json();
-    assert_eq!(
-        redis.get("redlock:backup").as_deref(),
-        object["token"].as_str()
-    );
+    assert_eq!(redis.get("redlock:backup").as_deref(), object["token"].as_str());
     let validity = object["validity_ms"].as_u64().unwrap();
-    assert!(
-        (15_000..=19_798).contains(&validity),
-        "ttl less 1 % and 2 ms: {validity}"
-    );
+    assert!((15_000..=19_798).contains(&validity), "ttl less 1 % and 2 ms: {validity}");
 }
 
 #[test]
@@ -153,10 +101,7 @@ fn env_format_can_be_evaluated_whatever_the_name() {
     let redis = Redis::start();
     let name = "it's \"so\" $HOME `id` \\ ü;x";
     let shape = "REDLOCK_NAME=<any>\nREDLOCK_TOKEN=<any>\nREDLOCK_FENCING_TOKEN=<any>\n";
-    Test::new(&redis)
-        .args(["acquire", "--name", "plain", "--format", "env"])
-        .stdout(like(shape))
-        .run();
+    Test::new(&redis).args(["acquire", "--name", "plain", "--format", "env"]).stdout(like(shape)).run();
     let script = "set -e
         lines=$(redlock acquire --name \"$1\" --format env)
         eval \"$lines\"
@@ -171,20 +116,10 @@ fn env_format_can_be_evaluated_whatever_the_name() {
 fn wait_with_a_time_gives_up_after_it() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let test = Test::new(&redis)
-        .args(["acquire", "--name", "backup", "--wait", "300ms"])
-        .status(75);
-    let finished = test
-        .stderr(when("busy at the end", |text| {
-            text.contains("\"backup\" is held by")
-        }))
-        .run();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "300ms"]).status(75);
+    let finished = test.stderr(when("busy at the end", |text| text.contains("\"backup\" is held by"))).run();
     assert!(finished.elapsed >= ms(300), "{:?}", finished.elapsed);
-    assert!(
-        finished.elapsed < Duration::from_secs(3),
-        "{:?}",
-        finished.elapsed
-    );
+    assert!(finished.elapsed < Duration::from_secs(3), "{:?}", finished.elapsed);
 }
 
 #[test]
@@ -192,24 +127,15 @@ fn wait_takes_the_lock_as_soon_as_it_is_released() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     for wait in [vec!["--wait"], vec!["--wait", "1m"]] {
-        let waiter = Test::new(&redis)
-            .args(["acquire", "--name", "backup", "-q"])
-            .args(wait)
-            .stdout(like("<token>\n"));
+        let waiter = Test::new(&redis).args(["acquire", "--name", "backup", "-q"]).args(wait).stdout(like("<token>\n"));
         let mut waiter = waiter.spawn();
-        eventually(SOON, "the waiter is connected", || {
-            redis.info("connected_clients") != "1"
-        });
+        eventually(SOON, "the waiter is connected", || redis.info("connected_clients") != "1");
         assert!(!waiter.has_ended());
         let holder = redis.get("redlock:backup").unwrap();
         release(&redis, "backup", &holder);
         let start = Instant::now();
         let finished = waiter.finish();
-        assert!(
-            start.elapsed() < Duration::from_secs(3),
-            "{:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
         assert_eq!(redis.get("redlock:backup"), Some(finished.token()));
     }
     assert_ne!(redis.get("redlock:backup"), Some(token));
@@ -220,17 +146,10 @@ fn wait_takes_the_lock_when_its_lease_has_run_out() {
     let redis = Redis::start();
     acquire_for(&redis, "backup", "600ms");
     let start = Instant::now();
-    let test = Test::new(&redis)
-        .args([
-            "acquire", "--name", "backup", "--wait", "-q", "--format", "json",
-        ])
-        .stdout(any());
+    let test =
+        Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "-q", "--format", "json"]).stdout(any());
     let object = test.run().json();
-    assert!(
-        start.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
     let waited = object["waited_ms"].as_u64().unwrap();
     assert!((100..4_000).contains(&waited), "{waited}");
 }
@@ -251,11 +170,7 @@ fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
         let start = Instant::now();
         running.send(signal);
         running.finish();
-        assert!(
-            start.elapsed() < Duration::from_secs(1),
-            "100 ms, and a busy machine: {:?}",
-            start.elapsed()
-        );
+        assert!(start.elapsed() < Duration::from_secs(1), "100 ms, and a busy machine: {:?}", start.elapsed());
     }
     eventually(SOON, "nothing of them is left", || redis.keys() == before);
     release(&redis, "backup", &token);
@@ -265,12 +180,7 @@ fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
 #[test]
 fn of_many_at_once_one_gets_it() {
     let redis = Redis::start();
-    let contender = || {
-        Test::new(&redis)
-            .args(["acquire", "-q", "--name", "backup"])
-            .stdout(any())
-            .any_end()
-    };
+    let contender = || Test::new(&redis).args(["acquire", "-q", "--name", "backup"]).stdout(any()).any_end();
     let contenders: Vec<_> = (0..20).map(|_| contender().spawn()).collect();
     let mut won = Vec::new();
     for contender in contenders {
@@ -294,23 +204,11 @@ fn acquire_and_release_are_one_round_trip_each() {
     let token = acquire(redis.tcp_url().as_str(), "backup");
     release(redis.tcp_url().as_str(), "backup", &token);
     let calls = command_calls(&redis);
-    for chatter in [
-        "ping",
-        "hello",
-        "client|setinfo",
-        "client|setname",
-        "client|id",
-        "script|load",
-        "select",
-        "auth",
-    ] {
+    for chatter in ["ping", "hello", "client|setinfo", "client|setname", "client|id", "script|load", "select", "auth"] {
         assert!(!calls.contains_key(chatter), "{chatter}: {calls:?}");
     }
     let sent: Vec<String> = monitor.commands(&redis);
-    let sent: Vec<&String> = sent
-        .iter()
-        .filter(|name| !matches!(name.as_str(), "CONFIG" | "INFO" | "PING"))
-        .collect();
+    let sent: Vec<&String> = sent.iter().filter(|name| !matches!(name.as_str(), "CONFIG" | "INFO" | "PING")).collect();
     assert_eq!(sent, ["EVALSHA", "EVALSHA"]);
 }
 
@@ -321,14 +219,9 @@ fn a_server_that_does_not_know_the_scripts_is_told_them_again() {
         redis.command(&["SCRIPT", "FLUSH"]);
         let token = acquire(&redis, "backup");
         redis.command(&["SCRIPT", "FLUSH"]);
-        Test::new(&redis)
-            .args(["extend", "-q", "backup", "--token", &token])
-            .run();
+        Test::new(&redis).args(["extend", "-q", "backup", "--token", &token]).run();
         redis.command(&["SCRIPT", "FLUSH"]);
-        Test::new(&redis)
-            .args(["status", "backup"])
-            .stdout(any())
-            .run();
+        Test::new(&redis).args(["status", "backup"]).stdout(any()).run();
         redis.command(&["SCRIPT", "FLUSH"]);
         release(&redis, "backup", &token);
     }
@@ -337,20 +230,9 @@ fn a_server_that_does_not_know_the_scripts_is_told_them_again() {
 #[test]
 fn a_lock_of_another_type_is_busy_and_never_touched() {
     let redis = Redis::start();
-    redis.command(&[
-        "HSET",
-        "redlock:backup",
-        "8743c9c0-0795-4907-87fd-6c719a6b4586:1",
-        "1",
-    ]);
-    let busy = || {
-        Test::new(&redis)
-            .args(["acquire", "--name", "backup"])
-            .status(75)
-    };
-    busy()
-        .stderr(message(["\"backup\"", "something else"]))
-        .run();
+    redis.command(&["HSET", "redlock:backup", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
+    let busy = || Test::new(&redis).args(["acquire", "--name", "backup"]).status(75);
+    busy().stderr(message(["\"backup\"", "something else"])).run();
     busy().args(["--wait", "100ms"]).stderr(any()).run();
     assert_eq!(redis.keys(), ["redlock:backup"]);
     let value: Vec<String> = redis.query(&["HGETALL", "redlock:backup"]);
@@ -361,26 +243,16 @@ fn a_lock_of_another_type_is_busy_and_never_touched() {
 fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "forgotten"]);
-    let test = Test::new(&redis)
-        .args(["acquire", "--name", "backup"])
-        .status(75);
-    test.stderr(message(["\"backup\" is held by", "never expires"]))
-        .run();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup"]).status(75);
+    test.stderr(message(["\"backup\" is held by", "never expires"])).run();
     assert_eq!(redis.pttl("redlock:backup"), -1);
     for (write, by) in [
-        (
-            ["SET", "redlock:backup", ""],
-            "something that is not redlock",
-        ),
-        (
-            ["RPUSH", "redlock:backup", "x"],
-            "something else: its key is of another type than redlock's locks",
-        ),
+        (["SET", "redlock:backup", ""], "something that is not redlock"),
+        (["RPUSH", "redlock:backup", "x"], "something else: its key is of another type than redlock's locks"),
     ] {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&write);
-        let busy =
-            format!("redlock: \"backup\" is held by {by}, and never expires; --wait queues\n");
+        let busy = format!("redlock: \"backup\" is held by {by}, and never expires; --wait queues\n");
         let test = Test::new(&redis).args(["acquire", "--name", "backup"]);
         test.status(75).stderr(busy).run();
     }
@@ -390,9 +262,6 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
 fn what_others_wrote_is_escaped_once() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "\u{1b}[2J"]);
-    let test = Test::new(&redis)
-        .args(["acquire", "--name", "backup"])
-        .status(75);
-    test.stderr(message([r#"(its value begins with "\u{1b}[2J")"#]))
-        .run();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup"]).status(75);
+    test.stderr(message([r#"(its value begins with "\u{1b}[2J")"#])).run();
 }

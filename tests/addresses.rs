@@ -12,36 +12,17 @@ fn the_key_is_prefix_and_name() {
         (vec!["--name", "a", "--prefix", ""], None, "a"),
         (vec!["--name", "a"], Some("env:"), "env:a"),
         (vec!["--name", "b"], Some(""), "b"),
-        (
-            vec!["--name", "a", "--prefix", "flag:"],
-            Some("env:"),
-            "flag:a",
-        ),
-        (
-            vec!["--name", "two words, ü and 🔒"],
-            None,
-            "redlock:two words, ü and 🔒",
-        ),
+        (vec!["--name", "a", "--prefix", "flag:"], Some("env:"), "flag:a"),
+        (vec!["--name", "two words, ü and 🔒"], None, "redlock:two words, ü and 🔒"),
         (vec!["--name", "{tag}x"], None, "redlock:{tag}x"),
-        (
-            vec!["--name", &long, "--prefix", "p"],
-            None,
-            &format!("p{long}"),
-        ),
+        (vec!["--name", &long, "--prefix", "p"], None, &format!("p{long}")),
     ] {
-        let mut test = Test::new(&redis)
-            .arg("acquire")
-            .args(&arguments)
-            .stdout(like("<token>\n"));
+        let mut test = Test::new(&redis).arg("acquire").args(&arguments).stdout(like("<token>\n"));
         if let Some(prefix) = prefix_variable {
             test = test.env("REDLOCK_PREFIX", prefix);
         }
         let token = test.run().token();
-        assert_eq!(
-            redis.get(key),
-            Some(token),
-            "{arguments:?} {prefix_variable:?}"
-        );
+        assert_eq!(redis.get(key), Some(token), "{arguments:?} {prefix_variable:?}");
     }
 }
 
@@ -51,41 +32,22 @@ fn a_flag_replaces_its_variable_and_an_empty_variable_is_unset() {
     let (url, other) = (here.url(), elsewhere.url());
     let empty = "";
     for (number, (arguments, variables)) in [
-        (
-            vec!["--redis", &url],
-            vec![("REDLOCK_REDIS", &*other), ("REDIS_URL", &other)],
-        ),
-        (
-            vec![],
-            vec![("REDLOCK_REDIS", &*url), ("REDIS_URL", &other)],
-        ),
+        (vec!["--redis", &url], vec![("REDLOCK_REDIS", &*other), ("REDIS_URL", &other)]),
+        (vec![], vec![("REDLOCK_REDIS", &*url), ("REDIS_URL", &other)]),
         (vec![], vec![("REDLOCK_REDIS", empty), ("REDIS_URL", &url)]),
         (vec![], vec![("REDIS_URL", &*url)]),
-        (
-            vec![],
-            vec![
-                ("REDLOCK_REDIS", &*url),
-                ("REDLOCK_NODE_TIMEOUT", empty),
-                ("REDLOCK_LABEL", empty),
-            ],
-        ),
+        (vec![], vec![("REDLOCK_REDIS", &*url), ("REDLOCK_NODE_TIMEOUT", empty), ("REDLOCK_LABEL", empty)]),
     ]
     .into_iter()
     .enumerate()
     {
         let name = format!("lock-{number}");
-        let mut test = Test::bare()
-            .args(["acquire", "--name", &name])
-            .args(&arguments)
-            .stdout(like("<token>\n"));
+        let mut test = Test::bare().args(["acquire", "--name", &name]).args(&arguments).stdout(like("<token>\n"));
         for (variable, value) in &variables {
             test = test.env(variable, value);
         }
         test.run();
-        assert!(
-            here.exists(&format!("redlock:{name}")),
-            "{arguments:?} {variables:?}"
-        );
+        assert!(here.exists(&format!("redlock:{name}")), "{arguments:?} {variables:?}");
     }
     assert!(elsewhere.keys().is_empty());
 }
@@ -97,9 +59,7 @@ fn options_of_every_command_go_before_or_after_its_name() {
     let test = Test::bare().args(["--redis", &url, "--prefix", "p:", "acquire", "--name", name]);
     test.stdout(like("<token>\n")).run();
     assert!(redis.exists("p:a"));
-    let test = Test::bare().args([
-        "-q", "acquire", "--prefix", "p:", "--name", name, "--redis", &url,
-    ]);
+    let test = Test::bare().args(["-q", "acquire", "--prefix", "p:", "--name", name, "--redis", &url]);
     test.status(75).run();
 }
 
@@ -115,14 +75,8 @@ fn a_url_may_be_a_socket_a_port_and_a_database() {
     ] {
         let token = acquire(url.as_str(), "backup");
         let mut connection = redis.connection();
-        redis::cmd("SELECT")
-            .arg(database)
-            .exec(&mut connection)
-            .unwrap();
-        let value: Option<String> = redis::cmd("GET")
-            .arg("redlock:backup")
-            .query(&mut connection)
-            .unwrap();
+        redis::cmd("SELECT").arg(database).exec(&mut connection).unwrap();
+        let value: Option<String> = redis::cmd("GET").arg("redlock:backup").query(&mut connection).unwrap();
         assert_eq!(value.as_ref(), Some(&token), "{url}");
         release(url.as_str(), "backup", &token);
     }

@@ -13,10 +13,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[path = "../src/cli.rs"]
-#[expect(
-    dead_code,
-    reason = "only the definition is wanted here, not the parsing"
-)]
+#[expect(dead_code, reason = "only the definition is wanted here, not the parsing")]
 mod cli;
 
 /// The day that the pages show as that of their last change.
@@ -28,13 +25,7 @@ type Files = BTreeMap<String, String>;
 
 #[test]
 fn completions_are_up_to_date() {
-    let shells = [
-        Shell::Bash,
-        Shell::Zsh,
-        Shell::Fish,
-        Shell::Elvish,
-        Shell::PowerShell,
-    ];
+    let shells = [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell];
     let made = shells.map(|shell| {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut cli::command(), "redlock", &mut script);
@@ -94,11 +85,7 @@ const ALL_OF_IT: &str = "
 fn the_documented_permissions_suffice_and_none_is_idle() {
     let rule = text("redlock.man");
     let rule = rule.split_once("ACL SETUSER locks").unwrap().1;
-    let rule = rule
-        .split_once(".EE")
-        .unwrap()
-        .0
-        .replace("PASSWORD", "secret");
+    let rule = rule.split_once(".EE").unwrap().0.replace("PASSWORD", "secret");
     for file in ["README.md", "tests/docs/redlock.man"] {
         let there = std::fs::read_to_string(root(file)).unwrap();
         let words = there.replace("PASSWORD", "secret");
@@ -114,16 +101,9 @@ fn the_documented_permissions_suffice_and_none_is_idle() {
         words.extend(["~{*}:redlock:*", "&{*}:redlock:*"]);
         server.command(&words);
     }
-    let urls: Vec<String> = servers
-        .iter()
-        .map(|server| format!("redis://locks:secret@{}", server.address()))
-        .collect();
+    let urls: Vec<String> = servers.iter().map(|server| format!("redis://locks:secret@{}", server.address())).collect();
     for urls in [&urls[..1], &urls[..]] {
-        Test::sh(urls, ALL_OF_IT)
-            .within(SOON * 6)
-            .stdout(any())
-            .stderr(any())
-            .run();
+        Test::sh(urls, ALL_OF_IT).within(SOON * 6).stdout(any()).stderr(any()).run();
     }
     for server in &servers {
         let denied: Vec<redis::Value> = server.query(&["ACL", "LOG"]);
@@ -137,14 +117,8 @@ fn the_documented_permissions_suffice_and_none_is_idle() {
         let calls = script.split("call('").skip(1);
         used.extend(calls.map(|call| call.split('\'').next().unwrap().to_lowercase()));
     }
-    for command in rule
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix('+'))
-    {
-        assert!(
-            used.iter().any(|one| one == command),
-            "+{command} is for nothing"
-        );
+    for command in rule.split_whitespace().filter_map(|word| word.strip_prefix('+')) {
+        assert!(used.iter().any(|one| one == command), "+{command} is for nothing");
     }
 }
 
@@ -204,11 +178,8 @@ fn page(name: &str, command: &clap::Command) -> String {
     let about = command.get_long_about().map(ToString::to_string);
     let about = about.unwrap_or_default();
     let about = about.split_once("\n\n").map_or("", |(_, rest)| rest);
-    let mut made = format!(
-        ".TH {} 1 {DATE} \"redlock {}\" \"User Commands\"\n",
-        name.to_uppercase(),
-        env!("CARGO_PKG_VERSION")
-    );
+    let mut made =
+        format!(".TH {} 1 {DATE} \"redlock {}\" \"User Commands\"\n", name.to_uppercase(), env!("CARGO_PKG_VERSION"));
     made += &rendered(|into| man.render_name_section(into));
     made += &rendered(|into| man.render_synopsis_section(into));
     made += ".SH DESCRIPTION\n";
@@ -240,8 +211,7 @@ fn rendered(section: impl Fn(&mut dyn std::io::Write) -> std::io::Result<()>) ->
 /// A text of tests/docs/ with those that it includes.
 fn text(file: &str) -> String {
     let path = root("tests/docs").join(file);
-    let text = std::fs::read_to_string(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let whole = text.lines().map(|line| match line.strip_prefix(".so ") {
         Some(other) => self::text(other),
         None => format!("{line}\n"),

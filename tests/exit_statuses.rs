@@ -1,9 +1,7 @@
 //! The exit statuses that take a server in a certain condition to provoke: 69, 74 and 78. The others are shown where
 //! their commands are.
 
-use crate::support::{
-    Ended, Redis, SOON, Test, acquire, any, eventually, like, message, ms, status,
-};
+use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, message, ms, status};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
@@ -33,18 +31,12 @@ fn s74_a_token_that_cannot_be_written_is_released() {
     let redis = Redis::start();
     for format in ["text", "json", "env"] {
         for target in [full().into(), closed()] {
-            let test = Test::new(&redis)
-                .args(["acquire", "--name", "backup", "--format", format])
-                .stdout_to(target);
-            test.status(74)
-                .stderr(message(["\"backup\"", "released"]))
-                .run();
+            let test = Test::new(&redis).args(["acquire", "--name", "backup", "--format", format]).stdout_to(target);
+            test.status(74).stderr(message(["\"backup\"", "released"])).run();
             assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"], "{format}");
         }
     }
-    let test = Test::new(&redis)
-        .args(["acquire", "--name", "backup", "-q"])
-        .stdout_to(full());
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "-q"]).stdout_to(full());
     test.status(74).stderr(message(["\"backup\""])).run();
     assert!(!redis.exists("redlock:backup"));
 }
@@ -61,18 +53,8 @@ fn s74_standard_output_that_is_not_even_open() {
 fn s74_a_hold_that_cannot_be_written_is_given_up_but_not_the_outer_one() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    let test = Test::new(&redis).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
-    test.stdout_to(full())
-        .status(74)
-        .stderr(message(["\"backup\""]))
-        .run();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
+    test.stdout_to(full()).status(74).stderr(message(["\"backup\""])).run();
     assert_eq!(redis.get("redlock:backup"), Some(token));
     assert_eq!(status(&redis, "backup")["holders"][0]["holds"], 1);
 }
@@ -92,10 +74,7 @@ fn s74_the_other_results() {
         vec!["--version"],
         vec!["release", "backup", "--token", &token, "--format", "json"],
     ] {
-        let test = Test::new(&redis)
-            .args(&arguments)
-            .stdout_to(full())
-            .status(74);
+        let test = Test::new(&redis).args(&arguments).stdout_to(full()).status(74);
         test.stderr(message([])).run();
     }
 }
@@ -126,41 +105,23 @@ fn what_is_only_looked_at_ends_quietly_when_nobody_looks_any_more() {
 #[test]
 fn s74_a_job_that_cannot_write_is_no_concern_of_ours() {
     let redis = Redis::start();
-    let test = Test::new(&redis).args([
-        "run",
-        "-q",
-        "--name",
-        "backup",
-        "--",
-        "sh",
-        "-c",
-        "echo x 2>/dev/null || exit 5",
-    ]);
+    let test =
+        Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", "echo x 2>/dev/null || exit 5"]);
     test.stdout_to(full()).stderr(any()).status(5).run();
 }
 
 #[test]
 fn standard_error_that_cannot_be_written_changes_nothing() {
     let redis = Redis::start();
-    let test = Test::new(&redis)
-        .args(["run", "--name", "backup", "--", "sh", "-c", "exit 3"])
-        .status(3);
+    let test = Test::new(&redis).args(["run", "--name", "backup", "--", "sh", "-c", "exit 3"]).status(3);
     test.stderr_to(full()).run();
-    let test = Test::new(&redis)
-        .args(["run", "--name", "backup", "--", "sh", "-c", "exit 3"])
-        .status(3);
+    let test = Test::new(&redis).args(["run", "--name", "backup", "--", "sh", "-c", "exit 3"]).status(3);
     test.stderr_to(closed()).run();
-    Test::sh(&redis, "redlock run --name backup -- sh -c 'exit 3' 2>&-")
-        .status(3)
-        .run();
+    Test::sh(&redis, "redlock run --name backup -- sh -c 'exit 3' 2>&-").status(3).run();
     acquire(&redis, "held");
-    let test = Test::new(&redis)
-        .args(["run", "--name", "held", "--", "true"])
-        .status(75);
+    let test = Test::new(&redis).args(["run", "--name", "held", "--", "true"]).status(75);
     test.stderr_to(full()).run();
-    let test = Test::new(&redis)
-        .args(["acquire", "--name", "held", "--wait", "50ms"])
-        .status(75);
+    let test = Test::new(&redis).args(["acquire", "--name", "held", "--wait", "50ms"]).status(75);
     test.stderr_to(closed()).run();
 }
 
@@ -182,12 +143,8 @@ fn s69_out_of_memory() {
     assert!(!redis.exists("redlock:new"));
     // What frees memory, or only looks, works.
     assert_eq!(status(&redis, "held")["state"], "held");
-    Test::new(&redis)
-        .args(["extend", "-q", "held", "--token", &token])
-        .run();
-    Test::new(&redis)
-        .args(["release", "-q", "held", "--token", &token])
-        .run();
+    Test::new(&redis).args(["extend", "-q", "held", "--token", &token]).run();
+    Test::new(&redis).args(["release", "-q", "held", "--token", &token]).run();
     assert!(!redis.exists("redlock:held"));
 }
 
@@ -195,13 +152,8 @@ fn s69_out_of_memory() {
 fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
     let redis = Redis::start();
     for limit in 4..8 {
-        let script =
-            format!("ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait");
-        let finished = Test::sh(&redis, &script)
-            .any_end()
-            .stdout(any())
-            .stderr(any())
-            .run();
+        let script = format!("ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait");
+        let finished = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any()).run();
         let said = finished.stderr;
         if limit == 4 {
             assert_eq!(finished.ended, Ended::Status(69), "{said}");
@@ -219,22 +171,12 @@ fn s69_a_read_only_replica() {
     let address = primary.address();
     let (host, port) = address.split_once(':').unwrap();
     let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
-    eventually(SOON, "replicated", || {
-        replica
-            .try_query::<bool>(&["EXISTS", "redlock:held"])
-            .unwrap_or(false)
-    });
+    eventually(SOON, "replicated", || replica.try_query::<bool>(&["EXISTS", "redlock:held"]).unwrap_or(false));
     for arguments in writing_commands() {
-        Test::new(&replica)
-            .args(&arguments)
-            .status(69)
-            .stderr(message(["\"new\"", "READONLY"]))
-            .run();
+        Test::new(&replica).args(&arguments).status(69).stderr(message(["\"new\"", "READONLY"])).run();
     }
     for command in ["extend", "release"] {
-        let test = Test::new(&replica)
-            .args([command, "held", "--token", &token])
-            .status(69);
+        let test = Test::new(&replica).args([command, "held", "--token", &token]).status(69);
         test.stderr(message(["\"held\"", "READONLY"])).run();
     }
     assert!(primary.exists("redlock:held"));
@@ -244,41 +186,22 @@ fn s69_a_read_only_replica() {
 fn s69_too_few_replicas_for_a_write() {
     let redis = Redis::with(&["--min-replicas-to-write", "1"]);
     for arguments in writing_commands() {
-        Test::new(&redis)
-            .args(&arguments)
-            .status(69)
-            .stderr(message(["\"new\"", "NOREPLICAS"]))
-            .run();
+        Test::new(&redis).args(&arguments).status(69).stderr(message(["\"new\"", "NOREPLICAS"])).run();
     }
 }
 
 #[test]
 fn s69_loading() {
-    let arguments = [
-        "--key-load-delay",
-        "20000",
-        "--loading-process-events-interval-bytes",
-        "1024",
-    ];
+    let arguments = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
     let mut redis = Redis::with(&arguments);
-    redis.command(&[
-        "EVAL",
-        "for i = 1, 500 do redis.call('SET', i, string.rep('x', 100)) end",
-        "0",
-    ]);
+    redis.command(&["EVAL", "for i = 1, 500 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
     redis.command(&["SAVE"]);
     redis.restart_unready();
     eventually(SOON, "loading", || {
-        redis
-            .try_query::<String>(&["GET", "1"])
-            .is_err_and(|error| error.code() == Some("LOADING"))
+        redis.try_query::<String>(&["GET", "1"]).is_err_and(|error| error.code() == Some("LOADING"))
     });
     for arguments in writing_commands() {
-        Test::new(&redis)
-            .args(&arguments)
-            .status(69)
-            .stderr(message(["\"new\"", "LOADING"]))
-            .run();
+        Test::new(&redis).args(&arguments).status(69).stderr(message(["\"new\"", "LOADING"])).run();
     }
 }
 
@@ -287,16 +210,10 @@ fn s69_busy_with_somebodys_script() {
     let redis = Redis::with(&["--busy-reply-threshold", "20"]);
     let mut connection = redis.connection();
     std::thread::scope(|scope| {
-        let script = scope.spawn(move || {
-            redis::cmd("EVAL")
-                .arg("while true do end")
-                .arg(0)
-                .query::<redis::Value>(&mut connection)
-        });
+        let script = scope
+            .spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).query::<redis::Value>(&mut connection));
         eventually(SOON, "busy", || {
-            redis
-                .try_query::<String>(&["GET", "1"])
-                .is_err_and(|error| error.code() == Some("BUSY"))
+            redis.try_query::<String>(&["GET", "1"]).is_err_and(|error| error.code() == Some("BUSY"))
         });
         for arguments in writing_commands() {
             let test = Test::new(&redis).args(&arguments).status(69);
@@ -325,23 +242,14 @@ fn s78_a_password_that_is_missing_or_wrong() {
     ] {
         let say = || {
             crate::support::when("one line without the password", |text| {
-                text.lines().count() == 1
-                    && text.starts_with("redlock: ")
-                    && !text.contains("wr0ng")
+                text.lines().count() == 1 && text.starts_with("redlock: ") && !text.contains("wr0ng")
             })
         };
         for url in [&url, &wrong] {
-            let test = Test::new(url.as_str())
-                .args(&arguments)
-                .status(78)
-                .stdout(any());
+            let test = Test::new(url.as_str()).args(&arguments).status(78).stdout(any());
             test.stderr(say()).within(SOON).run();
         }
-        let test = Test::new(url.as_str())
-            .args(&arguments)
-            .env("REDLOCK_PASSWORD", "wr0ng")
-            .status(78)
-            .stdout(any());
+        let test = Test::new(url.as_str()).args(&arguments).env("REDLOCK_PASSWORD", "wr0ng").status(78).stdout(any());
         test.stderr(say()).run();
     }
     assert!(redis.keys().is_empty());
@@ -362,21 +270,15 @@ fn the_password_comes_from_the_url_a_variable_or_a_file() {
         Test::new(url.as_str()).env("REDLOCK_PASSWORD", "s3cret:/@ü"),
         Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file),
         Test::new(url.as_str()).args(["--password-file", file]),
-        Test::new(url.as_str())
-            .args(["--password-file", file])
-            .env("REDLOCK_PASSWORD", "wrong"),
+        Test::new(url.as_str()).args(["--password-file", file]).env("REDLOCK_PASSWORD", "wrong"),
     ]
     .into_iter()
     .enumerate()
     {
-        test.args(["acquire", "--name", &number.to_string()])
-            .stdout(any())
-            .run();
+        test.args(["acquire", "--name", &number.to_string()]).stdout(any()).run();
     }
     for missing in ["/no/such/file", "/"] {
-        let test = Test::new(url.as_str())
-            .args(["status", "x", "--password-file", missing])
-            .stdout(any());
+        let test = Test::new(url.as_str()).args(["status", "x", "--password-file", missing]).stdout(any());
         let code = test.stderr(message([missing])).status(64);
         code.run();
     }
@@ -386,31 +288,14 @@ fn the_password_comes_from_the_url_a_variable_or_a_file() {
 fn s78_an_acl_that_forbids_what_is_needed() {
     let redis = Redis::with_tcp(&[]);
     redis.command(&["ACL", "SETUSER", "nothing", "on", ">pw", "~*", "&*"]);
-    redis.command(&[
-        "ACL",
-        "SETUSER",
-        "elsewhere",
-        "on",
-        ">pw",
-        "+@all",
-        "~other:*",
-        "&*",
-    ]);
-    redis.command(&[
-        "ACL", "SETUSER", "halfway", "on", ">pw", "+@all", "-set", "~*", "&*",
-    ]);
+    redis.command(&["ACL", "SETUSER", "elsewhere", "on", ">pw", "+@all", "~other:*", "&*"]);
+    redis.command(&["ACL", "SETUSER", "halfway", "on", ">pw", "+@all", "-set", "~*", "&*"]);
     redis.command(&["ACL", "SETUSER", "off", "off", ">pw", "+@all", "~*", "&*"]);
     for user in ["nothing", "elsewhere", "halfway", "off", "nobody"] {
-        let url = redis
-            .tcp_url()
-            .replace("redis://", &format!("redis://{user}:pw@"));
-        let test = Test::new(url.as_str())
-            .args(["acquire", "--name", "x"])
-            .status(78);
+        let url = redis.tcp_url().replace("redis://", &format!("redis://{user}:pw@"));
+        let test = Test::new(url.as_str()).args(["acquire", "--name", "x"]).status(78);
         test.stderr(message(["\"x\""])).run();
-        let test = Test::new(url.as_str())
-            .args(["run", "--name", "x", "--wait", "--", "echo", "started"])
-            .status(78);
+        let test = Test::new(url.as_str()).args(["run", "--name", "x", "--wait", "--", "echo", "started"]).status(78);
         test.stderr(message(["\"x\""])).within(ms(10_000)).run();
     }
     assert!(!redis.exists("redlock:x"));
@@ -420,8 +305,6 @@ fn s78_an_acl_that_forbids_what_is_needed() {
 fn s64_a_database_that_does_not_exist() {
     let redis = Redis::start();
     let url = format!("{}?db=99", redis.url());
-    let test = Test::new(url.as_str())
-        .args(["acquire", "--name", "x"])
-        .status(64);
+    let test = Test::new(url.as_str()).args(["acquire", "--name", "x"]).status(64);
     test.stderr(message(["99"])).run();
 }

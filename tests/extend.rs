@@ -1,8 +1,6 @@
 //! `redlock extend`: never shortens a lease, never brings a lost one back, never touches another's.
 
-use crate::support::{
-    Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, release,
-};
+use crate::support::{Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, release};
 
 fn extend(redis: &Redis, name: &str, token: &str) -> Test {
     Test::new(redis).args(["extend", "-q", "--name", name, "--token", token])
@@ -62,16 +60,10 @@ fn never_brings_a_lost_lease_back() {
     let token = acquire_for(&redis, "backup", "100ms");
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
     let before = redis.keys();
-    extend(&redis, "backup", &token)
-        .status(77)
-        .stderr(message(["\"backup\""]))
-        .run();
+    extend(&redis, "backup", &token).status(77).stderr(message(["\"backup\""])).run();
     let again = acquire(&redis, "gone");
     redis.command(&["DEL", "redlock:gone"]);
-    extend(&redis, "gone", &again)
-        .status(77)
-        .stderr(message(["\"gone\""]))
-        .run();
+    extend(&redis, "gone", &again).status(77).stderr(message(["\"gone\""])).run();
     assert!(!redis.exists("redlock:backup") && !redis.exists("redlock:gone"));
     assert!(before.iter().all(|key| redis.exists(key)));
 }
@@ -81,16 +73,8 @@ fn only_ones_own() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "20s");
     let other = acquire(&redis, "other");
-    for wrong in [
-        other.as_str(),
-        "nonsense",
-        &token[..8],
-        &format!("{token}x"),
-        &token.to_uppercase(),
-    ] {
-        let test = extend(&redis, "backup", wrong)
-            .args(["--ttl", "1h"])
-            .status(77);
+    for wrong in [other.as_str(), "nonsense", &token[..8], &format!("{token}x"), &token.to_uppercase()] {
+        let test = extend(&redis, "backup", wrong).args(["--ttl", "1h"]).status(77);
         test.stderr(message(["\"backup\""])).run();
     }
     assert!(redis.pttl("redlock:backup") <= 20_000);
@@ -103,24 +87,17 @@ fn json_has_its_exact_shape() {
     let token = acquire(&redis, "backup");
     let object = extend(&redis, "backup", &token)
         .args(["--ttl", "40s", "--format", "json"])
-        .stdout(like(
-            "{\"name\":\"backup\",\"outcome\":\"extended\",\"holds\":1,\"validity_ms\":<n>}\n",
-        ))
+        .stdout(like("{\"name\":\"backup\",\"outcome\":\"extended\",\"holds\":1,\"validity_ms\":<n>}\n"))
         .run()
         .json();
     let validity = object["validity_ms"].as_u64().unwrap();
-    assert!(
-        (35_000..=39_598).contains(&validity),
-        "ttl less 1 % and 2 ms: {validity}"
-    );
+    assert!((35_000..=39_598).contains(&validity), "ttl less 1 % and 2 ms: {validity}");
     release(&redis, "backup", &token);
     let failure = |outcome: &str, holder: &str| {
         let shape = format!(
             "{{\"name\":\"backup\",\"outcome\":\"{outcome}\",\"status\":77,\"message\":\"<any>\",\"holder\":{holder}}}\n"
         );
-        let test = extend(&redis, "backup", &token)
-            .args(["--format", "json"])
-            .status(77);
+        let test = extend(&redis, "backup", &token).args(["--format", "json"]).status(77);
         test.stdout(like(shape)).stderr(any()).run();
     };
     failure("not-held", "null");
@@ -132,71 +109,35 @@ fn json_has_its_exact_shape() {
 fn the_name_may_be_a_plain_argument() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "2s");
-    Test::new(&redis)
-        .args(["extend", "-q", "backup", "--token", &token, "--ttl", "1m"])
-        .run();
-    Test::new(&redis)
-        .args(["renew", "-q", "--token", &token, "--ttl", "2m", "backup"])
-        .run();
+    Test::new(&redis).args(["extend", "-q", "backup", "--token", &token, "--ttl", "1m"]).run();
+    Test::new(&redis).args(["renew", "-q", "--token", &token, "--ttl", "2m", "backup"]).run();
     assert!(redis.pttl("redlock:backup") > 110_000);
     let help = Test::bare().args(["--help"]).stdout(any()).run().stdout;
-    assert!(
-        help.contains("extend") && !help.contains("renew "),
-        "renew is a hidden alias"
-    );
+    assert!(help.contains("extend") && !help.contains("renew "), "renew is a hidden alias");
 }
 
 #[test]
 fn name_and_token_come_from_the_environment_as_a_pair() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "2s");
-    let paired = || {
-        Test::new(&redis)
-            .args(["extend", "-q"])
-            .env("REDLOCK_NAME", "backup")
-            .env("REDLOCK_TOKEN", &token)
-    };
+    let paired = || Test::new(&redis).args(["extend", "-q"]).env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token);
     paired().args(["--ttl", "1m"]).run();
     assert!(redis.pttl("redlock:backup") > 50_000);
     paired().args(["--name", "backup", "--ttl", "2m"]).run();
     assert!(redis.pttl("redlock:backup") > 110_000);
     // A token that is given does not belong to that name, and of another lock neither counts.
-    paired()
-        .args(["--token", "nonsense"])
-        .status(64)
-        .stderr(message(["name"]))
-        .run();
-    paired()
-        .args(["--name", "other"])
-        .status(64)
-        .stderr(message(["--token"]))
-        .run();
-    Test::new(&redis)
-        .arg("extend")
-        .env("REDLOCK_NAME", "backup")
-        .status(64)
-        .stderr(message(["missing"]))
-        .run();
-    Test::new(&redis)
-        .arg("extend")
-        .env("REDLOCK_TOKEN", &token)
-        .status(64)
-        .stderr(message(["missing"]))
-        .run();
+    paired().args(["--token", "nonsense"]).status(64).stderr(message(["name"])).run();
+    paired().args(["--name", "other"]).status(64).stderr(message(["--token"])).run();
+    Test::new(&redis).arg("extend").env("REDLOCK_NAME", "backup").status(64).stderr(message(["missing"])).run();
+    Test::new(&redis).arg("extend").env("REDLOCK_TOKEN", &token).status(64).stderr(message(["missing"])).run();
 }
 
 #[test]
 fn a_foreign_lease_with_a_known_token_can_be_lengthened() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "their-own-value", "PX", "5000"]);
-    extend(&redis, "backup", "their-own-value")
-        .args(["--ttl", "1m"])
-        .run();
+    extend(&redis, "backup", "their-own-value").args(["--ttl", "1m"]).run();
     assert!(redis.pttl("redlock:backup") > 50_000);
-    extend(&redis, "backup", "another-value")
-        .args(["--ttl", "1h"])
-        .status(77)
-        .stderr(message(["\"backup\""]))
-        .run();
+    extend(&redis, "backup", "another-value").args(["--ttl", "1h"]).status(77).stderr(message(["\"backup\""])).run();
     assert!(redis.pttl("redlock:backup") <= 60_000);
 }

@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, like, message, ms,
-    release, status, teach_scripts, when,
+    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, like, message, ms, release, status,
+    teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -17,9 +17,7 @@ fn commands() -> Vec<Vec<&'static str>> {
         vec!["acquire", "--name", "backup"],
         vec!["acquire", "--name", "backup", "--wait"],
         vec!["run", "--name", "backup", "--", "echo", "started"],
-        vec![
-            "run", "--name", "backup", "--wait", "1m", "--", "echo", "started",
-        ],
+        vec!["run", "--name", "backup", "--wait", "1m", "--", "echo", "started"],
         vec!["extend", "backup", "--token", "t"],
         vec!["release", "backup", "--token", "t"],
         vec!["release", "backup", "--force"],
@@ -40,17 +38,10 @@ fn all_fail(url: &str, node: &str) {
 
 #[track_caller]
 fn fails(url: &str, node: &str, arguments: &[&str]) {
-    let test = Test::new(url)
-        .args(["--node-timeout", TIMEOUT])
-        .args(arguments)
-        .status(69);
+    let test = Test::new(url).args(["--node-timeout", TIMEOUT]).args(arguments).status(69);
     let stdout = when("nothing from a job", |text| !text.contains("started"));
     let finished = test.stdout(stdout).stderr(message([node])).run();
-    assert!(
-        finished.elapsed < AT_MOST,
-        "{arguments:?} took {:?}",
-        finished.elapsed
-    );
+    assert!(finished.elapsed < AT_MOST, "{arguments:?} took {:?}", finished.elapsed);
 }
 
 #[test]
@@ -62,12 +53,8 @@ fn nobody_listens() {
 
 #[test]
 fn no_such_host() {
-    let test = Test::new("redis://no-such-host.invalid")
-        .args(["acquire", "--name", "backup"])
-        .status(69);
-    test.stderr(message(["no-such-host.invalid"]))
-        .within(Duration::from_secs(8))
-        .run();
+    let test = Test::new("redis://no-such-host.invalid").args(["acquire", "--name", "backup"]).status(69);
+    test.stderr(message(["no-such-host.invalid"])).within(Duration::from_secs(8)).run();
 }
 
 #[test]
@@ -123,14 +110,9 @@ fn a_server_that_talks_garbage() {
         nested.as_bytes(),
     ] {
         proxy.set(Mode::Garbage(garbage.to_vec()));
-        for arguments in [
-            &commands()[0],
-            &commands()[2],
-            &commands()[4],
-            &commands()[5],
-            &commands()[8],
-            &commands()[10],
-        ] {
+        for arguments in
+            [&commands()[0], &commands()[2], &commands()[4], &commands()[5], &commands()[8], &commands()[10]]
+        {
             fails(&proxy.url(), &proxy.address(), arguments);
         }
     }
@@ -180,10 +162,7 @@ fn a_server_that_answers_another_of_our_questions() {
     let released = &b"*1\r\n$8\r\nreleased\r\n"[..];
     for (reply, not_for) in [(extended, "extend"), (released, "release")] {
         proxy.set(Mode::Garbage(reply.to_vec()));
-        for arguments in commands()
-            .iter()
-            .filter(|arguments| arguments[0] != not_for)
-        {
+        for arguments in commands().iter().filter(|arguments| arguments[0] != not_for) {
             fails(&proxy.url(), &proxy.address(), arguments);
         }
     }
@@ -192,10 +171,7 @@ fn a_server_that_answers_another_of_our_questions() {
 #[test]
 fn control_characters_in_an_error_do_not_reach_the_terminal() {
     let redis = Redis::start();
-    let proxy = Proxy::new(
-        &redis,
-        Mode::Garbage(b"-OOM \x1b[31mred\x07 bell\r\n".to_vec()),
-    );
+    let proxy = Proxy::new(&redis, Mode::Garbage(b"-OOM \x1b[31mred\x07 bell\r\n".to_vec()));
     fails(&proxy.url(), "OOM", &["acquire", "--name", "backup"]);
 }
 
@@ -216,14 +192,8 @@ fn a_grant_that_comes_too_late_is_undone() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Delay(ms(400)));
     teach_scripts(&redis);
-    fails(
-        &proxy.url(),
-        &proxy.address(),
-        &["acquire", "--name", "backup"],
-    );
-    eventually(SOON, "granted and undone", || {
-        redis.keys() == ["{redlock:backup}:\u{1f}fence"]
-    });
+    fails(&proxy.url(), &proxy.address(), &["acquire", "--name", "backup"]);
+    eventually(SOON, "granted and undone", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
 }
 
 #[test]
@@ -258,15 +228,9 @@ fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
     for (ttl, least, most) in [("1s", 250, 900), ("10s", 1_000, 2_400)] {
-        let test = Test::new(&proxy)
-            .args(["acquire", "--name", "backup", "--ttl", ttl])
-            .status(69);
+        let test = Test::new(&proxy).args(["acquire", "--name", "backup", "--ttl", ttl]).status(69);
         let finished = test.stderr(message(["timed out"])).run();
-        assert!(
-            (ms(least)..ms(most)).contains(&finished.elapsed),
-            "{ttl}: {:?}",
-            finished.elapsed
-        );
+        assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);
     }
 }
 
@@ -275,11 +239,8 @@ fn a_wait_that_has_reached_its_server_once_rides_out_an_outage() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     let token = acquire(&redis, "backup");
-    let mut waiter = Test::new(&proxy)
-        .args(["acquire", "--name", "backup", "--wait"])
-        .stdout(any())
-        .stderr(any())
-        .spawn();
+    let mut waiter =
+        Test::new(&proxy).args(["acquire", "--name", "backup", "--wait"]).stdout(any()).stderr(any()).spawn();
     waiter.says(when("waiting", |line| line.contains("backup")));
     proxy.set(Mode::Cut);
     std::thread::sleep(ms(300)); // an outage, in which it must not give up
@@ -294,36 +255,19 @@ fn a_wait_that_has_reached_its_server_once_rides_out_an_outage() {
 fn a_wait_with_a_time_ends_in_an_outage_too() {
     let mut redis = Redis::start();
     acquire(&redis, "backup");
-    let test = Test::new(&redis).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--wait",
-        "700ms",
-        "--node-timeout",
-        TIMEOUT,
-    ]);
-    let waiter = test
-        .status(69)
-        .stderr(when("a line that ends it", |text| text.ends_with('\n')))
-        .spawn();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "700ms", "--node-timeout", TIMEOUT]);
+    let waiter = test.status(69).stderr(when("a line that ends it", |text| text.ends_with('\n'))).spawn();
     waiter.says(when("waiting", |line| line.contains("backup")));
     redis.kill();
     let finished = waiter.finish();
-    assert!(
-        finished.elapsed < Duration::from_secs(4),
-        "{:?}",
-        finished.elapsed
-    );
+    assert!(finished.elapsed < Duration::from_secs(4), "{:?}", finished.elapsed);
 }
 
 #[test]
 fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = Test::new(&proxy).args([
-        "run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "2.5",
-    ]);
+    let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "2.5"]);
     let job = test.spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     let token = redis.get("redlock:backup");
@@ -342,50 +286,31 @@ fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
 fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = Test::new(&proxy).args([
-        "run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c",
-    ]);
-    let job = test
-        .arg("trap '' TERM; echo $$; while :; do sleep 0.02; done")
-        .status(76);
-    let job = job
-        .stderr(message(["lost \"backup\"", "timed out"]))
-        .spawn();
+    let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
+    let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
+    let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
     // For redlock it hangs; the test still sees what it has.
     proxy.set(Mode::BlackHole);
     let start = Instant::now();
     eventually(SOON, "the job is dead", || !alive(pid));
     let left = redis.pttl("redlock:backup");
-    assert!(
-        left > 0,
-        "the job lived longer than the lease: {left}, {:?}",
-        start.elapsed()
-    );
+    assert!(left > 0, "the job lived longer than the lease: {left}, {:?}", start.elapsed());
     job.finish();
 }
 
 #[test]
 fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
     let redis = Redis::start();
-    let test = Test::new(&redis).args([
-        "run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c",
-    ]);
-    let job = test
-        .arg("trap '' TERM; echo $$; while :; do sleep 0.02; done")
-        .status(76);
-    let job = job
-        .stderr(message(["lost \"backup\"", "timed out"]))
-        .spawn();
+    let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
+    let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
+    let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
     let now = Instant::now();
     let expires = now + ms(redis.pttl("redlock:backup").cast_unsigned());
     redis.pause();
     eventually(SOON, "the job is dead", || !alive(pid));
-    assert!(
-        Instant::now() < expires,
-        "the job lived longer than the lease"
-    );
+    assert!(Instant::now() < expires, "the job lived longer than the lease");
     redis.resume();
     job.finish();
 }

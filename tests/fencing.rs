@@ -1,8 +1,7 @@
 //! Fencing tokens: one number for each lease, only ever growing, whatever happens to leases and nodes.
 
 use crate::support::{
-    Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, ms, release, several,
-    status,
+    Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, ms, release, several, status,
 };
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,24 +11,13 @@ const COUNTER: &str = "{redlock:backup}:\u{1f}fence";
 /// Takes the lock and returns its token and its fencing token.
 #[track_caller]
 fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
-    let test = Test::new(servers).args([
-        "acquire", "--name", "backup", "--ttl", "20s", "--format", "json",
-    ]);
+    let test = Test::new(servers).args(["acquire", "--name", "backup", "--ttl", "20s", "--format", "json"]);
     let object = test.stdout(any()).run().json();
-    (
-        object["token"].as_str().unwrap().to_owned(),
-        object["fencing_token"].as_u64().unwrap(),
-    )
+    (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
 }
 
 fn now_ms() -> u64 {
-    u64::try_from(
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap()
-            .as_millis(),
-    )
-    .unwrap()
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
 #[test]
@@ -39,10 +27,7 @@ fn grows_with_every_lease_and_begins_with_the_time() {
     for _ in 0..20 {
         let (token, fencing) = take(&redis);
         assert!(fencing > last, "{fencing} after {last}");
-        assert!(
-            fencing <= now_ms() + 1_000 && fencing < 1 << 53,
-            "{fencing}"
-        );
+        assert!(fencing <= now_ms() + 1_000 && fencing < 1 << 53, "{fencing}");
         release(&redis, "backup", &token);
         last = fencing;
     }
@@ -57,21 +42,11 @@ fn is_the_same_wherever_it_is_shown() {
     let (json, printed) = finished.stdout.trim_end().split_once('\n').unwrap();
     let object: serde_json::Value = serde_json::from_str(json).unwrap();
     assert_eq!(object["holders"][0]["fencing_token"].to_string(), printed);
-    assert!(
-        finished
-            .stderr
-            .contains(&format!("fencing token {printed},")),
-        "{}",
-        finished.stderr
-    );
-    let script =
-        "eval \"$(redlock acquire --name backup --format env)\"; echo \"$REDLOCK_FENCING_TOKEN\"";
+    assert!(finished.stderr.contains(&format!("fencing token {printed},")), "{}", finished.stderr);
+    let script = "eval \"$(redlock acquire --name backup --format env)\"; echo \"$REDLOCK_FENCING_TOKEN\"";
     let evaluated = Test::sh(&redis, script).stdout(any()).run().stdout;
     assert!(evaluated.trim_end().parse::<u64>().unwrap() > printed.parse().unwrap());
-    assert_eq!(
-        status(&redis, "backup")["holders"][0]["fencing_token"].to_string(),
-        evaluated.trim_end()
-    );
+    assert_eq!(status(&redis, "backup")["holders"][0]["fencing_token"].to_string(), evaluated.trim_end());
 }
 
 #[test]
@@ -86,28 +61,16 @@ fn survives_the_end_of_the_lease_in_every_way() {
     acquire_for(&redis, "backup", "100ms");
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
     assert_eq!(take(&redis).1, ahead + 3);
-    Test::new(&redis)
-        .args(["release", "backup", "--force"])
-        .stdout(any())
-        .stderr(any())
-        .run();
+    Test::new(&redis).args(["release", "backup", "--force"]).stdout(any()).stderr(any()).run();
     assert_eq!(take(&redis).1, ahead + 4);
     redis.command(&["DEL", "redlock:backup"]);
     let (token, fifth) = take(&redis);
     assert_eq!(fifth, ahead + 5);
-    Test::new(&redis)
-        .args(["release", "backup", "--revoke"])
-        .stdout(any())
-        .stderr(any())
-        .run();
+    Test::new(&redis).args(["release", "backup", "--revoke"]).stdout(any()).stderr(any()).run();
     release(&redis, "backup", &token);
     assert_eq!(take(&redis).1, ahead + 6);
     let month = 30 * 24 * 3600 * 1000;
-    assert!(
-        (month - 60_000..=month).contains(&redis.pttl(COUNTER)),
-        "kept for 30 days: {}",
-        redis.pttl(COUNTER)
-    );
+    assert!((month - 60_000..=month).contains(&redis.pttl(COUNTER)), "kept for 30 days: {}", redis.pttl(COUNTER));
 }
 
 #[test]
@@ -125,23 +88,11 @@ fn survives_a_server_that_forgets_everything() {
 fn extending_and_entering_keep_it() {
     let redis = Redis::start();
     let (token, fencing) = take(&redis);
-    Test::new(&redis)
-        .args(["extend", "-q", "backup", "--token", &token])
-        .run();
-    let test = Test::new(&redis).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
+    Test::new(&redis).args(["extend", "-q", "backup", "--token", &token]).run();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
     let object = test.args(["--format", "json"]).stdout(any()).run().json();
     assert_eq!(object["fencing_token"], fencing);
-    assert_eq!(
-        status(&redis, "backup")["holders"][0]["fencing_token"],
-        fencing
-    );
+    assert_eq!(status(&redis, "backup")["holders"][0]["fencing_token"], fencing);
 }
 
 #[test]
@@ -150,9 +101,7 @@ fn every_lock_has_its_own() {
     redis.command(&["SET", COUNTER, &(now_ms() + 1_000_000_000).to_string()]);
     let (_, fencing) = take(&redis);
     acquire(&redis, "other");
-    let other = status(&redis, "other")["holders"][0]["fencing_token"]
-        .as_u64()
-        .unwrap();
+    let other = status(&redis, "other")["holders"][0]["fencing_token"].as_u64().unwrap();
     assert!(other < fencing - 900_000_000, "{other} {fencing}");
 }
 
@@ -165,22 +114,15 @@ fn over_several_masters_it_grows_whichever_majority_is_left() {
     let (token, first) = take(&nodes);
     // The node may have been too late for this grant, but not for the next ones.
     release(&nodes, "backup", &token);
-    eventually(SOON, "free", || {
-        nodes.iter().all(|node| !node.exists("redlock:backup"))
-    });
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
     let mut last = first;
     for round in 0..12 {
         let gone = round % 3;
         nodes[gone].kill();
         let (token, fencing) = take(&nodes);
         assert!(fencing > last, "{fencing} after {last}");
-        let standing = nodes
-            .iter()
-            .enumerate()
-            .filter(|(number, _)| *number != gone);
-        let standing = standing
-            .filter(|(_, node)| node.get(COUNTER) == Some(fencing.to_string()))
-            .count();
+        let standing = nodes.iter().enumerate().filter(|(number, _)| *number != gone);
+        let standing = standing.filter(|(_, node)| node.get(COUNTER) == Some(fencing.to_string())).count();
         assert_eq!(standing, 2, "a majority stands at the number");
         release(&nodes, "backup", &token);
         last = fencing;
@@ -198,11 +140,7 @@ fn over_several_masters_the_largest_counter_of_the_majority_counts() {
     nodes[1].command(&["SET", COUNTER, &(ahead + 7).to_string()]);
     let (token, fencing) = take(&nodes);
     assert_eq!(fencing, ahead + 8);
-    assert_eq!(
-        nodes[0].get(COUNTER),
-        Some(fencing.to_string()),
-        "written back to the one that was behind"
-    );
+    assert_eq!(nodes[0].get(COUNTER), Some(fencing.to_string()), "written back to the one that was behind");
     release(&nodes, "backup", &token);
     assert_eq!(take(&nodes).1, ahead + 9);
 }
@@ -213,17 +151,10 @@ fn agreeing_nodes_cost_one_round_trip() {
     let monitors: Vec<_> = nodes.iter().map(crate::support::Monitor::new).collect();
     take(&nodes);
     let sent = |(node, monitor): (&Redis, &crate::support::Monitor)| {
-        monitor
-            .commands(node)
-            .iter()
-            .filter(|name| name.starts_with("EVAL"))
-            .count()
+        monitor.commands(node).iter().filter(|name| name.starts_with("EVAL")).count()
     };
     let sent: Vec<usize> = nodes.iter().zip(&monitors).map(sent).collect();
-    assert!(
-        sent.iter().all(|count| *count <= 1) && sent.iter().sum::<usize>() >= 2,
-        "{sent:?}"
-    );
+    assert!(sent.iter().all(|count| *count <= 1) && sent.iter().sum::<usize>() >= 2, "{sent:?}");
 }
 
 /// Holders of the lock write their number to a file, one after the other: the file must be in order.
@@ -234,12 +165,7 @@ fn in_order<W: crate::support::Where + ?Sized>(servers: &W) {
         redlock run -q --name backup --wait 30s -- sh -c 'echo $REDLOCK_FENCING_TOKEN >>numbers' || exit
     done";
     let contenders: Vec<_> = (0..5)
-        .map(|_| {
-            Test::sh(servers, script)
-                .in_directory(&directory)
-                .within(Duration::from_secs(60))
-                .spawn()
-        })
+        .map(|_| Test::sh(servers, script).in_directory(&directory).within(Duration::from_secs(60)).spawn())
         .collect();
     for contender in contenders {
         contender.finish();
@@ -247,10 +173,7 @@ fn in_order<W: crate::support::Where + ?Sized>(servers: &W) {
     let numbers = std::fs::read_to_string(directory.path().join("numbers")).unwrap();
     let numbers: Vec<u64> = numbers.lines().map(|line| line.parse().unwrap()).collect();
     assert_eq!(numbers.len(), 25);
-    assert!(
-        numbers.is_sorted_by(|earlier, later| earlier < later),
-        "{numbers:?}"
-    );
+    assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "{numbers:?}");
 }
 
 #[test]
@@ -273,24 +196,17 @@ fn a_file_that_checks_the_number_turns_a_late_holder_away() {
         echo \"$REDLOCK_FENCING_TOKEN\" >largest; echo \"accepted $1\"";
     std::fs::write(directory.path().join("resource"), resource).unwrap();
     let env = |ttl: &str| {
-        let test = Test::new(&redis).args([
-            "acquire", "--name", "backup", "--ttl", ttl, "--format", "json",
-        ]);
+        let test = Test::new(&redis).args(["acquire", "--name", "backup", "--ttl", ttl, "--format", "json"]);
         test.stdout(any()).run().json()["fencing_token"].to_string()
     };
     let late = env("100ms");
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
     let current = env("20s");
     let write = |number: &str, what: &str| {
-        let test = Test::of("/bin/sh")
-            .args(["resource", what])
-            .env("REDLOCK_FENCING_TOKEN", number);
+        let test = Test::of("/bin/sh").args(["resource", what]).env("REDLOCK_FENCING_TOKEN", number);
         test.in_directory(&directory)
     };
     write(&current, "new").stdout("accepted new\n").run();
     write(&late, "old").status(1).stdout("refused old\n").run();
-    write(&current, "again")
-        .stdout("accepted again\n")
-        .within(ms(5_000))
-        .run();
+    write(&current, "again").stdout("accepted again\n").within(ms(5_000)).run();
 }

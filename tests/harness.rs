@@ -1,8 +1,8 @@
 //! Tests of the test support itself: a fixture that does not do what it says would let everything else pass.
 
 use crate::support::{
-    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, alive, any, command_calls, descendants,
-    eventually, like, ms, regex, reset_command_calls, tagged, when,
+    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, alive, any, command_calls, descendants, eventually, like, ms,
+    regex, reset_command_calls, tagged, when,
 };
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
@@ -55,12 +55,7 @@ fn servers_die_with_the_test() {
 fn unexpected_output_or_status_fails() {
     let sh = |script: &str| Test::of("/bin/sh").args(["-c", script]);
     sh("exit 0").run();
-    sh("cat; echo b >&2; exit 3")
-        .stdin("a\n")
-        .status(3)
-        .stdout("a\n")
-        .stderr("b\n")
-        .run();
+    sh("cat; echo b >&2; exit 3").stdin("a\n").status(3).stdout("a\n").stderr("b\n").run();
     sh("kill -TERM $$").signal(Signal::SIGTERM).run();
     assert!(fails(|| drop(sh("exit 1").run())));
     assert!(fails(|| drop(sh("exit 143").signal(Signal::SIGTERM).run())));
@@ -68,28 +63,17 @@ fn unexpected_output_or_status_fails() {
     assert!(fails(|| drop(sh("echo a >&2").run())));
     assert!(fails(|| drop(sh("echo a").stdout("a").run())));
     assert!(fails(|| drop(sh("exec sleep 20").within(ms(50)).run())));
-    assert!(fails(|| drop(
-        sh("echo x")
-            .stdout(when("short", |text| text.len() < 2))
-            .run()
-    )));
+    assert!(fails(|| drop(sh("echo x").stdout(when("short", |text| text.len() < 2)).run())));
     sh("echo x").stdout(any()).run();
 }
 
 #[test]
 fn the_environment_is_clean_and_there_is_no_terminal() {
     let finished = Test::of("/usr/bin/env").env("A", "b").stdout(any()).run();
-    let mut names: Vec<&str> = finished
-        .stdout
-        .lines()
-        .map(|line| line.split('=').next().unwrap())
-        .collect();
+    let mut names: Vec<&str> = finished.stdout.lines().map(|line| line.split('=').next().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names, ["A", "HOME", "PATH", "TEST_TAG"]);
-    Test::of("/bin/sh")
-        .args(["-c", "exec 2>&-; : </dev/tty"])
-        .status(2)
-        .run();
+    Test::of("/bin/sh").args(["-c", "exec 2>&-; : </dev/tty"]).status(2).run();
 }
 
 #[test]
@@ -114,11 +98,7 @@ fn holes_match_what_they_stand_for() {
 #[test]
 fn a_running_call_is_read_and_signalled_and_leaves_nothing() {
     let script = "trap 'echo term; exit 7' TERM; echo ready; echo oops >&2; sleep 30 & echo $!; wait; sleep 30";
-    let mut running = Test::of("/bin/sh")
-        .args(["-c", script])
-        .status(7)
-        .stdout("term\n")
-        .spawn();
+    let mut running = Test::of("/bin/sh").args(["-c", script]).status(7).stdout("term\n").spawn();
     running.prints("ready");
     running.says("oops");
     let sleeper: u32 = running.stdout_line().parse().unwrap();
@@ -129,13 +109,8 @@ fn a_running_call_is_read_and_signalled_and_leaves_nothing() {
     assert_eq!(running.wait(SOON), Ended::Status(7));
     let tag = running.tag().to_owned();
     assert!(alive(sleeper));
-    assert!(
-        fails(|| drop(running.finish())),
-        "the sleeper keeps the output open"
-    );
-    eventually(SOON, "the sleeper is gone", || {
-        !alive(sleeper) && tagged(&tag).is_empty()
-    });
+    assert!(fails(|| drop(running.finish())), "the sleeper keeps the output open");
+    eventually(SOON, "the sleeper is gone", || !alive(sleeper) && tagged(&tag).is_empty());
 }
 
 #[test]
@@ -148,20 +123,8 @@ fn monitor_and_counters_show_what_was_asked() {
     let calls = command_calls(&redis);
     assert_eq!((calls["set"], calls["eval"], calls["get"]), (1, 1, 1));
     let commands = monitor.commands(&redis);
-    assert_eq!(
-        commands
-            .iter()
-            .filter(|name| ["SET", "EVAL", "GET"].contains(&&***name))
-            .count(),
-        2,
-        "{commands:?}"
-    );
-    assert!(
-        monitor
-            .lines(&redis)
-            .iter()
-            .any(|line| line.contains("lua] \"GET\" \"a\""))
-    );
+    assert_eq!(commands.iter().filter(|name| ["SET", "EVAL", "GET"].contains(&&***name)).count(), 2, "{commands:?}");
+    assert!(monitor.lines(&redis).iter().any(|line| line.contains("lua] \"GET\" \"a\"")));
 }
 
 /// Sends a PING and returns what comes back until the connection is closed or nothing comes for a while.
@@ -181,10 +144,7 @@ fn a_proxy_misbehaves_as_told() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     assert_eq!(ping(&proxy), "+PONG\r\n");
-    assert_eq!(
-        (proxy.connections(), proxy.requested(), proxy.replied()),
-        (1, 6, 7)
-    );
+    assert_eq!((proxy.connections(), proxy.requested(), proxy.replied()), (1, 6, 7));
     for (mode, reply) in [
         (Mode::BlackHole, ""),
         (Mode::Cut, ""),

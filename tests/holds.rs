@@ -1,22 +1,15 @@
 //! Re-entrancy: holds with tokens of their own, counted by their identity and not by number.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, Where, acquire, acquire_for, acquire_on_all, any, eventually,
-    like, message, ms, release, status,
+    Mode, Proxy, Redis, SOON, Test, Where, acquire, acquire_for, acquire_on_all, any, eventually, like, message, ms,
+    release, status,
 };
 use serde_json::Value;
 
 /// Enters a lease once more and returns the token of the hold.
 #[track_caller]
 fn enter<W: Where + ?Sized>(servers: &W, token: &str) -> String {
-    let test = Test::new(servers).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        token,
-    ]);
+    let test = Test::new(servers).args(["acquire", "--name", "backup", "--reentrant", "--token", token]);
     test.stdout(like("<token>\n")).run().token()
 }
 
@@ -25,10 +18,7 @@ fn enter<W: Where + ?Sized>(servers: &W, token: &str) -> String {
 fn give_up<W: Where + ?Sized>(servers: &W, token: &str) -> (String, Value) {
     let test = Test::new(servers).args(["release", "backup", "--token", token, "--format", "json"]);
     let object = test.stdout(any()).run().json();
-    (
-        object["outcome"].as_str().unwrap().to_owned(),
-        object["holds"].clone(),
-    )
+    (object["outcome"].as_str().unwrap().to_owned(), object["holds"].clone())
 }
 
 fn still_held(left: u64) -> (String, Value) {
@@ -62,22 +52,8 @@ fn json_of_a_hold() {
         "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"{token}<any>\",\"fencing_token\":<n>,\
          \"ttl_ms\":<n>,\"validity_ms\":<n>,\"holds\":2,\"waited_ms\":<n>}}\n"
     );
-    let test = Test::new(&redis).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
-    let hold = test
-        .args(["--format", "json"])
-        .stdout(like(shape))
-        .run()
-        .json()["token"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
+    let hold = test.args(["--format", "json"]).stdout(like(shape)).run().json()["token"].as_str().unwrap().to_owned();
     let test = Test::new(&redis).args(["extend", "backup", "--token", &hold, "--format", "json"]);
     let shape = "{\"name\":\"backup\",\"outcome\":\"extended\",\"holds\":2,\"validity_ms\":<n>}\n";
     test.stdout(like(shape)).run();
@@ -119,23 +95,12 @@ fn the_four_results() {
     let token = acquire(&redis, "backup");
     let hold = enter(&redis, &token);
     let say = |token: &str| Test::new(&redis).args(["release", "backup", "--token", token]);
-    say(&hold)
-        .stderr(message(["\"backup\"", "still held", "1"]))
-        .run();
+    say(&hold).stderr(message(["\"backup\"", "still held", "1"])).run();
     say(&token).stderr(message(["released \"backup\""])).run();
-    say(&token)
-        .status(77)
-        .stderr(message(["\"backup\"", "unprotected"]))
-        .run();
+    say(&token).status(77).stderr(message(["\"backup\"", "unprotected"])).run();
     acquire(&redis, "backup");
-    say(&token)
-        .status(77)
-        .stderr(message(["\"backup\"", "now has it"]))
-        .run();
-    say(&hold)
-        .status(77)
-        .stderr(message(["\"backup\"", "now has it"]))
-        .run();
+    say(&token).status(77).stderr(message(["\"backup\"", "now has it"])).run();
+    say(&hold).status(77).stderr(message(["\"backup\"", "now has it"])).run();
 }
 
 #[test]
@@ -143,25 +108,12 @@ fn a_lease_that_has_ended_cannot_be_entered() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "100ms");
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
-    let enter = || {
-        Test::new(&redis).args([
-            "acquire",
-            "--name",
-            "backup",
-            "--reentrant",
-            "--token",
-            &token,
-        ])
-    };
+    let enter = || Test::new(&redis).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
     enter().status(77).stderr(message(["\"backup\""])).run();
     assert!(!redis.exists("redlock:backup"));
     let theirs = acquire(&redis, "backup");
     enter().status(77).stderr(message(["\"backup\""])).run();
-    enter()
-        .arg("--wait")
-        .status(77)
-        .stderr(message(["\"backup\""]))
-        .run();
+    enter().arg("--wait").status(77).stderr(message(["\"backup\""])).run();
     assert_eq!(redis.get("redlock:backup"), Some(theirs));
 }
 
@@ -170,14 +122,7 @@ fn entering_never_shortens_the_lease_but_may_lengthen_it() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1m");
     let enter = |ttl: &str| {
-        let test = Test::new(&redis).args([
-            "acquire",
-            "--name",
-            "backup",
-            "--reentrant",
-            "--token",
-            &token,
-        ]);
+        let test = Test::new(&redis).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
         test.args(["--ttl", ttl]).stdout(any()).run();
     };
     enter("5s");
@@ -191,26 +136,12 @@ fn entering_never_shortens_the_lease_but_may_lengthen_it() {
 fn all_holds_end_with_the_lease() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "300ms");
-    let test = Test::new(&redis).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-        "--ttl",
-        "300ms",
-    ]);
+    let test =
+        Test::new(&redis).args(["acquire", "--name", "backup", "--reentrant", "--token", &token, "--ttl", "300ms"]);
     let hold = test.stdout(any()).run().token();
-    eventually(SOON, "expired", || {
-        redis.keys() == ["{redlock:backup}:\u{1f}fence"]
-    });
+    eventually(SOON, "expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
     for token in [&hold, &token] {
-        Test::new(&redis)
-            .args(["release", "-q", "backup", "--token", token])
-            .status(77)
-            .stderr(any())
-            .run();
+        Test::new(&redis).args(["release", "-q", "backup", "--token", token]).status(77).stderr(any()).run();
     }
     let token = acquire(&redis, "backup");
     assert_eq!(holds(&redis), 1);
@@ -223,18 +154,8 @@ fn a_hold_whose_reply_was_lost_does_not_stay() {
     let proxy = Proxy::new(&redis, Mode::Pass);
     let token = acquire(&redis, "backup");
     proxy.set(Mode::LoseReplies);
-    let test = Test::new(&proxy).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
-    test.args(["--node-timeout", "200ms"])
-        .status(69)
-        .stderr(message(["\"backup\""]))
-        .run();
+    let test = Test::new(&proxy).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
+    test.args(["--node-timeout", "200ms"]).status(69).stderr(message(["\"backup\""])).run();
     eventually(SOON, "given up", || holds(&redis) == 1);
     assert_eq!(give_up(&redis, &token), released());
 }
@@ -253,11 +174,7 @@ fn a_nested_run_enters_with_reentrant_and_leaves_the_outer_lease_alone() {
         redlock status --format json backup";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
     let finished = test.stdout(any()).stderr(any()).run();
-    let objects: Vec<Value> = finished
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["holders"][0]["holds"], 2);
     assert_eq!(objects[1]["holders"][0]["holds"], 1);
     assert!(!redis.exists("redlock:backup"));
@@ -280,27 +197,17 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     let redis = Redis::start();
     let script = "redlock run --name backup -- echo never; test $? = 75";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
-    test.stderr(message([
-        "\"backup\" is held by this very job",
-        "--reentrant",
-    ]))
-    .run();
+    test.stderr(message(["\"backup\" is held by this very job", "--reentrant"])).run();
     let script = "redlock acquire --name backup; test $? = 75";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
-    test.stderr(message(["\"backup\" is held by this very job"]))
-        .run();
+    test.stderr(message(["\"backup\" is held by this very job"])).run();
     let script = "redlock run -q --name backup --wait 200ms -- echo never; test $? = 75";
-    Test::new(&redis)
-        .args(["run", "-q", "--name", "backup", "--", "sh", "-c", script])
-        .run();
+    Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]).run();
     // Somebody else's lock is not this very job's.
     acquire(&redis, "other");
     let script = "redlock run --name other -- echo never; test $? = 75";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
-    test.stderr(crate::support::when("not this job", |text| {
-        !text.contains("this very job")
-    }))
-    .run();
+    test.stderr(crate::support::when("not this job", |text| !text.contains("this very job"))).run();
 }
 
 #[test]
@@ -310,11 +217,7 @@ fn one_lock_another_and_the_first_again() {
         sh -c 'redlock status --format json a; redlock status --format json b'";
     let test = Test::new(&redis).args(["run", "-q", "--name", "a", "--", "sh", "-c", script]);
     let finished = test.stdout(any()).run();
-    let objects: Vec<Value> = finished
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["holders"][0]["holds"], 2);
     assert_eq!(objects[1]["holders"][0]["holds"], 1);
     assert!(!redis.exists("redlock:a") && !redis.exists("redlock:b"));
@@ -323,14 +226,9 @@ fn one_lock_another_and_the_first_again() {
 #[test]
 fn reentrant_outside_of_any_job_is_an_ordinary_run() {
     let redis = Redis::start();
-    Test::new(&redis)
-        .args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"])
-        .run();
+    Test::new(&redis).args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"]).run();
     acquire(&redis, "backup");
-    Test::new(&redis)
-        .args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"])
-        .status(75)
-        .run();
+    Test::new(&redis).args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"]).status(75).run();
 }
 
 #[test]
@@ -350,9 +248,7 @@ fn an_inner_job_renews_for_the_outer_one() {
         "sleep",
         "1.5",
     ]);
-    test.env("REDLOCK_NAME", "backup")
-        .env("REDLOCK_TOKEN", &token)
-        .run();
+    test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();
     assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
     assert_eq!(holds(&redis), 1);
     release(&redis, "backup", &token);
@@ -363,34 +259,16 @@ fn over_several_masters_a_node_that_missed_the_inner_hold_does_not_drop_the_oute
     let nodes = Redis::several(3);
     let token = acquire_on_all(&nodes, "backup");
     nodes[2].pause();
-    let test = Test::new(&nodes).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
-    let hold = test
-        .args(["--node-timeout", "200ms"])
-        .stdout(any())
-        .run()
-        .token();
+    let test = Test::new(&nodes).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
+    let hold = test.args(["--node-timeout", "200ms"]).stdout(any()).run().token();
     nodes[2].resume();
     assert_eq!(give_up(&nodes, &hold), still_held(1));
     for _ in 0..3 {
-        assert!(
-            nodes
-                .iter()
-                .all(|node| node.get("redlock:backup").as_ref() == Some(&token)),
-            "dropped"
-        );
+        assert!(nodes.iter().all(|node| node.get("redlock:backup").as_ref() == Some(&token)), "dropped");
         std::thread::sleep(ms(20)); // a late answer of the slow node
     }
     assert_eq!(give_up(&nodes, &token), released());
-    eventually(SOON, "free", || {
-        nodes.iter().all(|node| !node.exists("redlock:backup"))
-    });
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
 }
 
 #[test]
@@ -399,20 +277,11 @@ fn over_several_masters_the_plain_token_gives_up_the_same_hold_everywhere() {
     let token = acquire_on_all(&nodes, "backup");
     enter(&nodes, &token);
     nodes[0].pause();
-    let test = Test::new(&nodes).args([
-        "acquire",
-        "--name",
-        "backup",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
+    let test = Test::new(&nodes).args(["acquire", "--name", "backup", "--reentrant", "--token", &token]);
     test.args(["--node-timeout", "200ms"]).stdout(any()).run();
     nodes[0].resume();
     assert_eq!(give_up(&nodes, &token), still_held(2));
     assert_eq!(give_up(&nodes, &token), still_held(1));
     assert_eq!(give_up(&nodes, &token), released());
-    eventually(SOON, "free", || {
-        nodes.iter().all(|node| !node.exists("redlock:backup"))
-    });
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
 }

@@ -18,37 +18,18 @@ struct Peer {
 
 fn set_nx_px(connection: &mut redis::Connection, key: &str, value: &[u8], ttl: u64) -> bool {
     let mut command = redis::cmd("SET");
-    let reply: Option<String> = command
-        .arg(key)
-        .arg(value)
-        .arg("NX")
-        .arg("PX")
-        .arg(ttl)
-        .query(connection)
-        .unwrap();
+    let reply: Option<String> = command.arg(key).arg(value).arg("NX").arg("PX").arg(ttl).query(connection).unwrap();
     reply.is_some()
 }
 
 fn set_nx_ex(connection: &mut redis::Connection, key: &str, value: &[u8], ttl: u64) -> bool {
     let mut command = redis::cmd("SET");
     let seconds = ttl.div_ceil(1_000);
-    let reply: Option<String> = command
-        .arg(key)
-        .arg(value)
-        .arg("EX")
-        .arg(seconds)
-        .arg("NX")
-        .query(connection)
-        .unwrap();
+    let reply: Option<String> = command.arg(key).arg(value).arg("EX").arg(seconds).arg("NX").query(connection).unwrap();
     reply.is_some()
 }
 
-fn evaluate(
-    connection: &mut redis::Connection,
-    script: &str,
-    keys: &[&str],
-    arguments: &[&[u8]],
-) -> Option<i64> {
+fn evaluate(connection: &mut redis::Connection, script: &str, keys: &[&str], arguments: &[&[u8]]) -> Option<i64> {
     let mut command = redis::cmd("EVAL");
     command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
     command.query(connection).unwrap()
@@ -88,12 +69,7 @@ fn peers() -> Vec<Peer> {
             take: |connection, key, value, ttl| {
                 let script = "for i, key in ipairs(KEYS) do if redis.call('exists', key) == 1 then return 0 end end
                     for i, key in ipairs(KEYS) do redis.call('set', key, ARGV[1], 'PX', ARGV[2]) end return #KEYS";
-                evaluate(
-                    connection,
-                    script,
-                    &[key],
-                    &[value, ttl.to_string().as_bytes()],
-                ) == Some(1)
+                evaluate(connection, script, &[key], &[value, ttl.to_string().as_bytes()]) == Some(1)
             },
             release: |connection, key, value| {
                 let script = "local count = 0 for i, key in ipairs(KEYS) do
@@ -133,12 +109,7 @@ fn peers() -> Vec<Peer> {
                 let script = "if (redis.call('exists', KEYS[1]) == 0 and ARGV[3] == 'yes')
                     or redis.call('get', KEYS[1]) == ARGV[1] then
                     redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[2]) return 1 end";
-                evaluate(
-                    connection,
-                    script,
-                    &[key],
-                    &[value, ttl.to_string().as_bytes(), b"yes"],
-                ) == Some(1)
+                evaluate(connection, script, &[key], &[value, ttl.to_string().as_bytes(), b"yes"]) == Some(1)
             },
             release: |connection, key, value| {
                 let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1])
@@ -155,9 +126,7 @@ impl Peer {
     }
 
     fn redlock(&self, redis: &Redis, arguments: &[&str]) -> Test {
-        Test::new(redis)
-            .args(["--prefix", self.prefix])
-            .args(arguments)
+        Test::new(redis).args(["--prefix", self.prefix]).args(arguments)
     }
 }
 
@@ -166,56 +135,28 @@ fn their_lock_keeps_us_out_and_is_shown_as_foreign() {
     let redis = Redis::start();
     let mut connection = redis.connection();
     for peer in peers() {
-        assert!(
-            (peer.take)(&mut connection, &peer.key(), peer.value, 20_000),
-            "{}",
-            peer.library
-        );
+        assert!((peer.take)(&mut connection, &peer.key(), peer.value, 20_000), "{}", peer.library);
         peer.redlock(&redis, &["acquire", "--name", "backup"])
             .status(75)
             .stderr(message(["\"backup\" is held by"]))
             .run();
-        let test = peer.redlock(
-            &redis,
-            &["run", "-q", "--name", "backup", "--", "echo", "started"],
-        );
+        let test = peer.redlock(&redis, &["run", "-q", "--name", "backup", "--", "echo", "started"]);
         test.status(75).run();
-        let test = peer
-            .redlock(&redis, &["status", "backup", "--format", "json"])
-            .stdout(any());
+        let test = peer.redlock(&redis, &["status", "backup", "--format", "json"]).stdout(any());
         let object = test.run().json();
         assert_eq!(object["state"], "foreign", "{}", peer.library);
         let holder = &object["holders"][0];
-        assert!(
-            holder["user"].is_null() && holder["host"].is_null() && holder["pid"].is_null(),
-            "{holder}"
-        );
+        assert!(holder["user"].is_null() && holder["host"].is_null() && holder["pid"].is_null(), "{holder}");
         for command in ["release", "extend"] {
             let test = peer.redlock(&redis, &[command, "backup", "--token", "not-theirs"]);
             test.status(77).stderr(message(["\"backup\""])).run();
         }
-        let waiter = peer.redlock(
-            &redis,
-            &[
-                "run", "-q", "--name", "backup", "--wait", "--", "echo", "mine",
-            ],
-        );
+        let waiter = peer.redlock(&redis, &["run", "-q", "--name", "backup", "--wait", "--", "echo", "mine"]);
         let waiter = waiter.stdout("mine\n").spawn();
-        eventually(SOON, "the waiter is connected", || {
-            redis.info("connected_clients").parse::<u32>().unwrap() > 2
-        });
-        assert!(
-            (peer.release)(&mut connection, &peer.key(), peer.value),
-            "{}",
-            peer.library
-        );
+        eventually(SOON, "the waiter is connected", || redis.info("connected_clients").parse::<u32>().unwrap() > 2);
+        assert!((peer.release)(&mut connection, &peer.key(), peer.value), "{}", peer.library);
         let finished = waiter.finish();
-        assert!(
-            finished.elapsed < SOON,
-            "{}: nobody tells of their releases: {:?}",
-            peer.library,
-            finished.elapsed
-        );
+        assert!(finished.elapsed < SOON, "{}: nobody tells of their releases: {:?}", peer.library, finished.elapsed);
         assert!(!redis.exists(&peer.key()));
     }
 }
@@ -225,40 +166,15 @@ fn our_lock_keeps_them_out_and_only_we_release_it() {
     let redis = Redis::start();
     let mut connection = redis.connection();
     for peer in peers() {
-        let test = peer
-            .redlock(&redis, &["acquire", "--name", "backup"])
-            .stdout(like("<token>\n"));
+        let test = peer.redlock(&redis, &["acquire", "--name", "backup"]).stdout(like("<token>\n"));
         let token = test.run().token();
-        assert_eq!(
-            redis.get(&peer.key()).as_ref(),
-            Some(&token),
-            "{}",
-            peer.library
-        );
-        assert!(
-            !(peer.take)(&mut connection, &peer.key(), peer.value, 20_000),
-            "{}",
-            peer.library
-        );
-        assert!(
-            !(peer.release)(&mut connection, &peer.key(), peer.value),
-            "{}",
-            peer.library
-        );
-        peer.redlock(&redis, &["extend", "-q", "backup", "--token", &token])
-            .run();
-        peer.redlock(&redis, &["release", "-q", "backup", "--token", &token])
-            .run();
-        assert!(
-            (peer.take)(&mut connection, &peer.key(), peer.value, 20_000),
-            "{}",
-            peer.library
-        );
-        assert!(
-            (peer.release)(&mut connection, &peer.key(), peer.value),
-            "{}",
-            peer.library
-        );
+        assert_eq!(redis.get(&peer.key()).as_ref(), Some(&token), "{}", peer.library);
+        assert!(!(peer.take)(&mut connection, &peer.key(), peer.value, 20_000), "{}", peer.library);
+        assert!(!(peer.release)(&mut connection, &peer.key(), peer.value), "{}", peer.library);
+        peer.redlock(&redis, &["extend", "-q", "backup", "--token", &token]).run();
+        peer.redlock(&redis, &["release", "-q", "backup", "--token", &token]).run();
+        assert!((peer.take)(&mut connection, &peer.key(), peer.value, 20_000), "{}", peer.library);
+        assert!((peer.release)(&mut connection, &peer.key(), peer.value), "{}", peer.library);
     }
 }
 
@@ -267,23 +183,13 @@ fn a_lock_that_they_took_over_is_lost_for_our_job() {
     let redis = Redis::start();
     let mut connection = redis.connection();
     for peer in peers() {
-        let arguments = [
-            "run", "-q", "--name", "backup", "--ttl", "600ms", "--", "sleep", "30",
-        ];
-        let job = peer
-            .redlock(&redis, &arguments)
-            .status(76)
-            .stderr(message(["lost \"backup\""]))
-            .spawn();
+        let arguments = ["run", "-q", "--name", "backup", "--ttl", "600ms", "--", "sleep", "30"];
+        let job = peer.redlock(&redis, &arguments).status(76).stderr(message(["lost \"backup\""])).spawn();
         eventually(SOON, "acquired", || redis.exists(&peer.key()));
         redis.command(&["DEL", &peer.key()]);
         (peer.take)(&mut connection, &peer.key(), peer.value, 20_000);
         job.finish();
-        assert!(
-            (peer.release)(&mut connection, &peer.key(), peer.value),
-            "{} still had it",
-            peer.library
-        );
+        assert!((peer.release)(&mut connection, &peer.key(), peer.value), "{} still had it", peer.library);
     }
 }
 
@@ -292,25 +198,11 @@ fn redissons_hash_is_held_by_something_else() {
     let redis = Redis::start();
     let script = "redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 1";
     let field = b"8743c9c0-0795-4907-87fd-6c719a6b4586:1";
-    evaluate(
-        &mut redis.connection(),
-        script,
-        &["backup"],
-        &[b"30000", field],
-    );
+    evaluate(&mut redis.connection(), script, &["backup"], &[b"30000", field]);
     let redlock = |arguments: &[&str]| Test::new(&redis).args(["--prefix", ""]).args(arguments);
-    redlock(&["acquire", "--name", "backup"])
-        .status(75)
-        .stderr(message(["\"backup\"", "something else"]))
-        .run();
-    for arguments in [
-        &["release", "backup", "--token", "t"][..],
-        &["extend", "backup", "--token", "t"],
-    ] {
-        redlock(arguments)
-            .status(77)
-            .stderr(message(["\"backup\""]))
-            .run();
+    redlock(&["acquire", "--name", "backup"]).status(75).stderr(message(["\"backup\"", "something else"])).run();
+    for arguments in [&["release", "backup", "--token", "t"][..], &["extend", "backup", "--token", "t"]] {
+        redlock(arguments).status(77).stderr(message(["\"backup\""])).run();
     }
     let test = redlock(&["status", "backup", "--format", "json"]).stdout(any());
     assert_eq!(test.run().json()["state"], "foreign");
@@ -322,31 +214,19 @@ fn redissons_hash_is_held_by_something_else() {
 fn a_plain_setnx_lock_without_expiry_is_foreign() {
     let redis = Redis::start();
     redis.command(&["SETNX", "backup", "1"]);
-    let test = Test::new(&redis)
-        .args(["--prefix", "", "acquire", "--name", "backup"])
-        .status(75);
+    let test = Test::new(&redis).args(["--prefix", "", "acquire", "--name", "backup"]).status(75);
     test.stderr(message(["never expires"])).run();
 }
 
 /// Runs a Python program with the server's socket as its argument, if Python has the module.
 fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
-    let has = Command::new("python3")
-        .args(["-c", &format!("import {module}")])
-        .output();
+    let has = Command::new("python3").args(["-c", &format!("import {module}")]).output();
     if !has.is_ok_and(|output| output.status.success()) {
         eprintln!("python3 has no {module}: what it sends is tested without it");
         return None;
     }
-    let output = Command::new("python3")
-        .args(["-c", program])
-        .arg(redis.socket())
-        .output()
-        .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output = Command::new("python3").args(["-c", program]).arg(redis.socket()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
@@ -362,14 +242,9 @@ print(lock.acquire(), end='')";
     };
     assert_eq!(taken, "True");
     let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", ""]).args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"])
-        .status(75)
-        .run();
+    ours(&["acquire", "-q", "--name", "backup"]).status(75).run();
     redis.command(&["DEL", "backup"]);
-    let token = ours(&["acquire", "--name", "backup"])
-        .stdout(any())
-        .run()
-        .token();
+    let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
     assert_eq!(python(&redis, "redis", take).unwrap(), "False");
     let release = "import sys, redis
 c = redis.Redis(unix_socket_path=sys.argv[1])
@@ -395,19 +270,10 @@ print(lock.acquire(blocking=False), end='')";
         return;
     };
     assert_eq!(taken, "True");
-    let ours = |arguments: &[&str]| {
-        Test::new(&redis)
-            .args(["--prefix", "lock:"])
-            .args(arguments)
-    };
-    ours(&["acquire", "-q", "--name", "backup"])
-        .status(75)
-        .run();
+    let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", "lock:"]).args(arguments);
+    ours(&["acquire", "-q", "--name", "backup"]).status(75).run();
     redis.command(&["DEL", "lock:backup"]);
-    let token = ours(&["acquire", "--name", "backup"])
-        .stdout(any())
-        .run()
-        .token();
+    let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
     assert_eq!(python(&redis, "redis_lock", take).unwrap(), "False");
     ours(&["release", "-q", "backup", "--token", &token]).run();
     assert_eq!(python(&redis, "redis_lock", take).unwrap(), "True");
@@ -422,26 +288,15 @@ for i in range(10):
     with c.lock('backup', timeout=20, sleep=0.01):
         os.mkdir('inside')
         os.rmdir('inside')";
-    if Command::new("python3")
-        .args(["-c", "import redis"])
-        .output()
-        .is_ok_and(|output| output.status.success())
-    {
-        let test = Test::of("python3")
-            .args(["-c", program])
-            .arg(redis.socket());
+    if Command::new("python3").args(["-c", "import redis"]).output().is_ok_and(|output| output.status.success()) {
+        let test = Test::of("python3").args(["-c", program]).arg(redis.socket());
         let directory = test.directory();
         let mut python = test.spawn();
         let script = "for i in 1 2 3 4 5 6 7 8 9 10; do
             redlock run -q --prefix '' --name backup --wait -- sh -ec 'mkdir inside; rmdir inside' || exit
         done";
         Test::sh(&redis, script).in_directory(&directory).run();
-        assert_eq!(
-            python.wait(SOON),
-            Ended::Status(0),
-            "{}",
-            python.all_stderr()
-        );
+        assert_eq!(python.wait(SOON), Ended::Status(0), "{}", python.all_stderr());
     }
     // Whatever Python has, the lock is free at the end.
     assert_eq!(status(&redis, "backup")["state"], "free");

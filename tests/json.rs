@@ -10,16 +10,10 @@ fn failure(servers: &str, arguments: &[&str], status: i32, holder: &str) -> Valu
     let shape = format!(
         "{{\"name\":<any>,\"outcome\":\"<word>\",\"status\":{status},\"message\":\"<any>\",\"holder\":{holder}}}\n"
     );
-    let test = Test::new(servers)
-        .args(arguments)
-        .args(["--format", "json"])
-        .status(status);
+    let test = Test::new(servers).args(arguments).args(["--format", "json"]).status(status);
     let object = test.stdout(like(shape)).stderr(any()).run().json();
     let message = object["message"].as_str().unwrap();
-    assert!(
-        !message.is_empty() && !message.ends_with('.') && !message.contains('\n'),
-        "{message:?}"
-    );
+    assert!(!message.is_empty() && !message.ends_with('.') && !message.contains('\n'), "{message:?}");
     assert!(!message.starts_with("redlock: "), "{message:?}");
     object
 }
@@ -49,53 +43,27 @@ fn busy_tells_the_holder() {
     ] {
         let object = failure(&redis.url(), &arguments, 75, &holder);
         assert_eq!(object["name"], "backup");
-        assert!(
-            object["message"].as_str().unwrap().contains("is held by"),
-            "{object}"
-        );
+        assert!(object["message"].as_str().unwrap().contains("is held by"), "{object}");
     }
-    let object = failure(
-        &redis.url(),
-        &["acquire", "--name", "backup", "-E", "7"],
-        7,
-        &holder,
-    );
-    assert_eq!(
-        object["outcome"],
-        failure(&redis.url(), &["acquire", "--name", "backup"], 75, &holder)["outcome"]
-    );
+    let object = failure(&redis.url(), &["acquire", "--name", "backup", "-E", "7"], 7, &holder);
+    assert_eq!(object["outcome"], failure(&redis.url(), &["acquire", "--name", "backup"], 75, &holder)["outcome"]);
 }
 
 #[test]
 fn a_token_that_does_not_hold_the_lock() {
     let redis = Redis::start();
     for command in ["extend", "release"] {
-        let object = failure(
-            &redis.url(),
-            &[command, "backup", "--token", "t"],
-            77,
-            "null",
-        );
+        let object = failure(&redis.url(), &[command, "backup", "--token", "t"], 77, "null");
         assert_eq!(object["outcome"], "not-held");
     }
     let token = acquire(&redis, "backup");
     let holder = holder(&token, "<any>");
     for command in ["extend", "release"] {
-        let object = failure(
-            &redis.url(),
-            &[command, "backup", "--token", "t"],
-            77,
-            &holder,
-        );
+        let object = failure(&redis.url(), &[command, "backup", "--token", "t"], 77, &holder);
         assert_eq!(object["outcome"], "held-by-other");
     }
     for how in ["--force", "--revoke"] {
-        let object = failure(
-            &redis.url(),
-            &["release", "backup", how, "--token", "12345678"],
-            77,
-            &holder,
-        );
+        let object = failure(&redis.url(), &["release", "backup", how, "--token", "12345678"], 77, &holder);
         assert_eq!(object["outcome"], "held-by-other");
     }
 }
@@ -105,21 +73,13 @@ fn another_type_has_no_holder() {
     let redis = Redis::start();
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     failure(&redis.url(), &["acquire", "--name", "backup"], 75, "null");
-    failure(
-        &redis.url(),
-        &["wait", "backup", "--timeout", "50ms"],
-        75,
-        "null",
-    );
+    failure(&redis.url(), &["wait", "backup", "--timeout", "50ms"], 75, "null");
 }
 
 #[test]
 fn unreachable_and_refused() {
     let mut redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
-    for (status, url) in [
-        (78, redis.tcp_url()),
-        (78, redis.tcp_url().replace("redis://", "redis://:wrong@")),
-    ] {
+    for (status, url) in [(78, redis.tcp_url()), (78, redis.tcp_url().replace("redis://", "redis://:wrong@"))] {
         for arguments in [
             &["acquire", "--name", "backup"][..],
             &["extend", "backup", "--token", "t"],
@@ -148,34 +108,21 @@ fn unreachable_and_refused() {
 fn an_interrupted_wait() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let test =
-        Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "--format", "json"]);
-    let waiter = test
-        .signal(nix::sys::signal::Signal::SIGTERM)
-        .stdout(any())
-        .stderr(any())
-        .spawn();
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "--format", "json"]);
+    let waiter = test.signal(nix::sys::signal::Signal::SIGTERM).stdout(any()).stderr(any()).spawn();
     eventually(SOON, "connected", || redis.info("connected_clients") != "1");
     waiter.send(nix::sys::signal::Signal::SIGTERM);
     let finished = waiter.finish();
-    assert!(
-        finished.stdout.is_empty() || finished.json()["name"] == "backup",
-        "{}",
-        finished.stdout
-    );
+    assert!(finished.stdout.is_empty() || finished.json()["name"] == "backup", "{}", finished.stdout);
 }
 
 #[test]
 fn run_leaves_standard_output_to_the_job() {
     let redis = Redis::start();
-    let test = Test::new(&redis).args([
-        "run", "--name", "backup", "--format", "json", "--", "echo", "mine",
-    ]);
+    let test = Test::new(&redis).args(["run", "--name", "backup", "--format", "json", "--", "echo", "mine"]);
     test.stdout("mine\n").stderr(any()).run();
     acquire(&redis, "backup");
-    let test = Test::new(&redis).args([
-        "run", "--name", "backup", "--format", "json", "--", "echo", "mine",
-    ]);
+    let test = Test::new(&redis).args(["run", "--name", "backup", "--format", "json", "--", "echo", "mine"]);
     test.status(75).stderr(any()).run();
 }
 
@@ -183,9 +130,7 @@ fn run_leaves_standard_output_to_the_job() {
 fn names_are_escaped_and_come_back_as_they_are() {
     let redis = Redis::start();
     for name in ["a\"b\\c", "ü 🔒", "\u{202e}backwards", "</script>"] {
-        let test = Test::new(&redis)
-            .args(["acquire", "--name", name, "--format", "json"])
-            .stdout(any());
+        let test = Test::new(&redis).args(["acquire", "--name", name, "--format", "json"]).stdout(any());
         assert_eq!(test.run().json()["name"], name);
         let object = crate::support::status(&redis, name);
         assert_eq!(object["name"], name);

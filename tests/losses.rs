@@ -4,14 +4,11 @@
 use crate::support::{Redis, SOON, Test, any, eventually, like, message, when};
 use std::time::{Duration, Instant};
 
-const ACQUIRED: &str =
-    "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
+const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
 
 /// `run --name backup` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    Test::new(redis)
-        .args(["run", "--name", "backup"])
-        .args(arguments)
+    Test::new(redis).args(["run", "--name", "backup"]).args(arguments)
 }
 
 #[test]
@@ -23,15 +20,8 @@ fn what_is_left_of_a_deleted_lease_is_lease_loss() {
     redis.command(&["DEL", "redlock:backup"]);
     let start = Instant::now();
     job.finish();
-    assert!(
-        start.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        start.elapsed()
-    );
-    assert!(
-        !redis.exists("redlock:backup"),
-        "a lost lease is never brought back"
-    );
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(!redis.exists("redlock:backup"), "a lost lease is never brought back");
 }
 
 #[test]
@@ -53,12 +43,7 @@ fn a_lease_whose_key_is_of_another_type_now_is_lost() {
     let said = "redlock: lost \"backup\": something that is not redlock now has it (<node>); job stopped\n";
     let job = job.stderr(like(said)).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
-    redis.command(&[
-        "EVAL",
-        "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'y')",
-        "1",
-        "redlock:backup",
-    ]);
+    redis.command(&["EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'y')", "1", "redlock:backup"]);
     job.finish();
 }
 
@@ -66,15 +51,8 @@ fn a_lease_whose_key_is_of_another_type_now_is_lost() {
 fn loss_outranks_the_status_even_when_it_shows_at_the_release_only() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();
-    let job = run(
-        &redis,
-        ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"],
-    );
-    let job = job
-        .stdin_from(reader)
-        .status(76)
-        .stderr(message(["lost \"backup\""]))
-        .spawn();
+    let job = run(&redis, ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"]);
+    let job = job.stdin_from(reader).status(76).stderr(message(["lost \"backup\""])).spawn();
     job.prints("ready");
     redis.command(&["DEL", "redlock:backup"]);
     drop(writer);
@@ -87,24 +65,9 @@ fn with_on_lost_continue_the_command_ends_by_itself_and_the_status_is_76() {
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(
         &redis,
-        [
-            "-q",
-            "--ttl",
-            "600ms",
-            "--on-lost",
-            "continue",
-            "--",
-            "sh",
-            "-c",
-            "echo ready; read line; echo done",
-        ],
+        ["-q", "--ttl", "600ms", "--on-lost", "continue", "--", "sh", "-c", "echo ready; read line; echo done"],
     );
-    let job = job
-        .stdin_from(reader)
-        .status(76)
-        .stdout("done\n")
-        .stderr(any())
-        .spawn();
+    let job = job.stdin_from(reader).status(76).stdout("done\n").stderr(any()).spawn();
     job.prints("ready");
     redis.command(&["DEL", "redlock:backup"]);
     job.says(like("redlock: lost \"backup\"<any>"));
@@ -116,15 +79,9 @@ fn with_on_lost_continue_the_command_ends_by_itself_and_the_status_is_76() {
 fn a_release_without_an_answer_is_a_warning_and_never_hides_the_status() {
     let mut redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();
-    let job = run(
-        &redis,
-        ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"],
-    );
-    let job = job
-        .stdin_from(reader)
-        .status(3)
-        .stderr(when("at most a warning", |text| text.lines().count() <= 1))
-        .spawn();
+    let job = run(&redis, ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"]);
+    let job =
+        job.stdin_from(reader).status(3).stderr(when("at most a warning", |text| text.lines().count() <= 1)).spawn();
     job.prints("ready");
     redis.kill();
     drop(writer);
@@ -132,11 +89,7 @@ fn a_release_without_an_answer_is_a_warning_and_never_hides_the_status() {
     redis.restart();
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 3"]);
-    let job = job
-        .stdin_from(reader)
-        .status(3)
-        .stderr(message(["\"backup\""]))
-        .spawn();
+    let job = job.stdin_from(reader).status(3).stderr(message(["\"backup\""])).spawn();
     job.says(like(ACQUIRED.trim_end()));
     job.prints("ready");
     redis.kill();

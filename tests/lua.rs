@@ -92,10 +92,7 @@ impl Scripts {
             ("holds", script!("holds")),
             ("inspect", script!("inspect")),
         ];
-        Scripts {
-            connection,
-            scripts: scripts.into(),
-        }
+        Scripts { connection, scripts: scripts.into() }
     }
 
     /// Runs a script with these arguments behind the first one.
@@ -142,12 +139,7 @@ fn listen<'a>(connection: &'a mut Connection, waiters: &[&str]) -> PubSub<'a> {
 #[track_caller]
 fn heard(ears: &mut PubSub<'_>) -> (String, String) {
     let message = ears.get_message().unwrap();
-    let channel = message
-        .get_channel_name()
-        .rsplit(':')
-        .next()
-        .unwrap()
-        .to_owned();
+    let channel = message.get_channel_name().rsplit(':').next().unwrap().to_owned();
     (channel, message.get_payload().unwrap())
 }
 
@@ -174,10 +166,7 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
     let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
     // Behind a dead one it is the first for a moment.
     let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
-    assert_eq!(
-        told,
-        expected.map(|(who, what)| (who.to_owned(), what.to_owned()))
-    );
+    assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     assert_eq!(scripts.take("alive", "v", "60000", "").text(0), "granted");
 }
 
@@ -193,10 +182,7 @@ fn dead_waiters_alone_leave_the_lock_free_and_nothing_behind() {
     let mut ears = connection.as_pubsub();
     ears.subscribe(part("free")).unwrap();
     assert_eq!(scripts.release("t"), word("released"));
-    assert_eq!(
-        ears.get_message().unwrap().get_payload::<String>().unwrap(),
-        "free"
-    );
+    assert_eq!(ears.get_message().unwrap().get_payload::<String>().unwrap(), "free");
     assert_eq!(redis.keys(), [part("fence")]);
     assert_eq!(scripts.take("", "u", "60000", "").text(0), "granted");
 }
@@ -212,17 +198,11 @@ fn whoever_comes_by_does_not_overtake_a_waiter_that_lives() {
     // Freed without a call: the lease ran out, or another library gave it up.
     redis.command(&["DEL", LOCK]);
     let reply = scripts.take("", "v", "60000", "");
-    assert_eq!(
-        (reply.text(0), reply.text(1), reply.int(5), reply.int(8)),
-        ("held", "", Some(-1), Some(1))
-    );
+    assert_eq!((reply.text(0), reply.text(1), reply.int(5), reply.int(8)), ("held", "", Some(-1), Some(1)));
     assert_eq!(heard(&mut ears), ("first".to_owned(), "go".to_owned()));
     assert_eq!(scripts.take("other", "v", "60000", "").int(8), Some(1));
     let reply = scripts.take("first", "u", "60000", "");
-    assert_eq!(
-        (reply.text(0), redis.get(LOCK).as_deref()),
-        ("granted", Some("u"))
-    );
+    assert_eq!((reply.text(0), redis.get(LOCK).as_deref()), ("granted", Some("u")));
     assert_eq!(waiters(&redis), ["other"]);
 }
 
@@ -239,23 +219,15 @@ fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
     let left = redis.pttl(&part("reserved"));
     assert!((1..=1000).contains(&left), "{left}");
     assert_eq!(scripts.take("next", "v", "60000", "").text(0), "held");
-    eventually(SOON, "the reservation ran out", || {
-        !redis.exists(&part("reserved"))
-    });
+    eventually(SOON, "the reservation ran out", || !redis.exists(&part("reserved")));
     assert_eq!(scripts.take("next", "v", "60000", "").text(0), "granted");
     let told: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
     let expected = [("next", "head"), ("frozen", "go")];
-    assert_eq!(
-        told,
-        expected.map(|(who, what)| (who.to_owned(), what.to_owned()))
-    );
+    assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
     // The frozen one thaws, and is before those that came later.
     scripts.take("late", "w", "60000", "");
     let reply = scripts.take("frozen", "u", "60000", &ticket);
-    assert_eq!(
-        (reply.text(0), reply.int(5), reply.int(7)),
-        ("held", Some(0), Some(1))
-    );
+    assert_eq!((reply.text(0), reply.int(5), reply.int(7)), ("held", Some(0), Some(1)));
     assert_eq!(reply.text(6), ticket);
     assert_eq!(waiters(&redis), ["frozen", "late"]);
 }
@@ -283,15 +255,9 @@ fn a_server_that_forbids_to_publish_fails_no_release() {
     // One may not use the channels, the other not the command.
     for (user, rules) in [("mute", "resetchannels"), ("dumb", "-publish")] {
         redis.command(&["FLUSHALL"]);
-        redis.command(&[
-            "ACL", "SETUSER", user, "on", "nopass", "~*", "&*", "+@all", rules,
-        ]);
+        redis.command(&["ACL", "SETUSER", user, "on", "nopass", "~*", "&*", "+@all", rules]);
         let mut connection = redis.connection();
-        redis::cmd("AUTH")
-            .arg(user)
-            .arg("x")
-            .query::<()>(&mut connection)
-            .unwrap();
+        redis::cmd("AUTH").arg(user).arg("x").query::<()>(&mut connection).unwrap();
         let mut scripts = Scripts::on(connection);
         assert_eq!(scripts.take("", "t", "60000", "").text(0), "granted");
         assert_eq!(scripts.release("t"), word("released"), "{user}");
@@ -328,19 +294,10 @@ fn a_hold_that_was_given_up_does_not_come_back_when_another_enters() {
     let mut scripts = Scripts::on(redis.connection());
     scripts.take("", "t", "60000", "");
     assert_eq!(scripts.run("enter", &["t", "a", "60000"]).int(2), Some(2));
-    assert_eq!(
-        scripts.run("release", &["t", "", "base", "0"]).text(0),
-        "still-held"
-    );
+    assert_eq!(scripts.run("release", &["t", "", "base", "0"]).text(0), "still-held");
     assert_eq!(scripts.run("enter", &["t", "b", "60000"]).int(2), Some(2));
-    assert_eq!(
-        scripts.run("release", &["t.b", "t", "b", "0"]).int(1),
-        Some(1)
-    );
-    assert_eq!(
-        scripts.run("release", &["t.a", "t", "a", "0"]),
-        word("released")
-    );
+    assert_eq!(scripts.run("release", &["t.b", "t", "b", "0"]).int(1), Some(1));
+    assert_eq!(scripts.run("release", &["t.a", "t", "a", "0"]), word("released"));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Several independent masters: quorum, early decision, roll-back, extension without re-creation, restarted nodes.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually,
-    free_port, like, message, ms, release, reset_command_calls, several, status,
+    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, like, message,
+    ms, release, reset_command_calls, several, status,
 };
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,12 @@ const KEY: &str = "redlock:backup";
 
 /// Which of the nodes have this value under the lock's key.
 fn having(nodes: &[Redis], value: &str) -> usize {
-    nodes
-        .iter()
-        .filter(|node| node.get(KEY).as_deref() == Some(value))
-        .count()
+    nodes.iter().filter(|node| node.get(KEY).as_deref() == Some(value)).count()
 }
 
 #[track_caller]
 fn eventually_on_none(nodes: &[Redis]) {
-    eventually(SOON, "on no node", || {
-        nodes.iter().all(|node| !node.exists(KEY))
-    });
+    eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists(KEY)));
 }
 
 #[test]
@@ -28,12 +23,8 @@ fn the_lock_is_taken_lengthened_and_released_on_all_of_them() {
     for count in [2, 3, 5] {
         let nodes = several(count);
         let token = acquire_on_all(&nodes, "backup");
-        Test::new(&nodes)
-            .args(["extend", "-q", "backup", "--token", &token, "--ttl", "1m"])
-            .run();
-        eventually(SOON, "extended on all", || {
-            nodes.iter().all(|node| node.pttl(KEY) > 50_000)
-        });
+        Test::new(&nodes).args(["extend", "-q", "backup", "--token", &token, "--ttl", "1m"]).run();
+        eventually(SOON, "extended on all", || nodes.iter().all(|node| node.pttl(KEY) > 50_000));
         let object = status(&nodes, "backup");
         assert_eq!(object["state"], "held");
         assert_eq!(object["nodes"].as_array().unwrap().len(), count);
@@ -50,20 +41,12 @@ fn a_minority_of_dead_nodes_costs_nothing() {
         nodes[..dead].iter_mut().for_each(Redis::kill);
         let token = acquire(&nodes, "backup");
         assert!(having(&nodes[dead..], &token) > count / 2);
-        Test::new(&nodes)
-            .args(["extend", "-q", "backup", "--token", &token])
-            .run();
-        Test::new(&nodes)
-            .args(["acquire", "-q", "--name", "backup"])
-            .status(75)
-            .run();
+        Test::new(&nodes).args(["extend", "-q", "backup", "--token", &token]).run();
+        Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
         assert_eq!(status(&nodes, "backup")["state"], "held");
         release(&nodes, "backup", &token);
         eventually_on_none(&nodes[dead..]);
-        Test::new(&nodes)
-            .args(["run", "-q", "--name", "backup", "--", "echo", "ran"])
-            .stdout("ran\n")
-            .run();
+        Test::new(&nodes).args(["run", "-q", "--name", "backup", "--", "echo", "ran"]).stdout("ran\n").run();
     }
 }
 
@@ -81,31 +64,13 @@ fn quorum_counts_the_configured_nodes_not_the_reached_ones() {
             vec!["status", "backup"],
             vec!["wait", "backup"],
         ] {
-            let counted = if arguments[0] == "status" {
-                String::new()
-            } else {
-                format!("{} of {count} ", count - dead)
-            };
-            let test = Test::new(&nodes)
-                .args(&arguments)
-                .status(69)
-                .stderr(message(["\"", &counted]));
-            let finished = test
-                .stdout(crate::support::when("nothing started", |text| {
-                    !text.contains("started")
-                }))
-                .run();
-            assert!(
-                finished.elapsed < Duration::from_secs(4),
-                "{arguments:?}: {:?}",
-                finished.elapsed
-            );
+            let counted =
+                if arguments[0] == "status" { String::new() } else { format!("{} of {count} ", count - dead) };
+            let test = Test::new(&nodes).args(&arguments).status(69).stderr(message(["\"", &counted]));
+            let finished = test.stdout(crate::support::when("nothing started", |text| !text.contains("started"))).run();
+            assert!(finished.elapsed < Duration::from_secs(4), "{arguments:?}: {:?}", finished.elapsed);
         }
-        eventually(SOON, "undone", || {
-            nodes[dead..]
-                .iter()
-                .all(|node| !node.exists("redlock:other"))
-        });
+        eventually(SOON, "undone", || nodes[dead..].iter().all(|node| !node.exists("redlock:other")));
     }
 }
 
@@ -113,33 +78,16 @@ fn quorum_counts_the_configured_nodes_not_the_reached_ones() {
 fn a_black_holed_node_delays_nobody() {
     let nodes = Redis::several(3);
     let modes = [Mode::Pass, Mode::BlackHole, Mode::Pass];
-    let proxies: Vec<Proxy> = nodes
-        .iter()
-        .zip(modes)
-        .map(|(node, mode)| Proxy::new(node, mode))
-        .collect();
+    let proxies: Vec<Proxy> = nodes.iter().zip(modes).map(|(node, mode)| Proxy::new(node, mode)).collect();
     let quick = |test: Test| {
         let test = test.env("REDLOCK_NODE_TIMEOUT", "5s");
         let call = format!("{test:?}");
         let finished = test.run();
-        assert!(
-            finished.elapsed < Duration::from_secs(2),
-            "{:?}: {call}",
-            finished.elapsed
-        );
+        assert!(finished.elapsed < Duration::from_secs(2), "{:?}: {call}", finished.elapsed);
         finished
     };
-    let token = quick(
-        Test::new(&proxies)
-            .args(["acquire", "--name", "backup"])
-            .stdout(any()),
-    )
-    .token();
-    quick(
-        Test::new(&proxies)
-            .args(["acquire", "-q", "--name", "backup"])
-            .status(75),
-    );
+    let token = quick(Test::new(&proxies).args(["acquire", "--name", "backup"]).stdout(any())).token();
+    quick(Test::new(&proxies).args(["acquire", "-q", "--name", "backup"]).status(75));
     quick(Test::new(&proxies).args(["extend", "-q", "backup", "--token", &token]));
     quick(Test::new(&proxies).args(["run", "-q", "--name", "other", "--", "true"]));
     quick(Test::new(&proxies).args(["release", "-q", "backup", "--token", &token]));
@@ -149,10 +97,7 @@ fn a_black_holed_node_delays_nobody() {
 #[test]
 fn five_masters_far_away_take_one_round_trip_not_five() {
     let nodes = Redis::several(5);
-    let proxies: Vec<Proxy> = nodes
-        .iter()
-        .map(|node| Proxy::new(node, Mode::Delay(ms(50))))
-        .collect();
+    let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(50)))).collect();
     // The scripts are new to them: that is one more.
     let token = acquire(&proxies, "backup");
     release(&proxies, "backup", &token);
@@ -160,16 +105,9 @@ fn five_masters_far_away_take_one_round_trip_not_five() {
         if black_holed {
             proxies[4].set(Mode::BlackHole);
         }
-        let finished = Test::new(&proxies)
-            .args(["acquire", "--name", "backup"])
-            .stdout(any())
-            .run();
+        let finished = Test::new(&proxies).args(["acquire", "--name", "backup"]).stdout(any()).run();
         let (least, most) = (ms(100), ms(400));
-        assert!(
-            (least..most).contains(&finished.elapsed),
-            "{black_holed}: {:?}",
-            finished.elapsed
-        );
+        assert!((least..most).contains(&finished.elapsed), "{black_holed}: {:?}", finished.elapsed);
         release(&proxies, "backup", &finished.token());
     }
 }
@@ -177,16 +115,9 @@ fn five_masters_far_away_take_one_round_trip_not_five() {
 #[test]
 fn validity_counts_from_before_the_request_was_sent() {
     let nodes = Redis::several(3);
-    let proxies: Vec<Proxy> = nodes
-        .iter()
-        .map(|node| Proxy::new(node, Mode::Delay(ms(100))))
-        .collect();
-    let test = Test::new(&proxies).args([
-        "acquire", "--name", "backup", "--ttl", "10s", "--format", "json",
-    ]);
-    let validity = test.stdout(any()).run().json()["validity_ms"]
-        .as_u64()
-        .unwrap();
+    let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Delay(ms(100)))).collect();
+    let test = Test::new(&proxies).args(["acquire", "--name", "backup", "--ttl", "10s", "--format", "json"]);
+    let validity = test.stdout(any()).run().json()["validity_ms"].as_u64().unwrap();
     // ttl less drift (102 ms) less the round trip (200 ms at least).
     assert!((5_000..=9_698).contains(&validity), "{validity}");
 }
@@ -197,10 +128,7 @@ fn a_lock_held_on_a_majority_is_busy_and_the_rest_is_rolled_back() {
     for node in &nodes[..2] {
         node.command(&["SET", KEY, "theirs", "PX", "60000"]);
     }
-    Test::new(&nodes)
-        .args(["acquire", "-q", "--name", "backup"])
-        .status(75)
-        .run();
+    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
     eventually(SOON, "rolled back", || !nodes[2].exists(KEY));
     assert_eq!(having(&nodes, "theirs"), 2);
 }
@@ -222,15 +150,8 @@ fn a_tie_is_nobodys() {
     for node in &nodes[..2] {
         node.command(&["SET", KEY, "theirs", "PX", "60000"]);
     }
-    let finished = Test::new(&nodes)
-        .args(["acquire", "-q", "--name", "backup"])
-        .status(75)
-        .run();
-    assert!(
-        finished.elapsed < Duration::from_secs(3),
-        "{:?}",
-        finished.elapsed
-    );
+    let finished = Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    assert!(finished.elapsed < Duration::from_secs(3), "{:?}", finished.elapsed);
     eventually_on_none(&nodes[2..]);
 }
 
@@ -238,38 +159,24 @@ fn a_tie_is_nobodys() {
 fn nodes_that_timed_out_are_rolled_back_too() {
     let nodes = several(3);
     nodes[1..].iter().for_each(Redis::pause);
-    let test = Test::new(&nodes)
-        .args(["acquire", "--name", "backup", "--node-timeout", "200ms"])
-        .status(69);
+    let test = Test::new(&nodes).args(["acquire", "--name", "backup", "--node-timeout", "200ms"]).status(69);
     test.stderr(message(["\"backup\"", "timed out"])).run();
     eventually_on_none(&nodes[..1]);
     nodes[1..].iter().for_each(Redis::resume);
     for _ in 0..5 {
-        assert!(
-            nodes[1..].iter().all(|node| !node.exists(KEY)),
-            "what was sent while it was stopped comes first"
-        );
+        assert!(nodes[1..].iter().all(|node| !node.exists(KEY)), "what was sent while it was stopped comes first");
     }
     // They have really been asked: the counter shows it.
-    assert!(
-        nodes[1..]
-            .iter()
-            .all(|node| node.exists("{redlock:backup}:\u{1f}fence"))
-    );
+    assert!(nodes[1..].iter().all(|node| node.exists("{redlock:backup}:\u{1f}fence")));
     acquire(&nodes, "backup");
 }
 
 #[test]
 fn a_slow_node_that_grants_after_the_decision_is_released_with_the_others() {
     let nodes = several(3);
-    let proxies: Vec<Proxy> = nodes
-        .iter()
-        .map(|node| Proxy::new(node, Mode::Pass))
-        .collect();
+    let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
     proxies[2].set(Mode::Delay(ms(150)));
-    Test::new(&proxies)
-        .args(["run", "-q", "--name", "backup", "--", "true"])
-        .run();
+    Test::new(&proxies).args(["run", "-q", "--name", "backup", "--", "true"]).run();
     eventually_on_none(&nodes[..2]);
     eventually(SOON, "granted late, and released", || {
         nodes[2].exists("{redlock:backup}:\u{1f}fence") && !nodes[2].exists(KEY)
@@ -299,11 +206,7 @@ fn release_needs_a_majority_that_had_the_lease() {
     let token = acquire_on_all(&nodes, "backup");
     nodes[0].command(&["DEL", KEY]);
     nodes[1].command(&["DEL", KEY]);
-    Test::new(&nodes)
-        .args(["release", "-q", "backup", "--token", &token])
-        .status(77)
-        .stderr(any())
-        .run();
+    Test::new(&nodes).args(["release", "-q", "backup", "--token", &token]).status(77).stderr(any()).run();
     eventually_on_none(&nodes);
 }
 
@@ -312,14 +215,9 @@ fn the_same_node_by_two_addresses_is_refused() {
     let redis = Redis::with_tcp(&[]);
     let nobody = format!("redis://127.0.0.1:{}", free_port());
     // In both cases its two votes would be the majority.
-    for urls in [
-        vec![redis.url(), redis.tcp_url()],
-        vec![redis.url(), nobody, redis.tcp_url()],
-    ] {
-        for arguments in [
-            vec!["acquire", "--name", "backup"],
-            vec!["run", "--name", "backup", "--", "echo", "started"],
-        ] {
+    for urls in [vec![redis.url(), redis.tcp_url()], vec![redis.url(), nobody, redis.tcp_url()]] {
+        for arguments in [vec!["acquire", "--name", "backup"], vec!["run", "--name", "backup", "--", "echo", "started"]]
+        {
             let test = Test::new(&urls).args(&arguments).status(64);
             test.stderr(message(["same Redis"])).run();
             eventually(SOON, "rolled back", || !redis.exists(KEY));
@@ -331,26 +229,16 @@ fn the_same_node_by_two_addresses_is_refused() {
 fn a_node_without_a_majority_of_the_others_is_no_lock() {
     let redis = Redis::start();
     let urls = vec![redis.url(), format!("redis://127.0.0.1:{}", free_port())];
-    Test::new(&urls)
-        .args(["acquire", "--name", "backup"])
-        .status(69)
-        .stderr(message(["1 of 2"]))
-        .run();
+    Test::new(&urls).args(["acquire", "--name", "backup"]).status(69).stderr(message(["1 of 2"])).run();
     eventually(SOON, "undone", || !redis.exists(KEY));
 }
 
 #[test]
 fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
     let mut nodes = Redis::several(3);
-    let test = Test::new(&nodes)
-        .args([
-            "run", "--name", "backup", "--ttl", "1500ms", "--", "sleep", "30",
-        ])
-        .status(76);
+    let test = Test::new(&nodes).args(["run", "--name", "backup", "--ttl", "1500ms", "--", "sleep", "30"]).status(76);
     let mut job = test.stderr(message(["lost \"backup\""])).spawn();
-    job.says(like(
-        "redlock: acquired \"backup\" on <any>, token <token>, fencing token <n>, lease <any>",
-    ));
+    job.says(like("redlock: acquired \"backup\" on <any>, token <token>, fencing token <n>, lease <any>"));
     nodes[0].kill();
     std::thread::sleep(ms(1_800)); // longer than a lease
     assert!(!job.has_ended(), "{}", job.all_stderr());
@@ -363,24 +251,14 @@ fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
 #[test]
 fn a_majority_that_lost_the_lease_is_loss_at_once() {
     let nodes = Redis::several(3);
-    let test = Test::new(&nodes)
-        .args([
-            "run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "30",
-        ])
-        .status(76);
+    let test = Test::new(&nodes).args(["run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "30"]).status(76);
     let job = test.stderr(message(["lost \"backup\""])).spawn();
-    eventually(SOON, "acquired on all", || {
-        nodes.iter().all(|node| node.exists(KEY))
-    });
+    eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
     let start = Instant::now();
     nodes[0].command(&["DEL", KEY]);
     nodes[2].command(&["DEL", KEY]);
     job.finish();
-    assert!(
-        start.elapsed() < ms(2_500),
-        "at the next renewal, not at the end of the lease: {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < ms(2_500), "at the next renewal, not at the end of the lease: {:?}", start.elapsed());
     eventually_on_none(&nodes);
 }
 
@@ -391,24 +269,15 @@ fn contenders_on_several_masters_are_all_served_one_after_the_other() {
     let critical = "mkdir inside || exit 9; echo x >>count; sleep 0.01; rmdir inside";
     let contenders: Vec<_> = (0..8)
         .map(|_| {
-            let test = Test::new(&nodes).args([
-                "run", "-q", "--name", "backup", "--wait", "30s", "--", "sh", "-c", critical,
-            ]);
-            test.in_directory(&directory)
-                .within(Duration::from_secs(40))
-                .spawn()
+            let test =
+                Test::new(&nodes).args(["run", "-q", "--name", "backup", "--wait", "30s", "--", "sh", "-c", critical]);
+            test.in_directory(&directory).within(Duration::from_secs(40)).spawn()
         })
         .collect();
     for contender in contenders {
         contender.finish();
     }
-    assert_eq!(
-        std::fs::read_to_string(directory.path().join("count"))
-            .unwrap()
-            .lines()
-            .count(),
-        8
-    );
+    assert_eq!(std::fs::read_to_string(directory.path().join("count")).unwrap().lines().count(), 8);
     eventually_on_none(&nodes);
 }
 
@@ -418,9 +287,6 @@ fn a_lock_that_is_held_where_half_of_the_nodes_are_dead_is_asked_for_once() {
     acquire_on_all(&nodes, "backup");
     nodes[1].kill();
     reset_command_calls(&nodes[0]);
-    Test::new(&nodes)
-        .args(["acquire", "-q", "--name", "backup"])
-        .status(75)
-        .run();
+    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
     assert_eq!(command_calls(&nodes[0])["evalsha"], 1);
 }

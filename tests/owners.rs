@@ -1,8 +1,7 @@
 //! Who has a lock: what is written about the holder, where it is shown, and that nothing that others wrote does any harm.
 
 use crate::support::{
-    Ended, Monitor, Redis, SOON, Test, acquire, any, eventually, like, message, myself, release,
-    status, when,
+    Ended, Monitor, Redis, SOON, Test, acquire, any, eventually, like, message, myself, release, status, when,
 };
 use std::collections::BTreeMap;
 
@@ -23,20 +22,12 @@ fn harmless(text: &str) {
 /// Everything that shows who has the lock, each on its way to a person.
 fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
     let call = |arguments: &[&str], status: i32| {
-        let test = Test::new(redis)
-            .args(["--prefix", prefix])
-            .args(arguments)
-            .stdout(any())
-            .stderr(any())
-            .any_end();
+        let test = Test::new(redis).args(["--prefix", prefix]).args(arguments).stdout(any()).stderr(any()).any_end();
         let finished = test.run();
         let (ended, shown) = (finished.ended, finished.stdout + &finished.stderr);
         // Of a key that is no lock, it may be said that it is held by something else whatever was asked.
         let other_type = shown.contains("another type") && ended == Ended::Status(75);
-        assert!(
-            ended == Ended::Status(status) || other_type,
-            "{arguments:?}: {ended:?} {shown}"
-        );
+        assert!(ended == Ended::Status(status) || other_type, "{arguments:?}: {ended:?} {shown}");
         shown
     };
     let mut shown = vec![
@@ -50,10 +41,7 @@ fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
         call(&["release", "backup", "--force", "--token", "12345678"], 77),
         call(&["run", "--name", "backup", "--", "true"], 75),
     ];
-    for arguments in [
-        &["status", "backup", "--format", "json"][..],
-        &["status", "--format", "json"],
-    ] {
+    for arguments in [&["status", "backup", "--format", "json"][..], &["status", "--format", "json"]] {
         let json = call(arguments, 0);
         serde_json::from_str::<serde_json::Value>(&json).unwrap();
         shown.push(json);
@@ -73,9 +61,7 @@ fn record(redis: &Redis) -> (String, BTreeMap<String, String>) {
 #[test]
 fn the_holder_of_a_job() {
     let redis = Redis::start();
-    let job = Test::new(&redis)
-        .args(["run", "-q", "--name", "backup", "--", "/bin/sleep", "30"])
-        .spawn();
+    let job = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "/bin/sleep", "30"]).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     let (user, host) = myself();
     let holder = status(&redis, "backup")["holders"][0].clone();
@@ -88,37 +74,17 @@ fn the_holder_of_a_job() {
         "redlock: \"backup\" is held by {user}@{host}, pid {pid} (sleep), for <duration>, lease <duration> left; \
          --wait queues\n"
     );
-    Test::new(&redis)
-        .args(["run", "--name", "backup", "--", "true"])
-        .status(75)
-        .stderr(like(busy))
-        .run();
+    Test::new(&redis).args(["run", "--name", "backup", "--", "true"]).status(75).stderr(like(busy)).run();
 }
 
 #[test]
 fn a_label_is_given_by_flag_or_variable() {
     let redis = Redis::start();
     for (number, (test, label)) in [
-        (
-            Test::new(&redis).args(["acquire", "--label", "nightly run"]),
-            "nightly run",
-        ),
-        (
-            Test::new(&redis)
-                .arg("acquire")
-                .env("REDLOCK_LABEL", "from cron"),
-            "from cron",
-        ),
-        (
-            Test::new(&redis)
-                .args(["acquire", "--label", "flag"])
-                .env("REDLOCK_LABEL", "from cron"),
-            "flag",
-        ),
-        (
-            Test::new(&redis).args(["acquire", "--label", "ü 🔒 \"quoted\""]),
-            "ü 🔒 \"quoted\"",
-        ),
+        (Test::new(&redis).args(["acquire", "--label", "nightly run"]), "nightly run"),
+        (Test::new(&redis).arg("acquire").env("REDLOCK_LABEL", "from cron"), "from cron"),
+        (Test::new(&redis).args(["acquire", "--label", "flag"]).env("REDLOCK_LABEL", "from cron"), "flag"),
+        (Test::new(&redis).args(["acquire", "--label", "ü 🔒 \"quoted\""]), "ü 🔒 \"quoted\""),
     ]
     .into_iter()
     .enumerate()
@@ -126,11 +92,8 @@ fn a_label_is_given_by_flag_or_variable() {
         let name = format!("lock-{number}");
         test.args(["--name", &name]).stdout(any()).run();
         assert_eq!(status(&redis, &name)["holders"][0]["label"], label);
-        let test = Test::new(&redis)
-            .args(["acquire", "--name", &name])
-            .status(75);
-        test.stderr(message(["pid ", &format!("({label})"), "lease"]))
-            .run();
+        let test = Test::new(&redis).args(["acquire", "--name", &name]).status(75);
+        test.stderr(message(["pid ", &format!("({label})"), "lease"])).run();
     }
 }
 
@@ -142,11 +105,7 @@ fn without_a_label_nothing_stands_in_for_it() {
     let busy = format!(
         "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; --wait queues\n"
     );
-    Test::new(&redis)
-        .args(["acquire", "--name", "backup"])
-        .status(75)
-        .stderr(like(busy))
-        .run();
+    Test::new(&redis).args(["acquire", "--name", "backup"]).status(75).stderr(like(busy)).run();
 }
 
 #[test]
@@ -155,22 +114,12 @@ fn a_waiter_is_told_for_whom_it_waits() {
     let test = Test::new(&redis).args(["acquire", "--name", "backup", "--label", "nightly"]);
     let token = test.stdout(any()).run().token();
     let (user, host) = myself();
-    for command in [
-        &["acquire", "--name", "backup", "--wait"][..],
-        &["run", "--name", "backup", "--wait", "--", "true"],
-    ] {
-        let waiter = Test::new(&redis)
-            .args(command)
-            .stdout(any())
-            .stderr(any())
-            .spawn();
-        let line = waiter.says(when("waiting", |line| {
-            line.starts_with("redlock: ") && line.contains("\"backup\"")
-        }));
-        assert!(
-            line.contains(&format!("{user}@{host}")) && line.contains("(nightly)"),
-            "{line}"
-        );
+    for command in
+        [&["acquire", "--name", "backup", "--wait"][..], &["run", "--name", "backup", "--wait", "--", "true"]]
+    {
+        let waiter = Test::new(&redis).args(command).stdout(any()).stderr(any()).spawn();
+        let line = waiter.says(when("waiting", |line| line.starts_with("redlock: ") && line.contains("\"backup\"")));
+        assert!(line.contains(&format!("{user}@{host}")) && line.contains("(nightly)"), "{line}");
         harmless(&line);
     }
     release(&redis, "backup", &token);
@@ -180,21 +129,11 @@ fn a_waiter_is_told_for_whom_it_waits() {
 fn arguments_of_the_job_are_never_written_to_redis() {
     let redis = Redis::start();
     let monitor = Monitor::new(&redis);
-    let test = Test::new(&redis).args([
-        "run", "-q", "--name", "backup", "--ttl", "600ms", "--", "sh", "-c",
-    ]);
-    test.args(["sleep 0.4 # s3cret-argument"])
-        .env("PASSWORD", "s3cret-variable")
-        .run();
+    let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--ttl", "600ms", "--", "sh", "-c"]);
+    test.args(["sleep 0.4 # s3cret-argument"]).env("PASSWORD", "s3cret-variable").run();
     let lines = monitor.lines(&redis);
-    assert!(
-        lines.iter().any(|line| line.contains("redlock:backup")),
-        "{lines:?}"
-    );
-    assert!(
-        !lines.iter().any(|line| line.contains("s3cret")),
-        "{lines:?}"
-    );
+    assert!(lines.iter().any(|line| line.contains("redlock:backup")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
 }
 
 #[test]
@@ -244,16 +183,7 @@ fn a_record_with_nonsense_in_it_does_no_harm() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let (key, fields) = record(&redis);
-    for nonsense in [
-        "",
-        "abc",
-        "-1",
-        "99999999999999999999999",
-        "1e308",
-        "nan",
-        "\u{0}",
-        "18446744073709551615",
-    ] {
+    for nonsense in ["", "abc", "-1", "99999999999999999999999", "1e308", "nan", "\u{0}", "18446744073709551615"] {
         for (field, value) in &fields {
             if *value != token {
                 redis.command(&["HSET", &key, field, nonsense]);
@@ -271,9 +201,7 @@ fn a_record_with_nonsense_in_it_does_no_harm() {
     for shown in everything_shown(&redis, "redlock:") {
         harmless(&shown);
     }
-    Test::new(&redis)
-        .args(["release", "-q", "backup", "--token", &token])
-        .run();
+    Test::new(&redis).args(["release", "-q", "backup", "--token", &token]).run();
 }
 
 #[test]
@@ -288,11 +216,7 @@ fn a_foreign_value_of_any_kind_does_no_harm() {
         b"\xe2\x80\xae\xe2\x80\xae\xe2\x80\xae",
         &long,
     ] {
-        redis::cmd("SET")
-            .arg("redlock:backup")
-            .arg(value)
-            .exec(&mut connection)
-            .unwrap();
+        redis::cmd("SET").arg("redlock:backup").arg(value).exec(&mut connection).unwrap();
         assert_eq!(status(&redis, "backup")["state"], "foreign");
         for shown in everything_shown(&redis, "redlock:") {
             harmless(&shown);
@@ -316,11 +240,7 @@ fn a_key_of_any_type_under_the_name_does_no_harm() {
         for shown in everything_shown(&redis, "redlock:") {
             harmless(&shown);
         }
-        assert_eq!(
-            dump,
-            redis.query::<Vec<u8>>(&["DUMP", "redlock:backup"]),
-            "touched"
-        );
+        assert_eq!(dump, redis.query::<Vec<u8>>(&["DUMP", "redlock:backup"]), "touched");
     }
 }
 
@@ -336,32 +256,15 @@ fn names_that_others_gave_their_keys_do_no_harm_in_the_list() {
         b"redlock:\xc2\x9b2J",
         long.as_bytes(),
     ] {
-        redis::cmd("SET")
-            .arg(key)
-            .arg("theirs")
-            .exec(&mut connection)
-            .unwrap();
+        redis::cmd("SET").arg(key).arg("theirs").exec(&mut connection).unwrap();
     }
     acquire(&redis, "backup");
-    let text = Test::new(&redis)
-        .args(["status"])
-        .stdout(any())
-        .run()
-        .stdout;
+    let text = Test::new(&redis).args(["status"]).stdout(any()).run().stdout;
     harmless(&text);
     assert!(text.contains("backup"));
-    let json = Test::new(&redis)
-        .args(["status", "--format", "json"])
-        .stdout(any())
-        .run();
+    let json = Test::new(&redis).args(["status", "--format", "json"]).stdout(any()).run();
     harmless(&json.stdout);
-    assert!(
-        json.json()["locks"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|lock| lock["name"] == "backup")
-    );
+    assert!(json.json()["locks"].as_array().unwrap().iter().any(|lock| lock["name"] == "backup"));
 }
 
 #[test]
@@ -371,10 +274,7 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
         let key = format!("{{redlock:backup}}:\u{1f}{part}");
         redis.command(&["FLUSHALL"]);
         redis.command(&["RPUSH", &key, "x"]);
-        let test = Test::new(&redis)
-            .args(["acquire", "--name", "backup"])
-            .stdout(any())
-            .stderr(any());
+        let test = Test::new(&redis).args(["acquire", "--name", "backup"]).stdout(any()).stderr(any());
         // It may serve in spite of it, or refuse, but in a line of its own and with nothing left behind.
         let finished = test.any_end().run();
         let stderr = finished.stderr;
@@ -382,10 +282,7 @@ fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
         match finished.ended {
             Ended::Status(0) => assert!(redis.exists("redlock:backup"), "{part}"),
             Ended::Status(69 | 78) => {
-                assert!(
-                    stderr.starts_with("redlock: ") && stderr.lines().count() == 1,
-                    "{part}: {stderr}"
-                );
+                assert!(stderr.starts_with("redlock: ") && stderr.lines().count() == 1, "{part}: {stderr}");
                 assert!(stderr.contains("delete it"), "{part}: {stderr}");
                 assert!(!stderr.contains("script"), "{part}: {stderr}");
                 assert!(!redis.exists("redlock:backup"), "{part}: left behind");
@@ -409,18 +306,18 @@ fn a_waiter_is_told_what_a_loser_is() {
     let job = "redlock run --name backup --wait 100ms -- true";
     Test::sh(&redis, &format!("exec redlock run -q --name backup -- {job}"))
         .status(75)
-        .stderr(like("redlock: waiting for \"backup\", held by this very job: <any>; --reentrant enters it once more\n<any>\n"))
+        .stderr(like(
+            "redlock: waiting for \"backup\", held by this very job: <any>; --reentrant enters it once more\n<any>\n",
+        ))
         .run();
     let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 100ms -- true";
     Test::sh(&redis, kept)
         .status(75)
-        .stderr(like("redlock: waiting for \"kept\", finished on <host> <duration> ago, kept for <duration> more\n<any>\n"))
+        .stderr(like(
+            "redlock: waiting for \"kept\", finished on <host> <duration> ago, kept for <duration> more\n<any>\n",
+        ))
         .run();
     redis.command(&["HSET", "redlock:hash", "field", "1"]);
     let test = Test::new(&redis).args(["acquire", "--name", "hash", "--wait", "100ms"]);
-    test.status(75)
-        .stderr(like(
-            "redlock: waiting for \"hash\", held by something else: <any>\n<any>\n",
-        ))
-        .run();
+    test.status(75).stderr(like("redlock: waiting for \"hash\", held by something else: <any>\n<any>\n")).run();
 }

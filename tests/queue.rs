@@ -1,8 +1,8 @@
 //! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
 
 use crate::support::{
-    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_for,
-    any, eventually, message, ms, processor_time, release, slowness, status, teach_scripts,
+    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_for, any, eventually,
+    message, ms, processor_time, release, slowness, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -18,9 +18,7 @@ fn numbered(redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Runn
             .in_directory(directory)
             .within(Duration::from_secs(60))
     };
-    (0..count)
-        .map(|number| Line::join(redis, waiter(number)))
-        .collect()
+    (0..count).map(|number| Line::join(redis, waiter(number))).collect()
 }
 
 fn order(directory: &Directory) -> Vec<usize> {
@@ -68,9 +66,7 @@ fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
             .args(["sh", "-c", &format!("echo {number} >>order")])
             .in_directory(&directory)
     };
-    let mut waiters: Vec<Running> = (0..2)
-        .map(|number| Line::join(&redis, waiter(number)))
-        .collect();
+    let mut waiters: Vec<Running> = (0..2).map(|number| Line::join(&redis, waiter(number))).collect();
     let line = Line::waiters(&redis);
     let mut storm = |storm: usize| {
         for _ in 0..storm {
@@ -97,9 +93,8 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
     let redis = Redis::start();
     acquire(&redis, Line::NAME);
     let slow = Proxy::new(&redis, Mode::Delay(ms(50)));
-    let test = |servers: &dyn Where| {
-        Test::new(servers).args(["run", "--name", Line::NAME, "--wait", "600ms", "--", "true"])
-    };
+    let test =
+        |servers: &dyn Where| Test::new(servers).args(["run", "--name", Line::NAME, "--wait", "600ms", "--", "true"]);
     let mut waiter = test(&slow).status(75).stderr(any()).spawn();
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(6) && !waiter.has_ended() {
@@ -115,9 +110,7 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
     // The node time-out is three seconds.
     assert!(start.elapsed() < ms(2_500), "{:?}", start.elapsed());
     redis.resume();
-    eventually(SOON, "what had been sent has been done", || {
-        Line::is_clean(&redis)
-    });
+    eventually(SOON, "what had been sent has been done", || Line::is_clean(&redis));
 }
 
 #[test]
@@ -149,9 +142,7 @@ fn a_newcomer_does_not_overtake_a_live_head() {
 fn the_next_in_line_takes_a_released_lock_at_once() {
     let redis = Redis::start();
     let mut token = acquire(&redis, Line::NAME);
-    let waiters: Vec<_> = (0..9)
-        .map(|_| Line::join(&redis, Line::waiter(&redis)))
-        .collect();
+    let waiters: Vec<_> = (0..9).map(|_| Line::join(&redis, Line::waiter(&redis))).collect();
     let mut times = Vec::new();
     for _ in &waiters {
         let start = Instant::now();
@@ -229,22 +220,10 @@ fn a_hand_over_takes_no_more_than_eight_requests() {
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
-    let ours = [
-        "EVAL",
-        "EVALSHA",
-        "SUBSCRIBE",
-        "HELLO",
-        "CLIENT",
-        "AUTH",
-        "SCRIPT",
-    ];
+    let ours = ["EVAL", "EVALSHA", "SUBSCRIBE", "HELLO", "CLIENT", "AUTH", "SCRIPT"];
     let mut sent = monitor.commands(&redis);
     sent.retain(|command| ours.contains(&command.as_str()));
-    assert!(
-        sent.len() <= 8 * 10,
-        "from joining to leaving: {} for ten: {sent:?}",
-        sent.len()
-    );
+    assert!(sent.len() <= 8 * 10, "from joining to leaving: {} for ten: {sent:?}", sent.len());
 }
 
 #[test]
@@ -255,22 +234,12 @@ fn two_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
     let all = || waiters.iter().map(Running::pid);
     let calls = || {
         let evaluated = crate::support::command_calls(&redis);
-        ["eval", "evalsha"]
-            .iter()
-            .filter_map(|name| evaluated.get(*name))
-            .sum::<u64>()
+        ["eval", "evalsha"].iter().filter_map(|name| evaluated.get(*name)).sum::<u64>()
     };
     let (looked, used, start) = (calls(), processor_time(all()), Instant::now());
     std::thread::sleep(Duration::from_secs(2)); // the time that is measured
-    let (looked, used, time) = (
-        calls() - looked,
-        processor_time(all()) - used,
-        start.elapsed().as_secs_f64(),
-    );
-    assert!(
-        f64::from(u32::try_from(looked).unwrap()) < 50.0 * time,
-        "{looked} looks in {time} s"
-    );
+    let (looked, used, time) = (calls() - looked, processor_time(all()) - used, start.elapsed().as_secs_f64());
+    assert!(f64::from(u32::try_from(looked).unwrap()) < 50.0 * time, "{looked} looks in {time} s");
     assert!(used.as_secs_f64() < 0.1 * time, "{used:?} in {time} s");
     release(&redis, Line::NAME, &token);
     waiters.into_iter().for_each(|waiter| {
@@ -285,18 +254,10 @@ fn status_tells_how_many_wait() {
     let redis = Redis::start();
     acquire(&redis, Line::NAME);
     assert_eq!(status(&redis, Line::NAME)["waiting"], 0);
-    let waiters: Vec<_> = (0..3)
-        .map(|_| Line::join(&redis, Line::waiter(&redis)))
-        .collect();
+    let waiters: Vec<_> = (0..3).map(|_| Line::join(&redis, Line::waiter(&redis))).collect();
     assert_eq!(status(&redis, Line::NAME)["waiting"], 3);
-    let text = Test::new(&redis)
-        .args(["status", Line::NAME])
-        .stdout(any())
-        .run()
-        .stdout;
-    let line = text
-        .lines()
-        .find(|line| line.trim_start().starts_with("waiting"));
+    let text = Test::new(&redis).args(["status", Line::NAME]).stdout(any()).run().stdout;
+    let line = text.lines().find(|line| line.trim_start().starts_with("waiting"));
     assert!(line.is_some_and(|line| line.ends_with(" 3")), "{text}");
     drop(waiters);
 }

@@ -1,8 +1,6 @@
 //! Waiters that die, freeze, lose their connection or their server, or give up: they hold nobody up.
 
-use crate::support::{
-    Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, ms, release, when,
-};
+use crate::support::{Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, ms, release, when};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -28,9 +26,7 @@ fn verbose(servers: &(impl crate::support::Where + ?Sized)) -> Test {
 fn the_dead_cost_nothing() {
     let redis = Redis::start();
     let token = acquire(&redis, Line::NAME);
-    let dead: Vec<Running> = (0..20)
-        .map(|_| Line::join(&redis, Line::waiter(&redis)))
-        .collect();
+    let dead: Vec<Running> = (0..20).map(|_| Line::join(&redis, Line::waiter(&redis))).collect();
     let alive = Line::join(&redis, Line::waiter(&redis));
     drop(dead); // kill -9
     eventually(SOON, "their connections are closed", || {
@@ -55,15 +51,10 @@ fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
     frozen.send(Signal::SIGSTOP);
     let (next, time) = pass_on(&redis, &token);
     assert_eq!(second.finish().token(), next);
-    assert!(
-        (ms(900)..ms(1_900)).contains(&time),
-        "about a second: {time:?}"
-    );
+    assert!((ms(900)..ms(1_900)).contains(&time), "about a second: {time:?}");
     assert_eq!(Line::waiters(&redis), before[2..]);
     frozen.send(Signal::SIGCONT);
-    eventually(SOON, "it is where it was", || {
-        Line::waiters(&redis) == [before[0].clone(), before[2].clone()]
-    });
+    eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
     assert!(!frozen.has_ended() && !third.has_ended());
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(frozen.finish().token(), next);
@@ -90,9 +81,7 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
     assert_eq!(second.finish().token(), next);
     assert!(time < ms(500), "{time:?}");
     proxy.set(Mode::Pass);
-    eventually(SOON, "it is where it was", || {
-        Line::waiters(&redis) == [before[0].clone(), before[2].clone()]
-    });
+    eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
     eventually(SOON, "and can be called", || {
         let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
         channels.len() == 2
@@ -125,9 +114,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
         if !remembered {
             redis.command(&["SAVE"]); // the lock, and no line
         }
-        let waiters: Vec<Running> = (0..3)
-            .map(|_| Line::join(&redis, verbose(&redis)))
-            .collect();
+        let waiters: Vec<Running> = (0..3).map(|_| Line::join(&redis, verbose(&redis))).collect();
         let before = Line::waiters(&redis);
         if remembered {
             redis.command(&["SAVE"]);
@@ -137,9 +124,7 @@ fn waiters_survive_a_restart_and_keep_their_order() {
             let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
             channels.len() == 3 && Line::length(&redis) == 3
         });
-        eventually(SOON, "in the same order", || {
-            Line::waiters(&redis) == before
-        });
+        eventually(SOON, "in the same order", || Line::waiters(&redis) == before);
         let mut token = redis.get(Line::KEY).unwrap();
         for mut waiter in waiters {
             eventually(SOON, "it says what has happened", || {

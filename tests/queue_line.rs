@@ -16,12 +16,7 @@ struct Terminal {
 impl Terminal {
     /// The terminal, and what a process writes to.
     fn new() -> (Terminal, File) {
-        let size = Winsize {
-            ws_row: 24,
-            ws_col: 200,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let (mut master, slave) = (File::from(pty.master), File::from(pty.slave));
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -55,9 +50,8 @@ impl Terminal {
                     }
                 }
                 '\u{1b}' => {
-                    let end = (at + 2..text.len())
-                        .find(|&end| text[end].is_ascii_alphabetic())
-                        .unwrap_or(text.len() - 1);
+                    let end =
+                        (at + 2..text.len()).find(|&end| text[end].is_ascii_alphabetic()).unwrap_or(text.len() - 1);
                     let number: String = text[at + 2..end].iter().collect();
                     match text[end] {
                         'K' if number == "2" => lines[row].clear(),
@@ -112,10 +106,7 @@ fn labelled(redis: &Redis) -> (String, String) {
 }
 
 fn waiter(redis: &Redis) -> Test {
-    Test::new(redis)
-        .args(["acquire", "--name", Line::NAME, "--wait"])
-        .env("TERM", "xterm")
-        .stdout(any())
+    Test::new(redis).args(["acquire", "--name", Line::NAME, "--wait"]).env("TERM", "xterm").stdout(any())
 }
 
 #[test]
@@ -125,13 +116,9 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
     let first = Line::join(&redis, Line::waiter(&redis));
     let (terminal, slave) = Terminal::new();
     let second = Line::join(&redis, waiter(&redis).stderr_to(slave));
-    let form = format!(
-        "redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left, 1 before us"
-    );
+    let form = format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left, 1 before us");
     let seen = terminal.shows(&form);
-    eventually(SOON, "it is brought up to date", || {
-        terminal.screen() != [seen.clone()]
-    });
+    eventually(SOON, "it is brought up to date", || terminal.screen() != [seen.clone()]);
     terminal.shows(&form);
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
@@ -158,16 +145,11 @@ fn an_interrupt_clears_the_live_line() {
             waiter(&redis)
         };
         let waiter = Line::join(&redis, test.stderr_to(slave).signal(Signal::SIGTERM));
-        terminal.shows(&format!(
-            "redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left"
-        ));
+        terminal.shows(&format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left"));
         waiter.send(Signal::SIGTERM);
         waiter.finish();
         eventually(SOON, "nothing of it is left but the message", || {
-            terminal
-                .screen()
-                .iter()
-                .all(|line| line.contains("interrupted by SIGTERM"))
+            terminal.screen().iter().all(|line| line.contains("interrupted by SIGTERM"))
         });
     }
 }
@@ -177,10 +159,7 @@ fn quiet_shows_nothing_on_a_terminal() {
     let redis = Redis::start();
     let (token, _) = labelled(&redis);
     let (terminal, slave) = Terminal::new();
-    let waiter = Line::join(
-        &redis,
-        Line::waiter(&redis).env("TERM", "xterm").stderr_to(slave),
-    );
+    let waiter = Line::join(&redis, Line::waiter(&redis).env("TERM", "xterm").stderr_to(slave));
     release(&redis, Line::NAME, &token);
     waiter.finish();
     assert_eq!(terminal.written(), "");
@@ -190,8 +169,7 @@ fn quiet_shows_nothing_on_a_terminal() {
 fn elsewhere_one_line_at_the_start_is_all() {
     let redis = Redis::start();
     let (token, holder) = labelled(&redis);
-    let form =
-        format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left");
+    let form = format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left");
     let first = Line::join(&redis, waiter(&redis).stderr(like(format!("{form}\n"))));
     let test = waiter(&redis).stderr(when("one line", |text| text.lines().count() == 1));
     let second = Line::join(&redis, test);
@@ -213,9 +191,7 @@ fn a_terminal_that_cannot_erase_gets_one_line_too() {
         };
         let test = test.stderr_to(slave).signal(Signal::SIGKILL);
         let waiter = Line::join(&redis, test);
-        let form = format!(
-            "redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left<any>"
-        );
+        let form = format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left<any>");
         terminal.shows(&form);
         waiter.send(Signal::SIGKILL);
         waiter.finish();

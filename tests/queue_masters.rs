@@ -1,8 +1,6 @@
 //! Waiting in line on several masters: the same line on each, and a majority that calls.
 
-use crate::support::{
-    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, ms, release, several,
-};
+use crate::support::{Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, ms, release, several};
 use nix::sys::signal::Signal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,9 +39,7 @@ fn twenty_waiters_over_five_masters_all_get_it_though_two_die() {
         Line::becomes(node, 20);
     }
     release(&nodes, Line::NAME, &token);
-    eventually(SOON, "half of them had it", || {
-        lines(&directory, "done") >= 10
-    });
+    eventually(SOON, "half of them had it", || lines(&directory, "done") >= 10);
     nodes[1].kill();
     nodes[4].kill();
     for waiter in waiters {
@@ -115,18 +111,12 @@ fn a_node_that_hangs_delays_neither_the_hand_over_nor_giving_up() {
     let start = Instant::now();
     second.send(Signal::SIGTERM);
     second.finish();
-    assert!(
-        start.elapsed() < ms(1_000),
-        "100 ms, and a busy machine: {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < ms(1_000), "100 ms, and a busy machine: {:?}", start.elapsed());
     for node in &nodes[..2] {
         assert!(Line::is_clean(node));
     }
     nodes[2].resume();
-    eventually(SOON, "what had been sent has been done", || {
-        Line::is_clean(&nodes[2])
-    });
+    eventually(SOON, "what had been sent has been done", || Line::is_clean(&nodes[2]));
 }
 
 #[test]

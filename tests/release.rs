@@ -1,8 +1,7 @@
 //! `redlock release`: gives up one's own, and with --revoke and --force somebody else's.
 
 use crate::support::{
-    Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, release,
-    status,
+    Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, release, status,
 };
 
 fn releasing(redis: &Redis, name: &str, token: &str) -> Test {
@@ -27,32 +26,18 @@ fn a_lease_that_has_ended_may_have_left_work_unprotected() {
     let token = acquire_for(&redis, "backup", "100ms");
     eventually(SOON, "expired", || !redis.exists("redlock:backup"));
     let ended = || message(["\"backup\"", "unprotected", "--ttl"]);
-    releasing(&redis, "backup", &token)
-        .status(77)
-        .stderr(ended())
-        .run();
+    releasing(&redis, "backup", &token).status(77).stderr(ended()).run();
     let token = acquire(&redis, "backup");
     releasing(&redis, "backup", &token).run();
-    releasing(&redis, "backup", &token)
-        .status(77)
-        .stderr(ended())
-        .run();
+    releasing(&redis, "backup", &token).status(77).stderr(ended()).run();
 }
 
 #[test]
 fn only_ones_own() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    for wrong in [
-        "nonsense",
-        &token[..8],
-        &format!("{token}x"),
-        &token.to_uppercase(),
-    ] {
-        releasing(&redis, "backup", wrong)
-            .status(77)
-            .stderr(message(["\"backup\""]))
-            .run();
+    for wrong in ["nonsense", &token[..8], &format!("{token}x"), &token.to_uppercase()] {
+        releasing(&redis, "backup", wrong).status(77).stderr(message(["\"backup\""])).run();
     }
     assert_eq!(redis.get("redlock:backup"), Some(token));
 }
@@ -62,8 +47,7 @@ fn json_has_its_exact_shape() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let json = || releasing(&redis, "backup", &token).args(["--format", "json"]);
-    let shape =
-        "{\"name\":\"backup\",\"outcome\":\"released\",\"holds\":0,\"validity_ms\":<word>}\n";
+    let shape = "{\"name\":\"backup\",\"outcome\":\"released\",\"holds\":0,\"validity_ms\":<word>}\n";
     json().stdout(like(shape)).run();
     let failure = |outcome: &str, holder: &str| {
         let shape = format!(
@@ -80,17 +64,9 @@ fn json_has_its_exact_shape() {
 fn name_and_token_come_from_the_environment_as_a_pair() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    let paired = || {
-        Test::new(&redis)
-            .args(["release", "-q"])
-            .env("REDLOCK_NAME", "backup")
-            .env("REDLOCK_TOKEN", &token)
-    };
-    paired()
-        .args(["--name", "other"])
-        .status(64)
-        .stderr(message(["--token"]))
-        .run();
+    let paired =
+        || Test::new(&redis).args(["release", "-q"]).env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token);
+    paired().args(["--name", "other"]).status(64).stderr(message(["--token"])).run();
     assert!(redis.exists("redlock:backup"));
     paired().run();
     assert!(!redis.exists("redlock:backup"));
@@ -101,40 +77,23 @@ fn force_frees_at_once_and_tells_whose_lease_it_was() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1m");
     let (user, host) = myself();
-    let finished = Test::new(&redis)
-        .args(["release", "backup", "--force"])
-        .stdout(any())
-        .stderr(any())
-        .run();
+    let finished = Test::new(&redis).args(["release", "backup", "--force"]).stdout(any()).stderr(any()).run();
     let said = finished.stdout + &finished.stderr;
     assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
-    assert!(
-        said.contains("59s") || said.contains("1m"),
-        "for how long its job may still run: {said:?}"
-    );
+    assert!(said.contains("59s") || said.contains("1m"), "for how long its job may still run: {said:?}");
     assert!(!redis.exists("redlock:backup"));
-    Test::new(&redis)
-        .args(["extend", "backup", "--token", &token])
-        .status(77)
-        .stderr(any())
-        .run();
+    Test::new(&redis).args(["extend", "backup", "--token", &token]).status(77).stderr(any()).run();
 }
 
 #[test]
 fn force_frees_a_foreign_lease_but_not_another_type() {
     let redis = Redis::start();
     redis.command(&["SET", "redlock:backup", "theirs"]);
-    Test::new(&redis)
-        .args(["release", "backup", "--force"])
-        .stdout(any())
-        .stderr(any())
-        .run();
+    Test::new(&redis).args(["release", "backup", "--force"]).stdout(any()).stderr(any()).run();
     assert!(!redis.exists("redlock:backup"));
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     for how in ["--force", "--revoke"] {
-        let test = Test::new(&redis)
-            .args(["release", "backup", how])
-            .status(75);
+        let test = Test::new(&redis).args(["release", "backup", how]).status(75);
         let said = "redlock: \"backup\" is held by something else: its key is of another type than redlock's locks, and \
                     never expires; it is not redlock's to free\n";
         test.stderr(said).run();
@@ -150,9 +109,7 @@ fn force_and_revoke_refuse_when_the_holder_has_changed() {
     let new = acquire(&redis, "backup");
     for how in ["--force", "--revoke"] {
         for prefix in [&old[..8], &old] {
-            let test = Test::new(&redis)
-                .args(["release", "backup", how, "--token", prefix])
-                .status(77);
+            let test = Test::new(&redis).args(["release", "backup", how, "--token", prefix]).status(77);
             test.stdout(any()).stderr(message(["\"backup\""])).run();
         }
     }
@@ -166,13 +123,8 @@ fn force_and_revoke_refuse_when_the_holder_has_changed() {
 fn force_ignores_the_token_in_the_environment() {
     let redis = Redis::start();
     let theirs = acquire(&redis, "theirs");
-    let test = Test::new(&redis)
-        .args(["release", "--name", "theirs", "--force"])
-        .stdout(any())
-        .stderr(any());
-    test.env("REDLOCK_NAME", "mine")
-        .env("REDLOCK_TOKEN", "my-own-token")
-        .run();
+    let test = Test::new(&redis).args(["release", "--name", "theirs", "--force"]).stdout(any()).stderr(any());
+    test.env("REDLOCK_NAME", "mine").env("REDLOCK_TOKEN", "my-own-token").run();
     assert_ne!(redis.get("redlock:theirs"), Some(theirs));
 }
 
@@ -181,44 +133,26 @@ fn revoke_keeps_the_lock_until_its_lease_runs_out_when_nobody_stops_the_job() {
     let redis = Redis::start();
     let token = acquire_for(&redis, "backup", "1500ms");
     let (user, host) = myself();
-    let test = Test::new(&redis)
-        .args(["release", "backup", "--revoke"])
-        .stdout(any())
-        .stderr(any());
+    let test = Test::new(&redis).args(["release", "backup", "--revoke"]).stdout(any()).stderr(any());
     let finished = test.run();
     let said = finished.stdout + &finished.stderr;
     assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
     assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
     assert_eq!(status(&redis, "backup")["state"], "revoked");
-    Test::new(&redis)
-        .args(["acquire", "-q", "--name", "backup"])
-        .status(75)
-        .run();
-    Test::new(&redis)
-        .args(["status", "--exit-code", "backup"])
-        .status(75)
-        .stdout(any())
-        .run();
-    let test = Test::new(&redis)
-        .args(["extend", "backup", "--token", &token, "--ttl", "1h"])
-        .status(77);
+    Test::new(&redis).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    Test::new(&redis).args(["status", "--exit-code", "backup"]).status(75).stdout(any()).run();
+    let test = Test::new(&redis).args(["extend", "backup", "--token", &token, "--ttl", "1h"]).status(77);
     test.stderr(message(["\"backup\"", "revoked"])).run();
     let left = redis.pttl("redlock:backup");
     assert!(left <= 1_500, "{left}");
-    eventually(SOON, "the lease has run out", || {
-        !redis.exists("redlock:backup")
-    });
+    eventually(SOON, "the lease has run out", || !redis.exists("redlock:backup"));
 }
 
 #[test]
 fn a_revoked_lease_can_still_be_released_by_its_holder() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    Test::new(&redis)
-        .args(["release", "backup", "--revoke", "-q"])
-        .stdout(any())
-        .stderr(any())
-        .run();
+    Test::new(&redis).args(["release", "backup", "--revoke", "-q"]).stdout(any()).stderr(any()).run();
     releasing(&redis, "backup", &token).run();
     assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
 }
@@ -227,22 +161,16 @@ fn a_revoked_lease_can_still_be_released_by_its_holder() {
 fn revoke_stops_the_job_and_then_the_lock_is_free() {
     let redis = Redis::start();
     let mut holder = Test::new(&redis)
-        .args([
-            "run", "--name", "backup", "--ttl", "1500ms", "--", "sleep", "30",
-        ])
+        .args(["run", "--name", "backup", "--ttl", "1500ms", "--", "sleep", "30"])
         .stderr(message(["\"backup\"", "revoked"]))
         .status(76)
         .spawn();
     holder.says(like("redlock: acquired \"backup\" <any>"));
     assert!(!holder.has_ended());
     let test = Test::new(&redis).args(["release", "backup", "--revoke", "--format", "json"]);
-    let shape =
-        "{\"name\":\"backup\",\"outcome\":\"revoked\",\"holds\":<word>,\"validity_ms\":<word>}\n";
+    let shape = "{\"name\":\"backup\",\"outcome\":\"revoked\",\"holds\":<word>,\"validity_ms\":<word>}\n";
     test.stdout(like(shape)).stderr(any()).run();
     holder.finish();
-    assert!(
-        !redis.exists("redlock:backup"),
-        "freed as soon as its job has ended"
-    );
+    assert!(!redis.exists("redlock:backup"), "freed as soon as its job has ended");
     acquire(&redis, "backup");
 }

@@ -6,18 +6,15 @@ const KEY: &str = "redlock:backup";
 
 #[track_caller]
 fn eventually_on_none(nodes: &[Redis]) {
-    eventually(SOON, "on no node", || {
-        nodes.iter().all(|node| !node.exists(KEY))
-    });
+    eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists(KEY)));
 }
 
 #[test]
 fn nodes_that_were_just_started_have_no_vote() {
     let nodes = Redis::several(3);
     let acquire = |quarantine: Option<&str>, name: &str| {
-        let mut test = Test::new(&nodes)
-            .args(["acquire", "--name", name, "--ttl", "10s"])
-            .env_remove("REDLOCK_QUARANTINE");
+        let mut test =
+            Test::new(&nodes).args(["acquire", "--name", name, "--ttl", "10s"]).env_remove("REDLOCK_QUARANTINE");
         if let Some(quarantine) = quarantine {
             test = test.args(["--quarantine", quarantine]);
         }
@@ -31,14 +28,9 @@ fn nodes_that_were_just_started_have_no_vote() {
     }
     acquire(Some("0"), "first").stdout(any()).run();
     // The uptime has a grain of a second.
-    acquire(Some("1s"), "backup")
-        .status(69)
-        .stderr(message(["quarantine"]))
-        .run();
+    acquire(Some("1s"), "backup").status(69).stderr(message(["quarantine"])).run();
     eventually(SOON, "old enough", || {
-        nodes
-            .iter()
-            .all(|node| node.info("uptime_in_seconds").parse::<u32>().unwrap() >= 2)
+        nodes.iter().all(|node| node.info("uptime_in_seconds").parse::<u32>().unwrap() >= 2)
     });
     acquire(Some("1s"), "backup").stdout(any()).run();
 }
@@ -48,26 +40,17 @@ fn a_node_that_was_restarted_is_given_the_key_but_has_no_vote() {
     let mut nodes = Redis::several(3);
     let old = |node: &Redis| node.info("uptime_in_seconds").parse::<u32>().unwrap() >= 2;
     eventually(SOON, "old enough", || nodes.iter().all(old));
-    let acquire = |nodes: &Vec<Redis>| {
-        Test::new(nodes).args(["acquire", "--name", "backup", "--quarantine", "1s"])
-    };
+    let acquire = |nodes: &Vec<Redis>| Test::new(nodes).args(["acquire", "--name", "backup", "--quarantine", "1s"]);
     nodes[0].restart();
     let token = acquire(&nodes).stdout(any()).run().token();
-    eventually(SOON, "given the key", || {
-        nodes[0].get(KEY).as_ref() == Some(&token)
-    });
+    eventually(SOON, "given the key", || nodes[0].get(KEY).as_ref() == Some(&token));
     release(&nodes, "backup", &token);
     eventually_on_none(&nodes);
     // With one of the others gone there are two answers, and one vote.
     nodes[1].kill();
     nodes[0].restart();
-    acquire(&nodes)
-        .status(69)
-        .stderr(message(["\"backup\"", "quarantine"]))
-        .run();
-    eventually(SOON, "undone", || {
-        !nodes[0].exists(KEY) && !nodes[2].exists(KEY)
-    });
+    acquire(&nodes).status(69).stderr(message(["\"backup\"", "quarantine"])).run();
+    eventually(SOON, "undone", || !nodes[0].exists(KEY) && !nodes[2].exists(KEY));
     eventually(SOON, "old enough", || old(&nodes[0]));
     acquire(&nodes).stdout(any()).run();
 }
@@ -77,9 +60,7 @@ fn one_node_has_no_quarantine_unless_it_is_given() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     release(&redis, "backup", &token);
-    let test = Test::new(&redis)
-        .args(["acquire", "--name", "backup", "--quarantine", "1h"])
-        .status(69);
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--quarantine", "1h"]).status(69);
     test.stderr(message(["\"backup\"", "quarantine"])).run();
     assert!(!redis.exists(KEY));
 }
@@ -87,20 +68,14 @@ fn one_node_has_no_quarantine_unless_it_is_given() {
 #[test]
 fn a_node_that_comes_back_empty_is_joined_again() {
     let mut nodes = Redis::several(3);
-    let test = Test::new(&nodes).args([
-        "run", "-q", "--name", "backup", "--ttl", "1500ms", "--", "cat",
-    ]);
+    let test = Test::new(&nodes).args(["run", "-q", "--name", "backup", "--ttl", "1500ms", "--", "cat"]);
     let (reader, writer) = std::io::pipe().unwrap();
     let mut job = test.stdin_from(reader).spawn();
-    eventually(SOON, "acquired on all", || {
-        nodes.iter().all(|node| node.exists(KEY))
-    });
+    eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
     let token = nodes[0].get(KEY).unwrap();
     for node in &mut nodes {
         node.restart();
-        eventually(SOON, "joined again", || {
-            node.get(KEY).as_ref() == Some(&token)
-        });
+        eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));
         assert!(!job.has_ended(), "{}", job.all_stderr());
     }
     // All three have forgotten it once, and each has it again with what belongs to it.

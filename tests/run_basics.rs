@@ -2,83 +2,55 @@
 //! and the time line of a lost lease are elsewhere.
 
 use crate::support::{
-    Directory, Monitor, Redis, SOON, Test, acquire, alive, any, command_calls, eventually, like,
-    message, ms, regex, reset_command_calls, status,
+    Directory, Monitor, Redis, SOON, Test, acquire, alive, any, command_calls, eventually, like, message, ms, regex,
+    reset_command_calls, status,
 };
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-const ACQUIRED: &str =
-    "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
+const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
 
 /// `run --name backup` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    Test::new(redis)
-        .args(["run", "--name", "backup"])
-        .args(arguments)
+    Test::new(redis).args(["run", "--name", "backup"]).args(arguments)
 }
 
 #[test]
 fn runs_the_command_says_so_on_standard_error_and_releases() {
     let redis = Redis::start();
-    let finished = run(&redis, ["--", "echo", "hello"])
-        .stdout("hello\n")
-        .stderr(like(ACQUIRED))
-        .run();
+    let finished = run(&redis, ["--", "echo", "hello"]).stdout("hello\n").stderr(like(ACQUIRED)).run();
     let words: Vec<&str> = finished.stderr.split([' ', ',']).collect();
     let at = words.iter().position(|word| *word == "token").unwrap();
-    assert!(
-        words[at + 1].len() >= 22,
-        "the whole token: {}",
-        finished.stderr
-    );
+    assert!(words[at + 1].len() >= 22, "the whole token: {}", finished.stderr);
     assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
     let tcp = Redis::with_tcp(&[]);
     let acquired = ACQUIRED.replace("<node>", &tcp.address());
-    Test::new(tcp.tcp_url().as_str())
-        .args(["run", "--name", "backup", "true"])
-        .stderr(like(acquired))
-        .run();
+    Test::new(tcp.tcp_url().as_str()).args(["run", "--name", "backup", "true"]).stderr(like(acquired)).run();
 }
 
 #[test]
 fn quiet_leaves_standard_error_to_the_job() {
     let redis = Redis::start();
-    run(&redis, ["-q", "sh", "-c", "echo out; echo err >&2"])
-        .stdout("out\n")
-        .stderr("err\n")
-        .run();
+    run(&redis, ["-q", "sh", "-c", "echo out; echo err >&2"]).stdout("out\n").stderr("err\n").run();
 }
 
 #[test]
 fn the_command_is_started_directly_with_its_arguments_as_they_are() {
     let redis = Redis::start();
-    run(
-        &redis,
-        [
-            "-q", "--", "printf", "[%s]", "a b", "$HOME", "*", "", "--ttl", "ü",
-        ],
-    )
-    .stdout("[a b][$HOME][*][][--ttl][ü]")
-    .run();
-    run(&redis, ["-q", "printf", "%s", "--name"])
-        .stdout("--name")
+    run(&redis, ["-q", "--", "printf", "[%s]", "a b", "$HOME", "*", "", "--ttl", "ü"])
+        .stdout("[a b][$HOME][*][][--ttl][ü]")
         .run();
-    run(&redis, ["-q", "--", "cat"])
-        .stdin("through\0it")
-        .stdout("through\0it")
-        .run();
+    run(&redis, ["-q", "printf", "%s", "--name"]).stdout("--name").run();
+    run(&redis, ["-q", "--", "cat"]).stdin("through\0it").stdout("through\0it").run();
 }
 
 #[test]
 fn every_status_of_the_command_is_passed_on() {
     let redis = Redis::start();
     for status in 0..=255 {
-        run(&redis, ["-q", "--", "sh", "-c", &format!("exit {status}")])
-            .status(status)
-            .run();
+        run(&redis, ["-q", "--", "sh", "-c", &format!("exit {status}")]).status(status).run();
     }
     assert!(!redis.exists("redlock:backup"));
 }
@@ -101,11 +73,7 @@ fn death_by_signal_is_passed_on_as_death_by_the_same_signal() {
         let test = run(&redis, ["-q", "--", "sh", "-c", &script]).signal(signal);
         let directory = test.directory();
         test.run();
-        assert_eq!(
-            std::fs::read_dir(directory.path()).unwrap().count(),
-            0,
-            "a core of {signal}"
-        );
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "a core of {signal}");
     }
     assert!(!redis.exists("redlock:backup"));
     let script = "redlock run -q --name backup -- sh -c 'kill -TERM $$'; echo $?";
@@ -120,57 +88,23 @@ fn a_command_that_cannot_be_started_is_126_or_127_and_the_lock_is_released() {
     std::fs::write(&file, "#!/bin/sh\n").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     let (file, folder) = (file.to_str().unwrap(), directory.path().to_str().unwrap());
-    for (command, status) in [
-        (file, 126),
-        (folder, 126),
-        ("no-such-command-anywhere", 127),
-        ("./no-such-file", 127),
-    ] {
-        run(&redis, ["-q", "--", command])
-            .status(status)
-            .stderr(message([command]))
-            .run();
+    for (command, status) in [(file, 126), (folder, 126), ("no-such-command-anywhere", 127), ("./no-such-file", 127)] {
+        run(&redis, ["-q", "--", command]).status(status).stderr(message([command])).run();
         assert!(!redis.exists("redlock:backup"), "{command}");
         let test = run(&redis, ["-q", "--hold-at-least", "20s", "--", command]).status(status);
         test.stderr(message([command])).run();
-        assert!(
-            !redis.exists("redlock:backup"),
-            "{command} with --hold-at-least"
-        );
+        assert!(!redis.exists("redlock:backup"), "{command} with --hold-at-least");
     }
 }
 
 #[test]
 fn the_job_knows_its_lock_and_where_it_is() {
     let redis = Redis::start();
-    let test = Test::new(&redis).args([
-        "run",
-        "--name",
-        "backup",
-        "--prefix",
-        "app:",
-        "--node-timeout",
-        "700ms",
-    ]);
-    let finished = test
-        .args(["--", "env"])
-        .env("KEPT", "as it was")
-        .stdout(any())
-        .stderr(any())
-        .run();
-    let environment: BTreeMap<&str, &str> = finished
-        .stdout
-        .lines()
-        .filter_map(|line| line.split_once('='))
-        .collect();
+    let test = Test::new(&redis).args(["run", "--name", "backup", "--prefix", "app:", "--node-timeout", "700ms"]);
+    let finished = test.args(["--", "env"]).env("KEPT", "as it was").stdout(any()).stderr(any()).run();
+    let environment: BTreeMap<&str, &str> = finished.stdout.lines().filter_map(|line| line.split_once('=')).collect();
     assert_eq!(environment["REDLOCK_NAME"], "backup");
-    assert!(
-        finished
-            .stderr
-            .contains(&format!("token {},", environment["REDLOCK_TOKEN"])),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains(&format!("token {},", environment["REDLOCK_TOKEN"])), "{}", finished.stderr);
     let fencing = format!("fencing token {},", environment["REDLOCK_FENCING_TOKEN"]);
     assert!(finished.stderr.contains(&fencing), "{}", finished.stderr);
     assert_eq!(environment["REDLOCK_REDIS"], redis.url());
@@ -183,28 +117,15 @@ fn the_job_knows_its_lock_and_where_it_is() {
 fn extend_status_and_release_work_in_the_job_without_arguments() {
     let redis = Redis::start();
     let script = "redlock extend -q --ttl 1h && redlock status -q backup; test $? = 75 && redlock status --token $REDLOCK_TOKEN backup >/dev/null";
-    let test = Test::bare().args([
-        "run",
-        "-q",
-        "--name",
-        "backup",
-        "--redis",
-        &redis.url(),
-        "--prefix",
-        "app:",
-    ]);
+    let test = Test::bare().args(["run", "-q", "--name", "backup", "--redis", &redis.url(), "--prefix", "app:"]);
     test.args(["--", "sh", "-c", script]).stdout(any()).run();
 }
 
 #[test]
 fn another_lock_in_the_job_does_not_take_the_jobs_token() {
     let redis = Redis::start();
-    let script =
-        "redlock release --name other; echo $?; redlock run -q --name other -- true; echo $?";
-    run(&redis, ["-q", "--", "sh", "-c", script])
-        .stdout("64\n0\n")
-        .stderr(message(["--token"]))
-        .run();
+    let script = "redlock release --name other; echo $?; redlock run -q --name other -- true; echo $?";
+    run(&redis, ["-q", "--", "sh", "-c", script]).stdout("64\n0\n").stderr(message(["--token"])).run();
 }
 
 #[test]
@@ -219,48 +140,18 @@ fn the_job_does_not_see_a_password() {
     let extends = "env; redlock extend >&2; echo extended=$?";
     for (number, (test, works_within)) in [
         (Test::new(with_password.as_str()), false),
-        (
-            Test::new(url.as_str()).env("REDLOCK_PASSWORD", "s3cret"),
-            false,
-        ),
-        (
-            Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file),
-            true,
-        ),
-        (
-            Test::new(url.as_str()).args(["--password-file", file]),
-            true,
-        ),
+        (Test::new(url.as_str()).env("REDLOCK_PASSWORD", "s3cret"), false),
+        (Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file), true),
+        (Test::new(url.as_str()).args(["--password-file", file]), true),
     ]
     .into_iter()
     .enumerate()
     {
-        let test = test.args([
-            "run",
-            "--name",
-            &format!("lock-{number}"),
-            "--",
-            "sh",
-            "-c",
-            extends,
-        ]);
+        let test = test.args(["run", "--name", &format!("lock-{number}"), "--", "sh", "-c", extends]);
         let finished = test.stdout(any()).stderr(any()).run();
-        assert!(
-            !finished.stdout.contains("s3cret"),
-            "{number}: {}",
-            finished.stdout
-        );
-        assert!(
-            !finished.stderr.contains("s3cret"),
-            "{number}: {}",
-            finished.stderr
-        );
-        assert_eq!(
-            finished.stdout.contains("extended=0\n"),
-            works_within,
-            "{number}: {}",
-            finished.stderr
-        );
+        assert!(!finished.stdout.contains("s3cret"), "{number}: {}", finished.stdout);
+        assert!(!finished.stderr.contains("s3cret"), "{number}: {}", finished.stderr);
+        assert_eq!(finished.stdout.contains("extended=0\n"), works_within, "{number}: {}", finished.stderr);
     }
 }
 
@@ -268,37 +159,21 @@ fn the_job_does_not_see_a_password() {
 fn a_busy_lock_is_75_and_the_command_is_not_started() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    run(&redis, ["--", "echo", "started"])
-        .status(75)
-        .stderr(message(["\"backup\" is held by", "--wait queues"]))
-        .run();
-    run(&redis, ["-q", "--", "echo", "started"])
-        .status(75)
-        .run();
+    run(&redis, ["--", "echo", "started"]).status(75).stderr(message(["\"backup\" is held by", "--wait queues"])).run();
+    run(&redis, ["-q", "--", "echo", "started"]).status(75).run();
     run(&redis, ["-q", "-E", "0", "--", "echo", "started"]).run();
-    run(&redis, ["-q", "-E", "42", "--", "echo", "started"])
-        .status(42)
-        .run();
-    run(&redis, ["-q", "--wait", "100ms", "--", "echo", "started"])
-        .status(75)
-        .run();
-    run(&redis, ["-q", "--wait", "0", "--", "echo", "started"])
-        .status(75)
-        .run();
+    run(&redis, ["-q", "-E", "42", "--", "echo", "started"]).status(42).run();
+    run(&redis, ["-q", "--wait", "100ms", "--", "echo", "started"]).status(75).run();
+    run(&redis, ["-q", "--wait", "0", "--", "echo", "started"]).status(75).run();
 }
 
 #[test]
 fn wait_starts_the_command_when_the_lock_is_free() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();
-    let first = run(&redis, ["-q", "--", "sh", "-c", "echo ready; cat"])
-        .stdin_from(reader)
-        .spawn();
+    let first = run(&redis, ["-q", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader).spawn();
     first.prints("ready");
-    let second = run(&redis, ["--wait", "--", "echo", "mine"])
-        .stdout("mine\n")
-        .stderr(any())
-        .spawn();
+    let second = run(&redis, ["--wait", "--", "echo", "mine"]).stdout("mine\n").stderr(any()).spawn();
     second.says(like("redlock: <any>\"backup\"<any>"));
     assert_eq!(second.all_stdout(), "");
     drop(writer);
@@ -326,11 +201,7 @@ fn a_job_of_five_ttls_keeps_the_lock_throughout() {
     assert!(least > 100, "renewed late: {least} ms were left");
     assert!(!redis.exists("redlock:backup"));
     // At ttl/3 = 167 ms, so about 15 renewals, the grant and the release: the rest of the requests is ours.
-    let calls = monitor
-        .commands(&redis)
-        .iter()
-        .filter(|name| name.starts_with("EVAL"))
-        .count();
+    let calls = monitor.commands(&redis).iter().filter(|name| name.starts_with("EVAL")).count();
     assert!((12..=24).contains(&calls), "{calls}");
 }
 
@@ -343,15 +214,9 @@ fn acquiring_renewing_and_releasing_are_one_round_trip_each() {
     run(&redis, ["-q", "--ttl", "1500ms", "--", "sleep", "0.75"]).run();
     let calls = command_calls(&redis);
     let commands = monitor.commands(&redis);
-    let commands: Vec<&String> = commands
-        .iter()
-        .filter(|name| !["CONFIG", "INFO", "PING"].contains(&name.as_str()))
-        .collect();
-    assert_eq!(
-        commands,
-        ["EVALSHA", "EVALSHA", "EVALSHA"],
-        "take, one renewal, release"
-    );
+    let commands: Vec<&String> =
+        commands.iter().filter(|name| !["CONFIG", "INFO", "PING"].contains(&name.as_str())).collect();
+    assert_eq!(commands, ["EVALSHA", "EVALSHA", "EVALSHA"], "take, one renewal, release");
     for chatter in ["ping", "hello", "client|setinfo", "script|load", "keys"] {
         assert!(!calls.contains_key(chatter), "{chatter}: {calls:?}");
     }
@@ -362,8 +227,7 @@ fn term_reaches_the_job_and_the_lock_is_held_until_it_has_ended() {
     let redis = Redis::start();
     // A loop, since TERM reaches all of the job: a `sleep 30 &` that it met between fork and exec would forget it and
     // keep the output open.
-    let script =
-        "trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.05; done";
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["-q", "--", "sh", "-c", script])
         .stdin_from(reader)
@@ -384,12 +248,7 @@ fn term_reaches_the_job_and_the_lock_is_held_until_it_has_ended() {
 fn a_job_that_dies_of_the_forwarded_signal_ends_redlock_the_same_way() {
     let redis = Redis::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        let job = run(
-            &redis,
-            ["-q", "--", "sh", "-c", "echo ready; exec sleep 30"],
-        )
-        .signal(signal)
-        .spawn();
+        let job = run(&redis, ["-q", "--", "sh", "-c", "echo ready; exec sleep 30"]).signal(signal).spawn();
         job.prints("ready");
         job.send(signal);
         job.finish();
@@ -402,10 +261,7 @@ fn an_interrupted_wait_starts_nothing() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let waiter = run(&redis, ["--wait", "--", "echo", "started"])
-            .signal(signal)
-            .stderr(any())
-            .spawn();
+        let waiter = run(&redis, ["--wait", "--", "echo", "started"]).signal(signal).stderr(any()).spawn();
         waiter.says(like("redlock: <any>\"backup\"<any>"));
         waiter.send(signal);
         waiter.finish();
@@ -416,27 +272,13 @@ fn an_interrupted_wait_starts_nothing() {
 fn hold_at_least_keeps_the_lock_whatever_the_status_but_not_the_caller() {
     let redis = Redis::start();
     for status in [0, 3] {
-        let test = run(
-            &redis,
-            [
-                "-q",
-                "--hold-at-least",
-                "700ms",
-                "--",
-                "sh",
-                "-c",
-                &format!("exit {status}"),
-            ],
-        );
+        let test = run(&redis, ["-q", "--hold-at-least", "700ms", "--", "sh", "-c", &format!("exit {status}")]);
         let start = Instant::now();
         test.status(status).run();
         assert!(redis.exists("redlock:backup") || start.elapsed() > ms(700));
         let busy = "redlock: \"backup\" finished on <host> <duration> ago, kept for <duration> more; --wait queues\n";
         if start.elapsed() < ms(300) {
-            run(&redis, ["--", "true"])
-                .status(75)
-                .stderr(like(busy))
-                .run();
+            run(&redis, ["--", "true"]).status(75).stderr(like(busy)).run();
         }
         run(&redis, ["-q", "--wait", "--", "true"]).run();
         assert!(start.elapsed() >= ms(690), "{:?}", start.elapsed());
@@ -446,66 +288,22 @@ fn hold_at_least_keeps_the_lock_whatever_the_status_but_not_the_caller() {
 #[test]
 fn a_job_longer_than_hold_at_least_releases_at_once() {
     let redis = Redis::start();
-    run(
-        &redis,
-        ["-q", "--hold-at-least", "100ms", "--", "sleep", "0.3"],
-    )
-    .run();
+    run(&redis, ["-q", "--hold-at-least", "100ms", "--", "sleep", "0.3"]).run();
     assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]
 fn max_run_stops_the_job_with_124() {
     let redis = Redis::start();
-    let job = run(
-        &redis,
-        [
-            "--max-run",
-            "300ms",
-            "--",
-            "sh",
-            "-c",
-            "echo $$; exec sleep 30",
-        ],
-    )
-    .status(124);
-    let job = job
-        .stderr(message(["\"backup\"", "300ms"]))
-        .stdout(regex(""))
-        .spawn();
+    let job = run(&redis, ["--max-run", "300ms", "--", "sh", "-c", "echo $$; exec sleep 30"]).status(124);
+    let job = job.stderr(message(["\"backup\"", "300ms"])).stdout(regex("")).spawn();
     job.says(like(ACQUIRED.trim_end()));
     let pid: u32 = job.stdout_line().parse().unwrap();
     let finished = job.finish();
-    assert!(
-        (ms(300)..ms(5_000)).contains(&finished.elapsed),
-        "{:?}",
-        finished.elapsed
-    );
+    assert!((ms(300)..ms(5_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
     assert!(!alive(pid) && !redis.exists("redlock:backup"));
-    run(
-        &redis,
-        ["-q", "--max-run", "20s", "--", "sh", "-c", "exit 3"],
-    )
-    .status(3)
-    .run();
-    let deaf = run(
-        &redis,
-        [
-            "-q",
-            "--ttl",
-            "2s",
-            "--grace",
-            "200ms",
-            "--max-run",
-            "200ms",
-            "--",
-            "sh",
-            "-c",
-        ],
-    );
-    let deaf = deaf
-        .arg("trap '' TERM; while :; do sleep 0.05; done")
-        .status(124)
-        .stderr(any());
+    run(&redis, ["-q", "--max-run", "20s", "--", "sh", "-c", "exit 3"]).status(3).run();
+    let deaf = run(&redis, ["-q", "--ttl", "2s", "--grace", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
+    let deaf = deaf.arg("trap '' TERM; while :; do sleep 0.05; done").status(124).stderr(any());
     deaf.within(Duration::from_secs(8)).run();
 }

@@ -2,17 +2,15 @@
 //! command's own.
 
 use crate::support::{
-    Ended, Redis, Running, SOON, Test, acquire, alive, any, descendants, eventually, like, message,
-    ms, name, release, send, status, tagged, teach_scripts, when,
+    Ended, Redis, Running, SOON, Test, acquire, alive, any, descendants, eventually, like, message, ms, name, release,
+    send, status, tagged, teach_scripts, when,
 };
 use nix::sys::signal::Signal;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    Test::new(redis)
-        .args(["run", "-q", "--name", "backup"])
-        .args(arguments)
+    Test::new(redis).args(["run", "-q", "--name", "backup"]).args(arguments)
 }
 
 #[test]
@@ -21,19 +19,15 @@ fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
     for opened in ["3>file 5<file 9>>file", "", "0<&-", "1>&- 3>file", "2>&-"] {
         // The listing goes to a file, for standard output may be closed.
         let list = "for fd in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do if [ -e /proc/$$/fd/$fd ]; then echo $fd; fi; done >list";
-        let direct = Test::sh(
-            &redis,
-            &format!("touch file; sh -c '{list}' {opened}; cat list"),
-        );
+        let direct = Test::sh(&redis, &format!("touch file; sh -c '{list}' {opened}; cat list"));
         let direct = direct.stdout(any()).stderr(any()).run();
-        let script = format!(
-            "touch file; redlock run -q --name backup -- sh -c '{list}' {opened}; cat list"
-        );
+        let script = format!("touch file; redlock run -q --name backup -- sh -c '{list}' {opened}; cat list");
         let test = Test::sh(&redis, &script).stderr(any());
         test.stdout(direct.stdout.as_str()).run();
     }
     // And what they lead to.
-    let script = "redlock run -q --name backup -- sh -c 'echo written >&3; read line <&4; echo $line' 3>file 4<<.\nread\n.\n";
+    let script =
+        "redlock run -q --name backup -- sh -c 'echo written >&3; read line <&4; echo $line' 3>file 4<<.\nread\n.\n";
     let mut job = Test::sh(&redis, script).stdout("read\n").spawn();
     job.wait(SOON);
     let file = std::fs::read_to_string(job.path().join("file")).unwrap();
@@ -46,30 +40,21 @@ fn standard_input_is_the_jobs_alone() {
     let redis = Redis::start();
     // What the command leaves unread is there for who comes next.
     let script = "redlock run -q --name backup -- head -c 2; cat";
-    Test::sh(&redis, script)
-        .stdin("abcdef")
-        .stdout("abcdef")
-        .run();
+    Test::sh(&redis, script).stdin("abcdef").stdout("abcdef").run();
 }
 
 #[test]
 fn pipes_on_both_sides_end_as_without_redlock() {
     let redis = Redis::start();
     let script = "yes | redlock run -q --name backup -- head -1; echo $?";
-    Test::sh(&redis, script)
-        .stdout("y\n0\n")
-        .stderr(any())
-        .run();
+    Test::sh(&redis, script).stdout("y\n0\n").stderr(any()).run();
     // bash, for PIPESTATUS.
     let script = "yes | redlock run -q --name backup -- head -1; echo ${PIPESTATUS[*]}; redlock run -q --name backup -- yes | head -1; echo ${PIPESTATUS[*]}";
     let bash = Test::program(&redis, "bash").args(["-c", script]);
     bash.stdout("y\n141 0\ny\n141 0\n").run();
     // Whoever reads from redlock sees the end of it when the command closes its output, while it still runs.
     let (reader, writer) = std::io::pipe().unwrap();
-    let job = run(
-        &redis,
-        ["--", "sh", "-c", "echo line; exec >&- 2>&-; read x"],
-    );
+    let job = run(&redis, ["--", "sh", "-c", "echo line; exec >&- 2>&-; read x"]);
     let job = job.stdin_from(reader).status(1).spawn();
     job.prints("line");
     assert!(job.output_closes(SOON), "somebody else has it");
@@ -92,16 +77,8 @@ fn an_interrupted_wait_ends_within_100_ms_and_leaves_nothing() {
     acquire(&redis, "backup");
     let before = redis.keys();
     let mut times = Vec::new();
-    for signal in [
-        Signal::SIGINT,
-        Signal::SIGTERM,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-        Signal::SIGUSR1,
-        Signal::SIGUSR2,
-    ] {
-        let test =
-            Test::new(&redis).args(["run", "--name", "backup", "--wait", "--", "echo", "started"]);
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
+        let test = Test::new(&redis).args(["run", "--name", "backup", "--wait", "--", "echo", "started"]);
         let mut waiter = test.stderr(any()).signal(signal).spawn();
         waiter.stderr_line();
         // Two that do not ask for an end.
@@ -125,8 +102,7 @@ fn an_interrupted_wait_leaves_nothing_on_the_nodes_that_answer() {
     nodes.iter().for_each(teach_scripts);
     let token = crate::support::acquire_on_all(&nodes, "backup");
     let before = nodes[0].keys();
-    let test =
-        Test::new(&nodes).args(["run", "--name", "backup", "--wait", "--", "echo", "started"]);
+    let test = Test::new(&nodes).args(["run", "--name", "backup", "--wait", "--", "echo", "started"]);
     let mut waiter = test.stderr(any()).signal(Signal::SIGTERM).spawn();
     waiter.stderr_line();
     for node in &nodes[..2] {
@@ -167,25 +143,14 @@ fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
     if !nix::unistd::geteuid().is_root() {
         options.push("-r");
     }
-    let probe = std::process::Command::new("unshare")
-        .args(&options)
-        .arg("true")
-        .output()
-        .unwrap();
+    let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
     if !probe.status.success() {
         // Past the harness, which would keep it for itself.
-        let text =
-            "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
+        let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
         std::io::stderr().write_all(text.as_bytes()).unwrap();
         return None;
     }
-    let redlock = [
-        env!("CARGO_BIN_EXE_redlock"),
-        "run",
-        "-q",
-        "--name",
-        "backup",
-    ];
+    let redlock = [env!("CARGO_BIN_EXE_redlock"), "run", "-q", "--name", "backup"];
     let test = Test::program(redis, "unshare").args(options);
     Some(test.args(redlock).args(arguments))
 }
@@ -263,10 +228,7 @@ fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
     let redis = Redis::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let script = "setsid -f sleep 1000; echo ready; sleep 1000; exit 3";
-        let job = run(&redis, ["--", "bash", "-c", script])
-            .any_end()
-            .stderr(any())
-            .spawn();
+        let job = run(&redis, ["--", "bash", "-c", script]).any_end().stderr(any()).spawn();
         job.prints("ready");
         let asleep = || job.job().into_iter().filter(|&pid| name(pid) == "sleep");
         eventually(SOON, "all are there", || asleep().count() == 2);
@@ -294,9 +256,7 @@ fn what_a_service_manager_passes_on_reaches_the_command() {
         "echo passed >file; export LISTEN_FDS=1 LISTEN_FDNAMES=web LISTEN_PID=$$ NOTIFY_SOCKET=/run/notify WATCHDOG_USEC=5; \
          exec redlock run -q --name backup -- sh -c '{show}' 3<file"
     );
-    Test::sh(&redis, &script)
-        .stdout("for us\n1 web /run/notify 5\npassed\n")
-        .run();
+    Test::sh(&redis, &script).stdout("for us\n1 web /run/notify 5\npassed\n").run();
     // Sockets that are for somebody else stay so.
     let script = "LISTEN_PID=1 exec redlock run -q --name backup -- sh -c 'echo $LISTEN_PID'";
     Test::sh(&redis, script).stdout("1\n").run();
@@ -305,10 +265,7 @@ fn what_a_service_manager_passes_on_reaches_the_command() {
 #[test]
 fn a_notification_from_the_job_arrives() {
     let redis = Redis::start();
-    let test = run(
-        &redis,
-        ["--", "bash", "-c", "echo READY=1 >\"$NOTIFY_SOCKET\""],
-    );
+    let test = run(&redis, ["--", "bash", "-c", "echo READY=1 >\"$NOTIFY_SOCKET\""]);
     let path = test.directory().path().join("notify");
     nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     let reader = std::thread::spawn({
@@ -323,19 +280,7 @@ fn a_notification_from_the_job_arrives() {
 fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
     let redis = Redis::start();
     let start = Instant::now();
-    let job = run(
-        &redis,
-        [
-            "--hold-at-least",
-            "20s",
-            "--ttl",
-            "5s",
-            "--",
-            "sh",
-            "-c",
-            "exit 3",
-        ],
-    );
+    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "5s", "--", "sh", "-c", "exit 3"]);
     let job = job.status(3).spawn();
     let tag = job.tag().to_owned();
     job.finish();
@@ -355,18 +300,7 @@ fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
     let test = run(&redis, ["--hold-at-least", "20s", "--", "no-such-command"]);
     test.status(127).stderr(any()).run();
     assert!(!redis.exists("redlock:backup"));
-    let job = run(
-        &redis,
-        [
-            "--hold-at-least",
-            "20s",
-            "--ttl",
-            "1s",
-            "--",
-            "sleep",
-            "1000",
-        ],
-    );
+    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "1s", "--", "sleep", "1000"]);
     let job = job.status(76).stderr(message(["lost \"backup\""])).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["DEL", "redlock:backup"]);
@@ -379,16 +313,7 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     let mut redis = Redis::start();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let script = "trap 'echo term' TERM; echo ready; read line; echo $line";
-    let options = [
-        "--ttl",
-        "600ms",
-        "--on-lost",
-        "continue",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
+    let options = ["--ttl", "600ms", "--on-lost", "continue", "--", "sh", "-c", script];
     let job = run(&redis, options).stdin_from(reader).status(76);
     let job = job.stderr(any()).stdout("done\n").spawn();
     job.prints("ready");
@@ -418,20 +343,13 @@ fn max_run_is_124_and_max_run_of_a_quick_job_is_nothing() {
     // The shell may say of its own child that it was terminated.
     let text = when("nothing of ours", |text| !text.contains("redlock"));
     let finished = job.stderr(text).run();
-    assert!(
-        finished.elapsed < Duration::from_secs(5),
-        "{:?}",
-        finished.elapsed
-    );
+    assert!(finished.elapsed < Duration::from_secs(5), "{:?}", finished.elapsed);
     let job = run(&redis, ["--max-run", "20s", "--", "sh", "-c", "exit 9"]);
     job.status(9).run();
     assert!(!redis.exists("redlock:backup"));
     // A waiter's time does not count.
     let token = acquire(&redis, "backup");
-    let job = run(
-        &redis,
-        ["--max-run", "300ms", "--wait", "--", "echo", "in time"],
-    );
+    let job = run(&redis, ["--max-run", "300ms", "--wait", "--", "echo", "in time"]);
     let job = job.stdout("in time\n").spawn();
     std::thread::sleep(ms(500)); // the wait
     release(&redis, "backup", &token);
@@ -441,8 +359,7 @@ fn max_run_is_124_and_max_run_of_a_quick_job_is_nothing() {
 #[test]
 fn a_revoked_lease_frees_the_lock_when_its_job_has_ended() {
     let redis = Redis::start();
-    let script =
-        "trap 'echo term; sleep 0.2; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = "trap 'echo term; sleep 0.2; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     let test = run(&redis, ["--ttl", "2s", "--", "sh", "-c", script]);
     let job = test.status(76).stdout("term\n").stderr(any()).spawn();
     job.prints("ready");

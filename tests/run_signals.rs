@@ -6,9 +6,7 @@ use nix::sys::signal::Signal;
 use std::time::Duration;
 
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    Test::new(redis)
-        .args(["run", "-q", "--name", "backup"])
-        .args(arguments)
+    Test::new(redis).args(["run", "-q", "--name", "backup"]).args(arguments)
 }
 
 /// What a command and a child of it in a session of its own do (not one that was started with `&`, which would ignore INT and QUIT). Each says once for each signal that it has it, and goes on.
@@ -20,10 +18,7 @@ const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; 
 fn talkers(redis: &Redis, more: &[&str]) -> Running {
     let script = format!("{TALKER}; setsid -f sh -c '{TALKER}; talk child'; talk command");
     // The shells say of each killed sleep that it was terminated.
-    let test = Test::new(redis)
-        .args(["run", "-q", "--name", "backup"])
-        .args(more)
-        .args(["--", "bash", "-c", &script]);
+    let test = Test::new(redis).args(["run", "-q", "--name", "backup"]).args(more).args(["--", "bash", "-c", &script]);
     let job = test.stdout(any()).stderr(any()).any_end().spawn();
     let mut ready = [job.stdout_line(), job.stdout_line()];
     ready.sort();
@@ -40,10 +35,7 @@ fn term_int_and_quit_reach_all_of_the_job_once_each() {
         job.send(format!("SIG{signal}").parse().unwrap());
         let mut told = [job.stdout_line(), job.stdout_line()];
         told.sort();
-        assert_eq!(
-            told,
-            [format!("child {signal}"), format!("command {signal}")]
-        );
+        assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
     }
     // Had one of them come twice, it would be between these two.
     job.send(Signal::SIGUSR1);
@@ -85,13 +77,7 @@ fn a_reload_does_not_kill_what_a_script_is_doing() {
 #[test]
 fn signals_ignored_at_the_start_stay_ignored() {
     let redis = Redis::start();
-    for signal in [
-        Signal::SIGHUP,
-        Signal::SIGINT,
-        Signal::SIGQUIT,
-        Signal::SIGTERM,
-        Signal::SIGUSR2,
-    ] {
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2] {
         let script = "grep SigIgn /proc/$$/status; trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
         let test = run(&redis, ["--", "sh", "-c", script]).ignoring(signal);
         let mut job = test.any_end().stderr(any()).spawn();
@@ -105,11 +91,7 @@ fn signals_ignored_at_the_start_stay_ignored() {
         job.prints("usr1");
         assert!(!job.has_ended());
         // Others still work.
-        let other = if signal == Signal::SIGTERM {
-            Signal::SIGINT
-        } else {
-            Signal::SIGTERM
-        };
+        let other = if signal == Signal::SIGTERM { Signal::SIGINT } else { Signal::SIGTERM };
         job.send(other);
         assert_eq!(job.wait(SOON), Ended::Signal(other as i32));
     }
@@ -120,14 +102,8 @@ fn under_nohup_and_in_the_background_of_a_script() {
     let redis = Redis::start();
     let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
     for (wrapper, ignored) in [
-        (
-            "nohup redlock run -q --name backup -- sh -c",
-            &[Signal::SIGHUP][..],
-        ),
-        (
-            "exec redlock run -q --name backup -- sh -c",
-            &[Signal::SIGINT, Signal::SIGQUIT],
-        ),
+        ("nohup redlock run -q --name backup -- sh -c", &[Signal::SIGHUP][..]),
+        ("exec redlock run -q --name backup -- sh -c", &[Signal::SIGINT, Signal::SIGQUIT]),
     ] {
         let line = if wrapper.starts_with("exec") {
             format!("( {wrapper} \"$1\" ) & echo $!; wait")
@@ -162,18 +138,14 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
     };
     let nothing = |test: Test| test;
     for inherit in [&everything as &dyn Fn(Test) -> Test, &nothing] {
-        let direct = inherit(Test::of(look[0]).args(&look[1..]))
-            .stdout(any())
-            .run();
+        let direct = inherit(Test::of(look[0]).args(&look[1..])).stdout(any()).run();
         let test = run(&redis, ["--"]).args(look);
         inherit(test).stdout(direct.stdout.as_str()).run();
     }
     // To the end: `yes` dies of the pipe that nobody reads, though Rust's own start-up code ignores that.
     let script = "redlock run -q --name backup -- sh -c 'yes; echo $? >&2' | head -1";
     Test::sh(&redis, script).stdout("y\n").stderr("141\n").run();
-    let test = Test::sh(&redis, script)
-        .ignoring(Signal::SIGPIPE)
-        .stdout("y\n");
+    let test = Test::sh(&redis, script).ignoring(Signal::SIGPIPE).stdout("y\n");
     let stderr = crate::support::when("a status of yes' own", |text| text.ends_with("\n1\n"));
     test.stderr(stderr).run();
 }
@@ -181,8 +153,7 @@ fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
 #[test]
 fn kill_after_is_what_timeout_does_with_k() {
     let redis = Redis::start();
-    let deaf =
-        "trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
+    let deaf = "trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);
         let mut job = test.signal(Signal::SIGKILL).stderr(any()).spawn();
@@ -211,8 +182,7 @@ fn kill_after_is_what_timeout_does_with_k() {
 #[test]
 fn the_lease_is_renewed_until_the_command_has_ended() {
     let redis = Redis::start();
-    let script =
-        "trap 'echo term; read line; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let script = "trap 'echo term; read line; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
     let (reader, writer) = std::io::pipe().unwrap();
     let test = run(&redis, ["--ttl", "1s", "--", "sh", "-c", script]);
     let job = test.stdin_from(reader).stderr(any()).spawn();
@@ -232,23 +202,11 @@ fn the_lease_is_renewed_until_the_command_has_ended() {
 #[test]
 fn signals_that_nobody_handles_end_redlock_and_with_it_the_job() {
     let redis = Redis::start();
-    let mut job = run(
-        &redis,
-        [
-            "--",
-            "sh",
-            "-c",
-            "echo ready; (setsid sleep 1000 &); sleep 1000",
-        ],
-    )
-    .any_end()
-    .spawn();
+    let mut job = run(&redis, ["--", "sh", "-c", "echo ready; (setsid sleep 1000 &); sleep 1000"]).any_end().spawn();
     job.prints("ready");
     job.send(Signal::SIGALRM);
     assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGALRM as i32));
-    eventually(Duration::from_secs(1), "nobody is left", || {
-        job.others().is_empty()
-    });
+    eventually(Duration::from_secs(1), "nobody is left", || job.others().is_empty());
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! redlock at a terminal: a real pty with an interactive shell in it, in which keys are typed.
 
-use crate::support::{
-    Redis, SOON, Terminal, alive, descendants, eventually, ms, name, send, status_line, stopped,
-};
+use crate::support::{Redis, SOON, Terminal, alive, descendants, eventually, ms, name, send, status_line, stopped};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -60,9 +58,7 @@ fn ctrl_c_and_ctrl_backslash_end_the_job_as_without_redlock() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
     for (key, status) in [(CTRL_C, 130), (CTRL_BACKSLASH, 131)] {
-        terminal.enters(&run(
-            "-- sh -c 'ulimit -c 0; echo rea\"\"dy; exec sleep 1000'",
-        ));
+        terminal.enters(&run("-- sh -c 'ulimit -c 0; echo rea\"\"dy; exec sleep 1000'"));
         terminal.shows("ready\r\n");
         terminal.types(key);
         terminal.prompts();
@@ -81,10 +77,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
         terminal.shows("ready\r\n");
         terminal.types(CTRL_C);
         let rest = terminal.prompts();
-        assert!(
-            !rest.contains("next") && !rest.contains("ready"),
-            "{rest:?}"
-        );
+        assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
         nothing_left(&terminal, &redis);
         // A script of the same.
         for shell in ["sh", "bash"] {
@@ -93,10 +86,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
             terminal.shows("ready\r\n");
             terminal.types(CTRL_C);
             let rest = terminal.prompts();
-            assert!(
-                !rest.contains("next") && !rest.contains("ready"),
-                "{rest:?}"
-            );
+            assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
             assert_eq!(terminal.status(), 130);
             nothing_left(&terminal, &redis);
         }
@@ -107,18 +97,13 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
 fn ctrl_z_stops_both_and_fg_goes_on() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        terminal.enters(&run(
-            "-- sh -c 'echo rea\"\"dy; read x; echo go\"\"t=$x.; exit 3'",
-        ));
+        terminal.enters(&run("-- sh -c 'echo rea\"\"dy; read x; echo go\"\"t=$x.; exit 3'"));
         terminal.shows("ready\r\n");
         let redlock = redlock(&terminal);
         terminal.types(CTRL_Z);
         terminal.prompts();
         eventually(SOON, "redlock stops", || stopped(redlock));
-        let job: Vec<u32> = descendants(redlock)
-            .into_iter()
-            .filter(|&pid| name(pid) == "sh")
-            .collect();
+        let job: Vec<u32> = descendants(redlock).into_iter().filter(|&pid| name(pid) == "sh").collect();
         assert_eq!(job.len(), 1);
         eventually(SOON, "the job stops", || stopped(job[0]));
         terminal.enters("jobs");
@@ -138,21 +123,14 @@ fn ctrl_z_stops_both_and_fg_goes_on() {
 fn a_job_that_stays_stopped_beyond_its_lease_is_ended_and_fg_shows_76() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        terminal.enters(&run(
-            "--ttl 1s -- sh -c 'echo rea\"\"dy; while :; do sleep 0.01; done'",
-        ));
+        terminal.enters(&run("--ttl 1s -- sh -c 'echo rea\"\"dy; while :; do sleep 0.01; done'"));
         terminal.shows("ready\r\n");
         let redlock = redlock(&terminal);
-        let job: Vec<u32> = descendants(redlock)
-            .into_iter()
-            .filter(|&pid| name(pid) != "redlock-keeper")
-            .collect();
+        let job: Vec<u32> = descendants(redlock).into_iter().filter(|&pid| name(pid) != "redlock-keeper").collect();
         assert!(!job.is_empty());
         terminal.types(CTRL_Z);
         terminal.prompts();
-        eventually(SOON, "the job is ended", || {
-            job.iter().all(|&pid| !alive(pid))
-        });
+        eventually(SOON, "the job is ended", || job.iter().all(|&pid| !alive(pid)));
         assert!(redis.pttl("redlock:backup") > 0, "before its lease");
         assert!(stopped(redlock));
         terminal.enters("fg");
@@ -211,10 +189,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     // An interactive shell as the job takes the terminal for itself, sets it up, and leaves it so when it is killed.
     let inner = "bash --norc --noprofile --noediting -i";
     for (number, signal) in [Signal::SIGKILL, Signal::SIGHUP].into_iter().enumerate() {
-        terminal.enters(&format!(
-            "PS1='in''{number}> ' {}",
-            run(&format!("-- {inner}"))
-        ));
+        terminal.enters(&format!("PS1='in''{number}> ' {}", run(&format!("-- {inner}"))));
         terminal.shows(&format!("in{number}> "));
         let redlock = redlock(&terminal);
         let shell = terminal.foreground();
@@ -225,10 +200,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         nothing_left(&terminal, &redis);
     }
     // Lease loss and the end of redlock itself, under the same.
-    terminal.enters(&format!(
-        "PS1='in''2> ' {}",
-        run(&format!("--ttl 1s -- {inner}"))
-    ));
+    terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 1s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);
     terminal.shows("redlock: lost \"backup\"");
@@ -239,9 +211,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.shows("in3> ");
     send(redlock(&terminal), Signal::SIGKILL);
     // Until then the inner shell may still read what is typed.
-    eventually(Duration::from_secs(1), "nobody is left", || {
-        terminal.others().is_empty()
-    });
+    eventually(Duration::from_secs(1), "nobody is left", || terminal.others().is_empty());
     terminal.prompts();
     assert_eq!(terminal.status(), 137);
     redis.command(&["DEL", "redlock:backup"]);
@@ -258,10 +228,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
 fn an_inner_shell_with_jobs_of_its_own_works() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    terminal.enters(&format!(
-        "PS1='in''> ' {}",
-        run("-- bash --norc --noprofile --noediting -i")
-    ));
+    terminal.enters(&format!("PS1='in''> ' {}", run("-- bash --norc --noprofile --noediting -i")));
     terminal.shows("in> ");
     terminal.enters("sh -c 'echo rea\"\"dy; exec sleep 1000'");
     terminal.shows("ready\r\n");
@@ -299,9 +266,7 @@ fn programs_that_read_single_keys_work() {
     terminal.prompts();
     assert_eq!(terminal.status(), 0);
     // One that is killed cannot tidy up; the shell does, as it does without redlock.
-    terminal.enters(&run(
-        "-- bash -c 'stty raw -echo; echo rea\"\"dy; kill -KILL $$'",
-    ));
+    terminal.enters(&run("-- bash -c 'stty raw -echo; echo rea\"\"dy; kill -KILL $$'"));
     terminal.shows("ready");
     terminal.shows("%% ");
     terminal.types("stty sane\n");
@@ -330,10 +295,7 @@ fn an_editor_and_a_pager_work() {
         terminal.prompts();
     }
     if installed("less") {
-        for line in [
-            run("-- sh -c 'seq 1000 | less'"),
-            format!("{} | less", run("-- seq 1000")),
-        ] {
+        for line in [run("-- sh -c 'seq 1000 | less'"), format!("{} | less", run("-- seq 1000"))] {
             terminal.enters(&line);
             terminal.shows("1\r\n");
             terminal.types("G");
@@ -370,9 +332,7 @@ fn signals_of_a_process_are_passed_on_at_a_terminal_too() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
     for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-        terminal.enters(&run(
-            "-- sh -c 'setsid -f sleep 1000; echo rea\"\"dy; exec sleep 1000'",
-        ));
+        terminal.enters(&run("-- sh -c 'setsid -f sleep 1000; echo rea\"\"dy; exec sleep 1000'"));
         terminal.shows("ready\r\n");
         send(redlock(&terminal), signal);
         terminal.prompts();
@@ -407,9 +367,7 @@ fn a_waiter_on_a_stopped_terminal_still_takes_care_of_its_lease() {
     // Ctrl-S: whoever writes to the terminal waits for Ctrl-Q.
     terminal.types("\x13");
     crate::support::release(&redis, "backup", &token);
-    eventually(SOON, "it is the waiter's", || {
-        redis.get("redlock:backup").is_some_and(|now| now != token)
-    });
+    eventually(SOON, "it is the waiter's", || redis.get("redlock:backup").is_some_and(|now| now != token));
     let token = redis.get("redlock:backup");
     let start = Instant::now();
     while start.elapsed() < ms(2_500) {
@@ -433,13 +391,7 @@ fn the_timer_of_the_keeper_counts_time_asleep() {
     let descriptors = std::fs::read_dir(format!("/proc/{}/fdinfo", keeper.unwrap())).unwrap();
     let clocks: Vec<String> = descriptors
         .filter_map(|entry| std::fs::read_to_string(entry.unwrap().path()).ok())
-        .filter_map(|info| {
-            Some(
-                info.lines()
-                    .find(|line| line.starts_with("clockid"))?
-                    .to_owned(),
-            )
-        })
+        .filter_map(|info| Some(info.lines().find(|line| line.starts_with("clockid"))?.to_owned()))
         .collect();
     // CLOCK_BOOTTIME
     assert_eq!(clocks, ["clockid: 7"]);

@@ -4,8 +4,7 @@
 //! sends arrives there any more, its release neither, and the last process must be seen dead before that moment.
 
 use crate::support::{
-    Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, eventually, ms, send, stopped,
-    when,
+    Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, eventually, ms, send, stopped, when,
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
@@ -33,10 +32,7 @@ impl Busy {
                 }
             });
         }
-        Busy {
-            stop,
-            _alone: alone,
-        }
+        Busy { stop, _alone: alone }
     }
 }
 
@@ -124,20 +120,14 @@ fn cut_off(redis: &Redis, number: usize, besides: Besides, after: Duration) -> O
     let tag = job.tag().to_owned();
     let finished = job.finish();
     assert!(crate::support::tagged(&tag).is_empty());
-    assert!(
-        left > 0,
-        "{besides:?}, cut off after {after:?}: dead too late, {left} ms left; {}",
-        finished.stderr
-    );
+    assert!(left > 0, "{besides:?}, cut off after {after:?}: dead too late, {left} ms left; {}", finished.stderr);
     Some(left)
 }
 
 /// Whether the job came up, rather than too late for its lease on a very busy machine.
 fn ready(job: &Running) -> bool {
     let is_ready = || job.all_stdout() == "ready\n";
-    eventually(SOON, "it starts or fails", || {
-        is_ready() || !alive(job.pid())
-    });
+    eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));
     if is_ready() {
         eventually(SOON, "all are there", || job.job().len() == 4);
     }
@@ -168,11 +158,7 @@ fn cut_off_many(all: &[Besides]) {
     });
     let mut lefts: Vec<i64> = lefts.into_inner().unwrap().into_iter().flatten().collect();
     lefts.sort_unstable();
-    eprintln!(
-        "{} jobs, least ms left: {:?}",
-        lefts.len(),
-        &lefts[..5.min(lefts.len())]
-    );
+    eprintln!("{} jobs, least ms left: {:?}", lefts.len(), &lefts[..5.min(lefts.len())]);
     assert!(lefts.len() * 10 > all.len() * 9, "the machine is too busy");
 }
 
@@ -218,14 +204,10 @@ fn survives_black_holes(ttl: &str, rounds: usize) -> bool {
     for _ in 0..rounds {
         let before = proxy.requested();
         proxy.set(Mode::BlackHole);
-        eventually(SOON, "a renewal is swallowed", || {
-            proxy.requested() > before || job.has_ended()
-        });
+        eventually(SOON, "a renewal is swallowed", || proxy.requested() > before || job.has_ended());
         let low = redis.pttl("redlock:backup");
         proxy.set(Mode::Pass);
-        eventually(SOON, "it is renewed", || {
-            redis.pttl("redlock:backup") > low || job.has_ended()
-        });
+        eventually(SOON, "it is renewed", || redis.pttl("redlock:backup") > low || job.has_ended());
         if job.has_ended() {
             return false;
         }
@@ -289,9 +271,7 @@ fn a_redlock_that_hangs_for_a_while_goes_on_if_its_lease_does() {
     let job = test.stdin_from(reader).status(5).spawn();
     job.prints("ready");
     send(job.pid(), Signal::SIGSTOP);
-    eventually(SOON, "a renewal is late", || {
-        redis.pttl("redlock:backup") < 1_700
-    });
+    eventually(SOON, "a renewal is late", || redis.pttl("redlock:backup") < 1_700);
     send(job.pid(), Signal::SIGCONT);
     eventually(SOON, "made up for", || redis.pttl("redlock:backup") > 2_500);
     drop(writer);
@@ -301,8 +281,7 @@ fn a_redlock_that_hangs_for_a_while_goes_on_if_its_lease_does() {
 #[test]
 fn a_job_that_says_nothing_and_hears_nothing_is_killed_while_redlock_is_stopped() {
     let redis = Redis::start();
-    let script =
-        "trap '' TERM INT HUP; setsid -f sleep 1000; echo ready; while :; do sleep 0.01; done";
+    let script = "trap '' TERM INT HUP; setsid -f sleep 1000; echo ready; while :; do sleep 0.01; done";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--ttl", "1s"]);
     let job = test.args(["--", "sh", "-c", script]).status(76);
     let job = job.stderr(any()).spawn();
@@ -310,10 +289,7 @@ fn a_job_that_says_nothing_and_hears_nothing_is_killed_while_redlock_is_stopped(
     let mut connection = redis.connection();
     send(job.pid(), Signal::SIGSTOP);
     eventually(SOON, "the job is dead", || job.job().is_empty());
-    let key: bool = redis::cmd("EXISTS")
-        .arg("redlock:backup")
-        .query(&mut connection)
-        .unwrap();
+    let key: bool = redis::cmd("EXISTS").arg("redlock:backup").query(&mut connection).unwrap();
     assert!(key, "it lived longer than its lease");
     send(job.pid(), Signal::SIGCONT);
     job.finish();
@@ -327,15 +303,7 @@ fn the_keeper_costs_next_to_nothing() {
     job.prints("ready");
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", job.keeper())).unwrap();
     let own = rollup.lines().filter(|line| line.starts_with("Private_"));
-    let own: u64 = own
-        .map(|line| {
-            line.split_whitespace()
-                .nth(1)
-                .unwrap()
-                .parse::<u64>()
-                .unwrap()
-        })
-        .sum();
+    let own: u64 = own.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum();
     // What it does not share with redlock. Measured with the release build: less than 300 kB.
     assert!(own <= 512, "{own} kB\n{rollup}");
 }

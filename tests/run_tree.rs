@@ -2,8 +2,8 @@
 //! its parent. What runs on after the command's own end.
 
 use crate::support::{
-    Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, like, message, ms,
-    name, send, stopped, tagged,
+    Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, like, message, ms, name, send, stopped,
+    tagged,
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,18 +15,14 @@ const TREE: &str = "sleep 1000 & (setsid sleep 1000 &) ; (sleep 1000 &) ; echo r
 const MEMBERS: usize = 5;
 
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    Test::new(redis)
-        .args(["run", "-q", "--name", "backup"])
-        .args(arguments)
+    Test::new(redis).args(["run", "-q", "--name", "backup"]).args(arguments)
 }
 
 /// Everybody of the job, once they are all there.
 #[track_caller]
 fn members(job: &Running) -> Vec<u32> {
     job.prints("ready");
-    eventually(SOON, "the whole tree is there", || {
-        job.job().len() == MEMBERS
-    });
+    eventually(SOON, "the whole tree is there", || job.job().len() == MEMBERS);
     job.job()
 }
 
@@ -49,10 +45,7 @@ fn all_gone(tag: &str, deadline: Duration) {
 #[test]
 fn the_whole_tree_dies_with_a_deleted_lease() {
     let redis = Redis::start();
-    let job = run(&redis, ["--ttl", "1s", "--", "sh", "-c", TREE])
-        .status(76)
-        .stderr(any())
-        .spawn();
+    let job = run(&redis, ["--ttl", "1s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
     let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
     redis.command(&["DEL", "redlock:backup"]);
     assert!(tree.all_end(SOON));
@@ -65,21 +58,7 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
     let redis = Redis::start();
     for trap in ["", "trap '' TERM; "] {
         let script = format!("{trap}{TREE}");
-        let job = run(
-            &redis,
-            [
-                "--ttl",
-                "2s",
-                "--grace",
-                "100ms",
-                "--max-run",
-                "900ms",
-                "--",
-                "sh",
-                "-c",
-                &script,
-            ],
-        );
+        let job = run(&redis, ["--ttl", "2s", "--grace", "100ms", "--max-run", "900ms", "--", "sh", "-c", &script]);
         let job = job.status(124).stderr(any()).spawn();
         let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
         assert!(tree.all_end(SOON));
@@ -94,21 +73,7 @@ fn a_forest_that_keeps_forking_dies_too() {
     let redis = Redis::start();
     // Each generation leaves its parent, its group and its session, and ends soon.
     let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
-    let test = run(
-        &redis,
-        [
-            "--ttl",
-            "2s",
-            "--grace",
-            "200ms",
-            "--max-run",
-            "700ms",
-            "--",
-            "sh",
-            "-c",
-            forker,
-        ],
-    );
+    let test = run(&redis, ["--ttl", "2s", "--grace", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
     let job = test.status(124).stdout(any()).stderr(any()).spawn();
     let tag = job.tag().to_owned();
     job.finish();
@@ -119,10 +84,7 @@ fn a_forest_that_keeps_forking_dies_too() {
 fn what_the_command_leaves_in_the_background_runs_on_without_the_lock() {
     let redis = Redis::start();
     let script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; exit 3";
-    let mut job = run(&redis, ["--", "sh", "-c", script])
-        .status(3)
-        .leaves_output_open()
-        .spawn();
+    let mut job = run(&redis, ["--", "sh", "-c", script]).status(3).leaves_output_open().spawn();
     job.wait(SOON);
     assert!(!redis.exists("redlock:backup"));
     for _ in 0..2 {
@@ -138,14 +100,9 @@ fn with_whole_the_lock_lasts_until_the_last_descendant_has_ended() {
     let (reader, writer) = std::io::pipe().unwrap();
     // The last one has left its parent, its group and its session.
     let script = "(setsid sh -c 'read line' <&3 3<&- & ) 3<&0; echo left; exit 3";
-    let mut job = run(&redis, ["--whole", "--", "sh", "-c", script])
-        .stdin_from(reader)
-        .status(3)
-        .spawn();
+    let mut job = run(&redis, ["--whole", "--", "sh", "-c", script]).stdin_from(reader).status(3).spawn();
     job.prints("left");
-    eventually(SOON, "the command has ended, its child not", || {
-        job.job().len() == 1
-    });
+    eventually(SOON, "the command has ended, its child not", || job.job().len() == 1);
     for _ in 0..20 {
         assert!(!job.has_ended() && redis.exists("redlock:backup"));
         std::thread::sleep(ms(5)); // in which it must not end
@@ -231,14 +188,9 @@ fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
     several_at_a_time(40, |number| {
         let lock = format!("lock-{number}");
         // The command's first deed is to kill its supervisor, which is its parent's parent.
-        let script =
-            "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); (setsid sleep 1000 &); sleep 1000";
+        let script = "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); (setsid sleep 1000 &); sleep 1000";
         let test = Test::new(&redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", script]);
-        let mut job = test
-            .stdout(any())
-            .stderr(any())
-            .signal(Signal::SIGKILL)
-            .spawn();
+        let mut job = test.stdout(any()).stderr(any()).signal(Signal::SIGKILL).spawn();
         job.wait(SOON);
         all_gone(job.tag(), Duration::from_secs(1));
         assert!(redis.pttl(&format!("redlock:{lock}")) > 20_000);
@@ -260,9 +212,7 @@ fn a_redlock_that_crashes_is_a_redlock_that_is_killed() {
 fn without_its_keeper_the_job_is_killed_and_the_status_is_70() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", TREE]).status(70);
-    let job = test
-        .stderr(message(["\"backup\"", "killed the job"]))
-        .spawn();
+    let job = test.stderr(message(["\"backup\"", "killed the job"])).spawn();
     let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
     send(job.keeper(), Signal::SIGKILL);
     assert!(tree.all_end(Duration::from_secs(1)));
@@ -313,18 +263,10 @@ fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is
 fn the_keeper_ignores_what_a_stop_of_the_whole_unit_sends() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();
-    let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 5"])
-        .stdin_from(reader)
-        .status(5)
-        .spawn();
+    let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 5"]).stdin_from(reader).status(5).spawn();
     job.prints("ready");
     let keeper = job.keeper();
-    for signal in [
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-    ] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         send(keeper, signal);
     }
     drop(writer);
@@ -335,7 +277,8 @@ fn the_keeper_ignores_what_a_stop_of_the_whole_unit_sends() {
 fn children_that_redlock_had_before_are_not_of_the_job() {
     let redis = Redis::start();
     // The shell becomes redlock, which thus has a child that it knows nothing of.
-    let script = "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup --max-run 200ms -- sleep 1000";
+    let script =
+        "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup --max-run 200ms -- sleep 1000";
     let mut job = Test::sh(&redis, script).status(124).stderr(any()).spawn();
     let child: u32 = job.stdout_line().parse().unwrap();
     job.wait(SOON);
@@ -346,9 +289,7 @@ fn children_that_redlock_had_before_are_not_of_the_job() {
 #[test]
 fn the_command_is_a_child_of_the_keeper_and_that_of_redlock() {
     let redis = Redis::start();
-    let job = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"])
-        .any_end()
-        .spawn();
+    let job = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).any_end().spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
     assert_eq!(descendants(job.keeper()), [command]);
     assert!(descendants(job.pid()).contains(&job.keeper()));

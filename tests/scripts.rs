@@ -18,10 +18,7 @@ fn set_e_ends_a_script_that_does_not_get_the_lock() {
         echo done";
     Test::sh(&redis, script).stdout("working\ndone\n").run();
     acquire(&redis, "backup");
-    Test::sh(&redis, script)
-        .status(75)
-        .stderr(message(["\"backup\" is held by"]))
-        .run();
+    Test::sh(&redis, script).status(75).stderr(message(["\"backup\" is held by"])).run();
 }
 
 #[test]
@@ -29,10 +26,7 @@ fn a_failed_acquire_that_nobody_checked_shows_at_the_next_step() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let script = "token=$(redlock acquire -q --name backup); redlock release --name backup --token \"$token\"";
-    Test::sh(&redis, script)
-        .status(64)
-        .stderr(message(["empty token: did acquire fail?"]))
-        .run();
+    Test::sh(&redis, script).status(64).stderr(message(["empty token: did acquire fail?"])).run();
 }
 
 #[test]
@@ -74,9 +68,7 @@ fn a_loop_that_reads_its_input_keeps_it() {
             redlock release -q --name \"$name\" --token \"$token\"
             echo \"did $name\"
         done";
-    Test::sh(&redis, script)
-        .stdout("did a\ndid b\ndid c\n")
-        .run();
+    Test::sh(&redis, script).stdout("did a\ndid b\ndid c\n").run();
 }
 
 #[test]
@@ -102,26 +94,16 @@ fn statuses_can_be_told_apart() {
         redlock run -q --name free -- no-such-command 2>/dev/null; echo $?
         redlock release --name held --token x 2>/dev/null; echo $?
         redlock run --name free --ttl 30 -- true 2>/dev/null; echo $?";
-    Test::sh(&redis, script)
-        .stdout("0\n3\n75\n0\n127\n77\n64\n")
-        .run();
+    Test::sh(&redis, script).stdout("0\n3\n75\n0\n127\n77\n64\n").run();
     redis.kill();
-    Test::sh(
-        &redis,
-        "redlock run -q --name free -- true 2>/dev/null; echo $?",
-    )
-    .stdout("69\n")
-    .run();
+    Test::sh(&redis, "redlock run -q --name free -- true 2>/dev/null; echo $?").stdout("69\n").run();
 }
 
 #[test]
 fn cron_has_next_to_no_environment() {
     let redis = Redis::start();
     let binary = env!("CARGO_BIN_EXE_redlock");
-    let line = format!(
-        "env -i {binary} run -q -E 0 --redis {} --name backup -- /bin/echo ran",
-        redis.url()
-    );
+    let line = format!("env -i {binary} run -q -E 0 --redis {} --name backup -- /bin/echo ran", redis.url());
     shell(&line).stdout("ran\n").run();
     acquire(&redis, "backup");
     shell(&line).run();
@@ -130,11 +112,8 @@ fn cron_has_next_to_no_environment() {
 #[test]
 fn a_job_finds_its_command_without_a_path() {
     let redis = Redis::start();
-    let line = format!(
-        "env -i {} run -q --redis {} --name backup -- echo ran",
-        env!("CARGO_BIN_EXE_redlock"),
-        redis.url()
-    );
+    let line =
+        format!("env -i {} run -q --redis {} --name backup -- echo ran", env!("CARGO_BIN_EXE_redlock"), redis.url());
     shell(&line).stdout("ran\n").run();
 }
 
@@ -146,24 +125,14 @@ fn the_configuration_file_says_where_when_the_environment_does_not() {
     let directory = test.directory();
     let folder = directory.path().join(".config/redlock");
     fs::create_dir_all(&folder).unwrap();
-    let lines = format!(
-        "# where\nREDLOCK_REDIS={}\n\nREDLOCK_PREFIX=conf:\n",
-        redis.url()
-    );
+    let lines = format!("# where\nREDLOCK_REDIS={}\n\nREDLOCK_PREFIX=conf:\n", redis.url());
     fs::write(folder.join("redlock.conf"), lines).unwrap();
-    let acquire = |name: &str| {
-        Test::bare()
-            .in_directory(&directory)
-            .args(["acquire", "--name", name])
-            .stdout(any())
-    };
+    let acquire = |name: &str| Test::bare().in_directory(&directory).args(["acquire", "--name", name]).stdout(any());
     acquire("a").run();
     assert!(redis.exists("conf:a"));
     acquire("b").env("REDLOCK_PREFIX", "env:").run();
     assert!(redis.exists("env:b"));
-    acquire("c")
-        .args(["--prefix", "flag:", "--redis", &other.url()])
-        .run();
+    acquire("c").args(["--prefix", "flag:", "--redis", &other.url()]).run();
     assert!(other.exists("flag:c"));
     acquire("d").env("REDLOCK_REDIS", other.url()).run();
     assert!(other.exists("conf:d"));
@@ -201,14 +170,9 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let line = "eval \"$(redlock acquire -q --name backup --format env)\"; echo went on";
-    Test::sh(&redis, &format!("set -e; {line}"))
-        .status(75)
+    Test::sh(&redis, &format!("set -e; {line}")).status(75).run();
+    Test::sh(&redis, "set -e; eval \"$(redlock acquire --format=env)\"; echo went on")
+        .status(64)
+        .stderr("redlock: which lock? --name is missing\n")
         .run();
-    Test::sh(
-        &redis,
-        "set -e; eval \"$(redlock acquire --format=env)\"; echo went on",
-    )
-    .status(64)
-    .stderr("redlock: which lock? --name is missing\n")
-    .run();
 }

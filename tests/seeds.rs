@@ -1,9 +1,7 @@
 //! The examples that this tool grew from: contenders for tickets, trying once, blocking with a time-out, waiting until
 //! free, extending only one's own, entering and leaving.
 
-use crate::support::{
-    Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, message, ms, release,
-};
+use crate::support::{Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, message, ms, release};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +24,7 @@ fn tickets<W: crate::support::Where + ?Sized>(servers: &W, contenders: usize, co
     fs::write(directory.path().join("left"), numbers.join("\n") + "\n").unwrap();
     let running: Vec<_> = (0..contenders)
         .map(|_| {
-            let test = Test::sh(servers, contender)
-                .in_directory(&directory)
-                .within(Duration::from_secs(90));
+            let test = Test::sh(servers, contender).in_directory(&directory).within(Duration::from_secs(90));
             test.spawn()
         })
         .collect();
@@ -36,15 +32,8 @@ fn tickets<W: crate::support::Where + ?Sized>(servers: &W, contenders: usize, co
         contender.finish();
     }
     let taken = fs::read_to_string(directory.path().join("taken")).unwrap();
-    assert_eq!(
-        taken.lines().collect::<Vec<_>>(),
-        numbers,
-        "each ticket exactly once, in order"
-    );
-    assert_eq!(
-        fs::read_to_string(directory.path().join("left")).unwrap(),
-        ""
-    );
+    assert_eq!(taken.lines().collect::<Vec<_>>(), numbers, "each ticket exactly once, in order");
+    assert_eq!(fs::read_to_string(directory.path().join("left")).unwrap(), "");
 }
 
 #[test]
@@ -84,20 +73,14 @@ fn without_the_lock_tickets_would_be_taken_twice() {
     // What the tests above rely on: the same contenders, each with a lock of its own, do overlap.
     let directory = Arc::new(Directory::new());
     let redis = Redis::start();
-    let script =
-        "redlock run -q --name alone-$1 -- sh -c 'mkdir inside || exit 9; sleep 0.5; rmdir inside'";
+    let script = "redlock run -q --name alone-$1 -- sh -c 'mkdir inside || exit 9; sleep 0.5; rmdir inside'";
     let running: Vec<_> = (0..2)
         .map(|number: u32| {
-            let test = Test::sh(&redis, script)
-                .args(["sh", &number.to_string()])
-                .in_directory(&directory);
+            let test = Test::sh(&redis, script).args(["sh", &number.to_string()]).in_directory(&directory);
             test.stderr(any()).spawn()
         })
         .collect();
-    let ends: Vec<_> = running
-        .into_iter()
-        .map(|mut contender| contender.wait(SOON))
-        .collect();
+    let ends: Vec<_> = running.into_iter().map(|mut contender| contender.wait(SOON)).collect();
     assert!(ends.contains(&crate::support::Ended::Status(9)), "{ends:?}");
 }
 
@@ -115,16 +98,10 @@ fn blocking_with_a_time_out() {
     let token = acquire(&redis, "lock");
     let script = "redlock acquire -q --name lock --wait 300ms; echo \"status $?\"";
     let finished = Test::sh(&redis, script).stdout("status 75\n").run();
-    assert!(
-        (ms(300)..ms(3_000)).contains(&finished.elapsed),
-        "{:?}",
-        finished.elapsed
-    );
+    assert!((ms(300)..ms(3_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
     let script = "redlock acquire -q --name lock --wait 30s >token; echo \"status $?\"";
     let waiter = Test::sh(&redis, script).stdout("status 0\n").spawn();
-    eventually(SOON, "the waiter is connected", || {
-        redis.info("connected_clients") != "1"
-    });
+    eventually(SOON, "the waiter is connected", || redis.info("connected_clients") != "1");
     release(&redis, "lock", &token);
     waiter.finish();
 }
@@ -133,8 +110,7 @@ fn blocking_with_a_time_out() {
 fn wait_until_free() {
     let redis = Redis::start();
     acquire_for(&redis, "lock", "500ms");
-    let script =
-        "redlock wait -q lock && echo free; redlock wait lock --timeout 1s && echo 'still free'";
+    let script = "redlock wait -q lock && echo free; redlock wait lock --timeout 1s && echo 'still free'";
     Test::sh(&redis, script).stdout("free\nstill free\n").run();
 }
 
@@ -148,9 +124,7 @@ fn extend_only_ones_own() {
         .stderr(message(["\"lock\""]))
         .run();
     assert!(redis.pttl("redlock:lock") <= 2_000);
-    Test::new(&redis)
-        .args(["extend", "-q", "lock", "--token", &token, "--ttl", "20s"])
-        .run();
+    Test::new(&redis).args(["extend", "-q", "lock", "--token", &token, "--ttl", "20s"]).run();
     assert!(redis.pttl("redlock:lock") > 10_000);
 }
 
@@ -167,7 +141,5 @@ fn enter_and_leave_with_all_four_results() {
         other=$(redlock acquire --name lock)
         outcome \"$outer\"
         outcome \"$other\"";
-    Test::sh(&redis, script)
-        .stdout("still-held\nreleased\nnot-held\nheld-by-other\nreleased\n")
-        .run();
+    Test::sh(&redis, script).stdout("still-held\nreleased\nnot-held\nheld-by-other\nreleased\n").run();
 }

@@ -1,8 +1,7 @@
 //! `redlock status`: one lock, all locks, as text, as JSON, as a status; it never changes anything.
 
 use crate::support::{
-    Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself,
-    release, status, when,
+    Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, release, status, when,
 };
 use serde_json::{Value, json};
 
@@ -14,10 +13,7 @@ fn steady(mut object: Value) -> Value {
         }
     }
     for node in object["nodes"].as_array_mut().unwrap() {
-        assert!(
-            node["node"].as_str().unwrap().contains('/'),
-            "a socket's path: {node}"
-        );
+        assert!(node["node"].as_str().unwrap().contains('/'), "a socket's path: {node}");
         node["node"] = json!("socket");
     }
     object
@@ -26,20 +22,14 @@ fn steady(mut object: Value) -> Value {
 #[test]
 fn a_free_lock() {
     let redis = Redis::start();
-    Test::new(&redis)
-        .args(["status", "backup"])
-        .stdout(when("free", |text| text.contains("free")))
-        .run();
+    Test::new(&redis).args(["status", "backup"]).stdout(when("free", |text| text.contains("free"))).run();
     let expected = json!({
         "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "holders": [], "waiting": 0,
         "nodes": [{"node": "socket", "answer": "free"}],
     });
     let mut object = steady(status(&redis, "backup"));
     // Of a lock that nobody has, the mode may be null or what it would be.
-    assert!(
-        object["mode"].is_null() || object["mode"] == "exclusive",
-        "{object}"
-    );
+    assert!(object["mode"].is_null() || object["mode"] == "exclusive", "{object}");
     object["mode"] = Value::Null;
     assert_eq!(object, expected);
     assert!(redis.keys().is_empty());
@@ -48,9 +38,7 @@ fn a_free_lock() {
 #[test]
 fn a_held_lock_in_the_exact_shape() {
     let redis = Redis::start();
-    let test = Test::new(&redis).args([
-        "acquire", "--name", "backup", "--ttl", "25s", "--label", "nightly",
-    ]);
+    let test = Test::new(&redis).args(["acquire", "--name", "backup", "--ttl", "25s", "--label", "nightly"]);
     let token = test.stdout(any()).run().token();
     let (user, host) = myself();
     let shape = format!(
@@ -60,16 +48,9 @@ fn a_held_lock_in_the_exact_shape() {
          \"lease_ms\":<n>}}],\"waiting\":0,\"nodes\":[{{\"node\":\"<word>\",\"answer\":\"held\"}}]}}\n",
         &token[..8]
     );
-    let object = Test::new(&redis)
-        .args(["status", "backup", "--format", "json"])
-        .stdout(like(shape))
-        .run()
-        .json();
+    let object = Test::new(&redis).args(["status", "backup", "--format", "json"]).stdout(like(shape)).run().json();
     let holder = &object["holders"][0];
-    assert!(
-        holder["lease_ms"].as_u64().unwrap() <= 25_000
-            && holder["lease_ms"].as_u64().unwrap() > 20_000
-    );
+    assert!(holder["lease_ms"].as_u64().unwrap() <= 25_000 && holder["lease_ms"].as_u64().unwrap() > 20_000);
     assert!(holder["held_ms"].as_u64().unwrap() < 5_000);
 }
 
@@ -79,33 +60,15 @@ fn text_names_the_holder_and_never_shows_a_whole_token() {
     let test = Test::new(&redis).args(["acquire", "--name", "backup", "--label", "nightly"]);
     let token = test.stdout(any()).run().token();
     let (user, host) = myself();
-    let one = Test::new(&redis)
-        .args(["status", "backup"])
-        .stdout(any())
-        .run()
-        .stdout;
-    let all = Test::new(&redis)
-        .args(["status"])
-        .stdout(any())
-        .run()
-        .stdout;
-    let json = Test::new(&redis)
-        .args(["status", "--format", "json"])
-        .stdout(any())
-        .run()
-        .stdout;
+    let one = Test::new(&redis).args(["status", "backup"]).stdout(any()).run().stdout;
+    let all = Test::new(&redis).args(["status"]).stdout(any()).run().stdout;
+    let json = Test::new(&redis).args(["status", "--format", "json"]).stdout(any()).run().stdout;
     for (what, text) in [("one", &one), ("all", &all), ("json", &json)] {
-        assert!(
-            text.contains("backup") && text.contains(&host) && text.contains("nightly"),
-            "{what}: {text}"
-        );
+        assert!(text.contains("backup") && text.contains(&host) && text.contains("nightly"), "{what}: {text}");
         assert!(!text.contains(&token), "{what}: {text}");
         assert!(!text.contains('\u{1b}'), "no colours into a pipe: {text:?}");
     }
-    assert!(
-        one.contains(&user) && one.contains("held") && one.contains(&token[..8]),
-        "{one}"
-    );
+    assert!(one.contains(&user) && one.contains("held") && one.contains(&token[..8]), "{one}");
     assert!(!one.contains(&token[..9]), "{one}");
 }
 
@@ -113,11 +76,7 @@ fn text_names_the_holder_and_never_shows_a_whole_token() {
 fn exit_code_tells_free_from_held() {
     let redis = Redis::start();
     for how in ["--exit-code", "-q"] {
-        let test = || {
-            Test::new(&redis)
-                .args(["status", how, "backup"])
-                .stdout(any())
-        };
+        let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(any());
         test().run();
         let token = acquire(&redis, "backup");
         test().status(75).run();
@@ -127,21 +86,14 @@ fn exit_code_tells_free_from_held() {
         redis.command(&["DEL", "redlock:backup"]);
     }
     acquire(&redis, "backup");
-    Test::new(&redis)
-        .args(["status", "backup"])
-        .stdout(any())
-        .run();
+    Test::new(&redis).args(["status", "backup"]).stdout(any()).run();
 }
 
 #[test]
 fn with_a_token_the_status_says_whether_it_holds_the_lock() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    let asks = |token: &str| {
-        Test::new(&redis)
-            .args(["status", "backup", "--token", token])
-            .stdout(any())
-    };
+    let asks = |token: &str| Test::new(&redis).args(["status", "backup", "--token", token]).stdout(any());
     asks(&token).run();
     asks(&token).arg("-q").run();
     asks(&token).arg("--exit-code").run();
@@ -160,16 +112,7 @@ fn a_foreign_lock() {
     assert_eq!(object["nodes"][0]["answer"], "foreign");
     let holder = &object["holders"][0];
     assert_eq!(holder["token_prefix"], "01234567");
-    for unknown in [
-        "host",
-        "pid",
-        "user",
-        "label",
-        "acquired_at",
-        "held_ms",
-        "fencing_token",
-        "ttl_ms",
-    ] {
+    for unknown in ["host", "pid", "user", "label", "acquired_at", "held_ms", "fencing_token", "ttl_ms"] {
         assert!(holder[unknown].is_null(), "{unknown}: {holder}");
     }
     let left = holder["lease_ms"].as_u64().unwrap();
@@ -177,8 +120,7 @@ fn a_foreign_lock() {
     redis.command(&["PERSIST", "redlock:backup"]);
     assert!(status(&redis, "backup")["holders"][0]["lease_ms"].is_null());
     let test = Test::new(&redis).args(["status", "backup"]);
-    test.stdout(when("never expires", |text| text.contains("never expires")))
-        .run();
+    test.stdout(when("never expires", |text| text.contains("never expires"))).run();
 }
 
 #[test]
@@ -188,8 +130,7 @@ fn a_lock_of_ours_that_somebody_made_endless_is_said_to_never_expire() {
     redis.command(&["PERSIST", "redlock:backup"]);
     for arguments in [&["status", "backup"][..], &["status"]] {
         let test = Test::new(&redis).args(arguments);
-        test.stdout(when("never", |text| text.contains("never")))
-            .run();
+        test.stdout(when("never", |text| text.contains("never"))).run();
     }
 }
 
@@ -198,76 +139,37 @@ fn another_type_is_foreign_and_stays_untouched() {
     let redis = Redis::start();
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     assert_eq!(status(&redis, "backup")["state"], "foreign");
-    Test::new(&redis)
-        .args(["status", "-q", "backup"])
-        .status(75)
-        .stdout(any())
-        .run();
+    Test::new(&redis).args(["status", "-q", "backup"]).status(75).stdout(any()).run();
     assert_eq!(redis.keys(), ["redlock:backup"]);
 }
 
 #[test]
 fn a_lock_whose_job_has_ended_is_kept() {
     let redis = Redis::start();
-    let test = Test::new(&redis).args([
-        "run",
-        "-q",
-        "--name",
-        "backup",
-        "--hold-at-least",
-        "20s",
-        "--",
-        "true",
-    ]);
+    let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--hold-at-least", "20s", "--", "true"]);
     test.run();
     assert_eq!(status(&redis, "backup")["state"], "kept");
-    Test::new(&redis)
-        .args(["status", "-q", "backup"])
-        .status(75)
-        .stdout(any())
-        .run();
+    Test::new(&redis).args(["status", "-q", "backup"]).status(75).stdout(any()).run();
     let (_, host) = myself();
-    let busy = format!(
-        "redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; --wait queues\n"
-    );
-    Test::new(&redis)
-        .args(["acquire", "--name", "backup"])
-        .status(75)
-        .stderr(like(busy))
-        .run();
+    let busy =
+        format!("redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; --wait queues\n");
+    Test::new(&redis).args(["acquire", "--name", "backup"]).status(75).stderr(like(busy)).run();
 }
 
 #[test]
 fn without_an_answer_it_is_unknown() {
     let mut redis = Redis::start();
     redis.kill();
-    Test::new(&redis)
-        .args(["status", "backup"])
-        .status(69)
-        .stdout(any())
-        .stderr(message(["\"backup\""]))
-        .run();
+    Test::new(&redis).args(["status", "backup"]).status(69).stdout(any()).stderr(message(["\"backup\""])).run();
     for how in ["--exit-code", "-q"] {
         let test = Test::new(&redis).args(["status", "backup", how]).status(69);
         test.stdout(any()).stderr(message(["\"backup\""])).run();
     }
-    let test = Test::new(&redis)
-        .args(["status", "backup", "--format", "json"])
-        .status(69)
-        .stdout(any())
-        .stderr(any());
+    let test = Test::new(&redis).args(["status", "backup", "--format", "json"]).status(69).stdout(any()).stderr(any());
     let object = test.run().json();
     // One object: what is known of the nodes, or the failure.
-    assert!(
-        object["state"] == "unknown" || object["status"] == 69,
-        "{object}"
-    );
-    Test::new(&redis)
-        .args(["status"])
-        .status(69)
-        .stdout(any())
-        .stderr(message([]))
-        .run();
+    assert!(object["state"] == "unknown" || object["status"] == 69, "{object}");
+    Test::new(&redis).args(["status"]).status(69).stdout(any()).stderr(message([])).run();
 }
 
 #[test]
@@ -277,12 +179,8 @@ fn a_node_that_fails_is_told_with_its_reason() {
     nodes[2].kill();
     let object = status(&nodes, "backup");
     assert_eq!(object["state"], "held");
-    let answers: Vec<&str> = object["nodes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|node| node["answer"].as_str().unwrap())
-        .collect();
+    let answers: Vec<&str> =
+        object["nodes"].as_array().unwrap().iter().map(|node| node["answer"].as_str().unwrap()).collect();
     assert_eq!(answers, ["held", "held", "error"]);
     assert!(!object["nodes"][2]["detail"].as_str().unwrap().is_empty());
     assert!(object["nodes"][0].get("detail").is_none_or(Value::is_null));
@@ -292,77 +190,41 @@ fn a_node_that_fails_is_told_with_its_reason() {
 fn the_list_shows_every_lock_under_the_prefix() {
     let redis = Redis::start();
     let list = |prefix: &str| {
-        let test = Test::new(&redis)
-            .args(["status", "--format", "json", "--prefix", prefix])
-            .stdout(any());
+        let test = Test::new(&redis).args(["status", "--format", "json", "--prefix", prefix]).stdout(any());
         let object = test.run().json();
         let locks = object["locks"].as_array().unwrap().clone();
-        locks
-            .iter()
-            .map(|lock| lock["name"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
+        locks.iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert!(list("redlock:").is_empty());
     for name in ["b", "a", "with space", "{tag}c"] {
         acquire(&redis, name);
     }
-    Test::new(&redis)
-        .args(["acquire", "--name", "x", "--prefix", ""])
-        .stdout(any())
-        .run();
-    Test::new(&redis)
-        .args(["acquire", "--name", "y", "--prefix", "glob[a]*?:"])
-        .stdout(any())
-        .run();
+    Test::new(&redis).args(["acquire", "--name", "x", "--prefix", ""]).stdout(any()).run();
+    Test::new(&redis).args(["acquire", "--name", "y", "--prefix", "glob[a]*?:"]).stdout(any()).run();
     let gone = acquire(&redis, "gone");
     release(&redis, "gone", &gone);
     redis.command(&["SET", "redlock:foreign", "1"]);
     redis.command(&["SET", "session:1", "not a lock"]);
     redis.command(&["SET", "globa:z", "not a lock"]);
-    assert_eq!(
-        list("redlock:"),
-        ["a", "b", "foreign", "with space", "{tag}c"]
-    );
+    assert_eq!(list("redlock:"), ["a", "b", "foreign", "with space", "{tag}c"]);
     assert_eq!(list("glob[a]*?:"), ["y"]);
     // Without a prefix only what is surely a lock: what has an owner record.
-    assert_eq!(
-        list(""),
-        [
-            "glob[a]*?:y",
-            "redlock:a",
-            "redlock:b",
-            "redlock:with space",
-            "redlock:{tag}c",
-            "x"
-        ]
-    );
+    assert_eq!(list(""), ["glob[a]*?:y", "redlock:a", "redlock:b", "redlock:with space", "redlock:{tag}c", "x"]);
 }
 
 #[test]
 fn the_list_copes_with_a_hundred_thousand_other_keys_and_never_uses_keys() {
     let redis = Redis::start();
-    redis.command(&[
-        "EVAL",
-        "for i = 1, 100000 do redis.call('SET', 'other:' .. i, i) end",
-        "0",
-    ]);
+    redis.command(&["EVAL", "for i = 1, 100000 do redis.call('SET', 'other:' .. i, i) end", "0"]);
     for name in ["a", "b"] {
         acquire(&redis, name);
     }
     let monitor = Monitor::new(&redis);
-    let finished = Test::new(&redis)
-        .args(["status", "--format", "json"])
-        .stdout(any())
-        .run();
+    let finished = Test::new(&redis).args(["status", "--format", "json"]).stdout(any()).run();
     assert_eq!(finished.json()["locks"].as_array().unwrap().len(), 2);
     let commands = monitor.commands(&redis);
     assert!(commands.contains(&"SCAN".to_owned()), "{commands:?}");
-    assert!(
-        !monitor
-            .lines(&redis)
-            .iter()
-            .any(|line| line.to_uppercase().contains("\"KEYS\""))
-    );
+    assert!(!monitor.lines(&redis).iter().any(|line| line.to_uppercase().contains("\"KEYS\"")));
     assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
 }
 
@@ -370,31 +232,14 @@ fn the_list_copes_with_a_hundred_thousand_other_keys_and_never_uses_keys() {
 fn looking_changes_nothing_and_works_where_nothing_can_be_written() {
     let primary = Redis::with_tcp(&[]);
     acquire(&primary, "backup");
-    let (address, port) = primary
-        .address()
-        .split_once(':')
-        .map(|(a, p)| (a.to_owned(), p.to_owned()))
-        .unwrap();
-    let replica = Redis::with(&[
-        "--repl-diskless-sync-delay",
-        "0",
-        "--replicaof",
-        &address,
-        &port,
-    ]);
-    eventually(SOON, "replicated", || {
-        replica
-            .try_query::<bool>(&["EXISTS", "redlock:backup"])
-            .unwrap_or(false)
-    });
+    let (address, port) = primary.address().split_once(':').map(|(a, p)| (a.to_owned(), p.to_owned())).unwrap();
+    let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", &address, &port]);
+    eventually(SOON, "replicated", || replica.try_query::<bool>(&["EXISTS", "redlock:backup"]).unwrap_or(false));
     assert_eq!(status(&replica, "backup")["state"], "held");
     let dirty = primary.info("rdb_changes_since_last_save");
     status(&primary, "backup");
     Test::new(&primary).args(["status"]).stdout(any()).run();
-    Test::new(&primary)
-        .args(["wait", "backup", "--timeout", "50ms", "-q"])
-        .status(75)
-        .run();
+    Test::new(&primary).args(["wait", "backup", "--timeout", "50ms", "-q"]).status(75).run();
     assert_eq!(primary.info("rdb_changes_since_last_save"), dirty);
 }
 
@@ -423,18 +268,12 @@ fn watch_prints_one_object_a_line_while_the_lock_changes_hands() {
 #[test]
 fn watch_of_all_locks_prints_one_list_a_line() {
     let redis = Redis::start();
-    let watch = Test::new(&redis)
-        .args(["status", "--watch", "100ms", "--format", "json"])
-        .spawn();
+    let watch = Test::new(&redis).args(["status", "--watch", "100ms", "--format", "json"]).spawn();
     watch.prints("{\"locks\":[]}");
     acquire(&redis, "backup");
     eventually(SOON, "listed", || {
         let object: Value = serde_json::from_str(&watch.stdout_line()).unwrap();
-        object["locks"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|lock| lock["name"] == "backup")
+        object["locks"].as_array().unwrap().iter().any(|lock| lock["name"] == "backup")
     });
 }
 
@@ -465,15 +304,7 @@ fn a_list_that_no_quorum_has_been_looked_through_for_is_no_list() {
         let test = Test::new(&nodes).args(["status", "--format", format]);
         let test = test.status(69).stdout(any()).stderr(any());
         let finished = test.run();
-        assert!(
-            finished.stderr.contains("1 of 3 nodes answered"),
-            "{}",
-            finished.stderr
-        );
-        assert!(
-            !finished.stdout.contains("locks\":["),
-            "{}",
-            finished.stdout
-        );
+        assert!(finished.stderr.contains("1 of 3 nodes answered"), "{}", finished.stderr);
+        assert!(!finished.stdout.contains("locks\":["), "{}", finished.stdout);
     }
 }

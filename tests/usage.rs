@@ -40,9 +40,7 @@ fn names() {
         server.refuses(&["run", "--name", name, "--", "true"], ["name"]);
         server.refuses(&["status", name], ["name"]);
     }
-    let test = Test::new(server.url().as_str())
-        .args(["acquire", "--name"])
-        .arg(OsStr::from_bytes(b"a\xffb"));
+    let test = Test::new(server.url().as_str()).args(["acquire", "--name"]).arg(OsStr::from_bytes(b"a\xffb"));
     test.status(64).stderr(message([])).run();
     server.assert();
 }
@@ -81,25 +79,17 @@ fn a_job_without_a_command_says_how_it_is_written() {
 fn unknown_parts() {
     let server = Untouched::new();
     server.refuses(&["lock", "--name", "x"], ["lock"]);
-    server.refuses(
-        &["acquire", "--name", "x", "--frobnicate"],
-        ["--frobnicate"],
-    );
+    server.refuses(&["acquire", "--name", "x", "--frobnicate"], ["--frobnicate"]);
     server.refuses(&["acquire", "--name", "x", "surplus"], ["surplus"]);
     server.refuses(&["acquire", "--name", "x", "--format", "yaml"], ["yaml"]);
     server.refuses(&["completions", "tcsh"], ["tcsh"]);
-    server.refuses(
-        &["run", "--name", "x", "--on-lost", "maybe", "--", "true"],
-        ["maybe"],
-    );
+    server.refuses(&["run", "--name", "x", "--on-lost", "maybe", "--", "true"], ["maybe"]);
 }
 
 #[test]
 fn durations() {
     let server = Untouched::new();
-    let acquire = |ttl: &str, fragment: &str| {
-        server.refuses(&["acquire", "--name", "x", "--ttl", ttl], [fragment])
-    };
+    let acquire = |ttl: &str, fragment: &str| server.refuses(&["acquire", "--name", "x", "--ttl", ttl], [fragment]);
     acquire("30", "30s?");
     acquire("0", "ttl");
     acquire("0s", "ttl");
@@ -108,33 +98,16 @@ fn durations() {
     acquire("1000000000h", "");
     acquire("99999999999999999999s", "");
     acquire("5M", "5m?");
-    for nonsense in [
-        "", "-5s", "abc", "5parsecs", "1y", "2months", "1year", "1h30", "30s;", "١s",
-    ] {
+    for nonsense in ["", "-5s", "abc", "5parsecs", "1y", "2months", "1year", "1h30", "30s;", "١s"] {
         acquire(nonsense, "");
     }
-    server.refuses(
-        &["run", "--name", "x", "--ttl", "499ms", "--", "true"],
-        ["500ms"],
-    );
+    server.refuses(&["run", "--name", "x", "--ttl", "499ms", "--", "true"], ["500ms"]);
     server.refuses(&["acquire", "--name", "x", "--wait", "5"], ["5s?"]);
     server.refuses(&["acquire", "--name", "x", "--wait", "5M"], ["5m?"]);
-    server.refuses(
-        &["run", "--name", "x", "--grace", "5", "--", "true"],
-        ["5s?"],
-    );
-    server.refuses(
-        &["run", "--name", "x", "--kill-after", "5", "--", "true"],
-        ["5s?"],
-    );
-    server.refuses(
-        &["run", "--name", "x", "--hold-at-least", "5", "--", "true"],
-        ["5s?"],
-    );
-    server.refuses(
-        &["run", "--name", "x", "--max-run", "5", "--", "true"],
-        ["5s?"],
-    );
+    server.refuses(&["run", "--name", "x", "--grace", "5", "--", "true"], ["5s?"]);
+    server.refuses(&["run", "--name", "x", "--kill-after", "5", "--", "true"], ["5s?"]);
+    server.refuses(&["run", "--name", "x", "--hold-at-least", "5", "--", "true"], ["5s?"]);
+    server.refuses(&["run", "--name", "x", "--max-run", "5", "--", "true"], ["5s?"]);
     server.refuses(&["wait", "x", "--timeout", "5"], ["5s?"]);
     server.refuses(&["status", "x", "--watch", "5"], ["5s?"]);
     server.refuses(&["extend", "x", "--token", "t", "--ttl", "5"], ["5s?"]);
@@ -145,21 +118,11 @@ fn durations() {
 #[test]
 fn variables_are_checked_like_their_flags_and_named() {
     let server = Untouched::new();
-    for (variable, value) in [
-        ("REDLOCK_NODE_TIMEOUT", "5"),
-        ("REDLOCK_QUARANTINE", "soon"),
-    ] {
-        let test = Test::new(server.url().as_str())
-            .args(["acquire", "--name", "x"])
-            .env(variable, value);
+    for (variable, value) in [("REDLOCK_NODE_TIMEOUT", "5"), ("REDLOCK_QUARANTINE", "soon")] {
+        let test = Test::new(server.url().as_str()).args(["acquire", "--name", "x"]).env(variable, value);
         test.status(64).stderr(message([variable])).run();
     }
-    Test::bare()
-        .args(["status", "x"])
-        .env("REDLOCK_REDIS", "http://a")
-        .status(64)
-        .stderr(message(["http"]))
-        .run();
+    Test::bare().args(["status", "x"]).env("REDLOCK_REDIS", "http://a").status(64).stderr(message(["http"])).run();
     server.assert();
 }
 
@@ -168,23 +131,11 @@ fn a_grace_that_does_not_fit_names_the_largest_that_does() {
     let server = Untouched::new();
     // For 1 s: 988 − 50 − 333 − 150 ms.
     let run = ["run", "--name", "x", "--ttl", "1s", "--grace"];
-    server.refuses(
-        &[&run[..], &["455ms", "--", "true"]].concat(),
-        ["grace", "454"],
-    );
-    server.refuses(
-        &[&run[..], &["1h", "--", "true"]].concat(),
-        ["grace", "454"],
-    );
+    server.refuses(&[&run[..], &["455ms", "--", "true"]].concat(), ["grace", "454"]);
+    server.refuses(&[&run[..], &["1h", "--", "true"]].concat(), ["grace", "454"]);
     let redis = Redis::start();
-    Test::new(&redis)
-        .args(run)
-        .args(["454ms", "-q", "--", "true"])
-        .run();
-    Test::new(&redis)
-        .args(run)
-        .args(["0", "-q", "--", "true"])
-        .run();
+    Test::new(&redis).args(run).args(["454ms", "-q", "--", "true"]).run();
+    Test::new(&redis).args(run).args(["0", "-q", "--", "true"]).run();
 }
 
 #[test]
@@ -196,46 +147,19 @@ fn tokens() {
     server.refuses(&["release", "x", "--token="], [empty]);
     server.refuses(&["release", "x", "--force", "--token", ""], [empty]);
     server.refuses(&["status", "x", "--token", ""], [empty]);
-    server.refuses(
-        &["acquire", "--name", "x", "--reentrant", "--token", ""],
-        [empty],
-    );
+    server.refuses(&["acquire", "--name", "x", "--reentrant", "--token", ""], [empty]);
 }
 
 #[test]
 fn combinations() {
     let server = Untouched::new();
     server.refuses(&["acquire", "--name", "x", "-E", "0"], ["-E 0"]);
-    server.refuses(
-        &["acquire", "--name", "x", "--conflict-exit-code", "0"],
-        ["-E 0"],
-    );
+    server.refuses(&["acquire", "--name", "x", "--conflict-exit-code", "0"], ["-E 0"]);
     for number in ["256", "-1", "x", ""] {
-        server.refuses(
-            &[
-                "acquire",
-                "--name",
-                "x",
-                &format!("--conflict-exit-code={number}"),
-            ],
-            [],
-        );
-        server.refuses(
-            &[
-                "run",
-                "--name",
-                "x",
-                &format!("--conflict-exit-code={number}"),
-                "--",
-                "true",
-            ],
-            [],
-        );
+        server.refuses(&["acquire", "--name", "x", &format!("--conflict-exit-code={number}")], []);
+        server.refuses(&["run", "--name", "x", &format!("--conflict-exit-code={number}"), "--", "true"], []);
     }
-    server.refuses(
-        &["release", "x", "--revoke", "--force"],
-        ["--revoke", "--force"],
-    );
+    server.refuses(&["release", "x", "--revoke", "--force"], ["--revoke", "--force"]);
     server.refuses(&["extend", "x", "--name", "y", "--token", "t"], ["name"]);
     server.refuses(&["status", "x", "--format", "env"], ["env"]);
     server.refuses(&["acquire", "--name", "x", "--token", "t"], ["--reentrant"]);
@@ -254,27 +178,11 @@ fn addresses() {
         "/tmp/socket",
         "redis://a,",
     ] {
-        Test::bare()
-            .args(["status", "x", "--redis", url])
-            .status(64)
-            .stderr(message([]))
-            .run();
-        Test::bare()
-            .args(["status", "x"])
-            .env("REDIS_URL", url)
-            .status(64)
-            .stderr(message([]))
-            .run();
+        Test::bare().args(["status", "x", "--redis", url]).status(64).stderr(message([])).run();
+        Test::bare().args(["status", "x"]).env("REDIS_URL", url).status(64).stderr(message([])).run();
     }
-    let secret = when("no password", |text| {
-        !text.contains("s3cret") && text.starts_with("redlock: ")
-    });
-    let test = Test::bare().args([
-        "status",
-        "x",
-        "--redis",
-        "redis://user:s3cret@127.0.0.1:port",
-    ]);
+    let secret = when("no password", |text| !text.contains("s3cret") && text.starts_with("redlock: "));
+    let test = Test::bare().args(["status", "x", "--redis", "redis://user:s3cret@127.0.0.1:port"]);
     test.status(64).stderr(secret).run();
 }
 
@@ -289,24 +197,13 @@ fn the_same_node_twice() {
         (url.clone(), format!("{url}/1")),
         (url.clone(), format!("redis://user:pw@127.0.0.1:{port}")),
         ("redis://one".to_owned(), "redis://one:6379".to_owned()),
-        (
-            "unix:///run/redis.sock".to_owned(),
-            "unix:///run/redis.sock?db=1".to_owned(),
-        ),
+        ("unix:///run/redis.sock".to_owned(), "unix:///run/redis.sock?db=1".to_owned()),
     ] {
         for arguments in [
-            vec![
-                "--redis".to_owned(),
-                first.clone(),
-                "--redis".to_owned(),
-                second.clone(),
-            ],
+            vec!["--redis".to_owned(), first.clone(), "--redis".to_owned(), second.clone()],
             vec!["--redis".to_owned(), format!("{first},{second}")],
         ] {
-            let test = Test::bare()
-                .args(["acquire", "--name", "x"])
-                .args(&arguments)
-                .status(64);
+            let test = Test::bare().args(["acquire", "--name", "x"]).args(&arguments).status(64);
             test.stderr(message(["twice"])).run();
         }
     }
@@ -322,16 +219,10 @@ fn with_json_a_usage_error_is_an_object_too() {
         &["status", "x", "--frobnicate"],
         &["release", "x"],
     ] {
-        let test = Test::new(server.url().as_str())
-            .args(arguments)
-            .args(["--format", "json"]);
+        let test = Test::new(server.url().as_str()).args(arguments).args(["--format", "json"]);
         let object = test.status(64).stdout(any()).stderr(any()).run().json();
         let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-        assert_eq!(
-            keys,
-            ["holder", "message", "name", "outcome", "status"],
-            "{arguments:?}"
-        );
+        assert_eq!(keys, ["holder", "message", "name", "outcome", "status"], "{arguments:?}");
         assert_eq!(object["status"], 64);
         assert!(object["holder"].is_null());
     }
@@ -341,53 +232,23 @@ fn with_json_a_usage_error_is_an_object_too() {
 #[test]
 fn help_fits_one_screen_and_shows_what_matters() {
     let short = Test::bare().arg("-h").stdout(any()).run().stdout;
-    assert!(
-        short.lines().count() <= 24,
-        "{} lines\n{short}",
-        short.lines().count()
-    );
-    for part in [
-        "redlock run --name",
-        "--wait 10m",
-        "-q -E 0 --hold-at-least",
-        "acquire",
-        "status",
-        "75",
-        "76",
-    ] {
+    assert!(short.lines().count() <= 24, "{} lines\n{short}", short.lines().count());
+    for part in ["redlock run --name", "--wait 10m", "-q -E 0 --hold-at-least", "acquire", "status", "75", "76"] {
         assert!(short.contains(part), "{part} is missing:\n{short}");
     }
-    assert!(
-        short.lines().all(|line| line.chars().count() <= 80),
-        "{short}"
-    );
+    assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");
     let bare = Test::bare().status(64).stdout(any()).stderr(any()).run();
     assert_eq!(bare.stdout + &bare.stderr, short);
     let long = Test::bare().arg("--help").stdout(any()).run().stdout;
     assert!(long.lines().count() > short.lines().count());
-    Test::bare()
-        .arg("--version")
-        .stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION")))
-        .run();
+    Test::bare().arg("--version").stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION"))).run();
 }
 
 #[test]
 fn every_command_has_its_own_help() {
-    for command in [
-        "run",
-        "acquire",
-        "extend",
-        "release",
-        "status",
-        "wait",
-        "completions",
-    ] {
+    for command in ["run", "acquire", "extend", "release", "status", "wait", "completions"] {
         for flag in ["-h", "--help"] {
-            let help = Test::bare()
-                .args([command, flag])
-                .stdout(any())
-                .run()
-                .stdout;
+            let help = Test::bare().args([command, flag]).stdout(any()).run().stdout;
             assert!(help.contains(&format!("redlock {command}")), "{help}");
         }
     }
@@ -399,8 +260,7 @@ fn help_is_a_command_as_well() {
     assert_eq!(shown(&["help"]), shown(&["--help"]));
     assert_eq!(shown(&["help", "run"]), shown(&["run", "--help"]));
     let test = Test::bare().args(["help", "lock"]).status(64);
-    test.stderr("redlock: no command \"lock\"; see redlock -h\n")
-        .run();
+    test.stderr("redlock: no command \"lock\"; see redlock -h\n").run();
 }
 
 #[test]
@@ -414,16 +274,10 @@ fn what_was_meant_is_said() {
     let dash = "a value that begins with - is written --name=-dash";
     said(&["acquire", "--name", "-dash"], dash);
     said(&["run", "--name", "-dash", "--", "true"], dash);
-    said(
-        &["acquire", "--name", "-verbose"],
-        "written --name=-verbose",
-    );
+    said(&["acquire", "--name", "-verbose"], "written --name=-verbose");
     let negative = ["acquire", "--name", "x", "--ttl", "-5s"];
     said(&negative, "a negative number after --ttl?");
-    said(
-        &["acquire", "--name", "x", "--ttl=-5s"],
-        "a duration is never negative",
-    );
+    said(&["acquire", "--name", "x", "--ttl=-5s"], "a duration is never negative");
     let run = "acquire starts no command, run does: redlock run --name N -- COMMAND";
     said(&["acquire", "--name", "x", "--", "true"], run);
     said(&["acquire", "--name", "x", "true"], run);

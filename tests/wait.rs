@@ -1,8 +1,6 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
-use crate::support::{
-    Redis, SOON, Test, acquire, acquire_for, any, eventually, message, ms, release, when,
-};
+use crate::support::{Redis, SOON, Test, acquire, acquire_for, any, eventually, message, ms, release, when};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -10,14 +8,8 @@ use std::time::{Duration, Instant};
 fn a_free_lock_is_not_waited_for() {
     let redis = Redis::start();
     let finished = Test::new(&redis).args(["wait", "backup"]).run();
-    assert!(
-        finished.elapsed < Duration::from_secs(2),
-        "{:?}",
-        finished.elapsed
-    );
-    Test::new(&redis)
-        .args(["wait", "--name", "backup", "--timeout", "10s"])
-        .run();
+    assert!(finished.elapsed < Duration::from_secs(2), "{:?}", finished.elapsed);
+    Test::new(&redis).args(["wait", "--name", "backup", "--timeout", "10s"]).run();
     assert!(redis.keys().is_empty(), "{:?}", redis.keys());
 }
 
@@ -25,27 +17,16 @@ fn a_free_lock_is_not_waited_for() {
 fn ends_when_the_lock_is_released_and_takes_nothing() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    let mut waiters: Vec<_> = (0..3)
-        .map(|_| {
-            Test::new(&redis)
-                .args(["wait", "-q", "--name", "backup"])
-                .spawn()
-        })
-        .collect();
-    eventually(SOON, "all three are connected", || {
-        redis.info("connected_clients").parse::<u32>().unwrap() >= 4
-    });
+    let mut waiters: Vec<_> =
+        (0..3).map(|_| Test::new(&redis).args(["wait", "-q", "--name", "backup"]).spawn()).collect();
+    eventually(SOON, "all three are connected", || redis.info("connected_clients").parse::<u32>().unwrap() >= 4);
     assert!(waiters.iter_mut().all(|waiter| !waiter.has_ended()));
     release(&redis, "backup", &token);
     let start = Instant::now();
     for waiter in waiters {
         waiter.finish();
     }
-    assert!(
-        start.elapsed() < Duration::from_secs(3),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
 }
 
@@ -53,10 +34,7 @@ fn ends_when_the_lock_is_released_and_takes_nothing() {
 fn ends_when_the_lease_has_run_out() {
     let redis = Redis::start();
     acquire_for(&redis, "backup", "400ms");
-    Test::new(&redis)
-        .args(["wait", "backup", "-q"])
-        .within(Duration::from_secs(5))
-        .run();
+    Test::new(&redis).args(["wait", "backup", "-q"]).within(Duration::from_secs(5)).run();
     assert!(!redis.exists("redlock:backup"));
 }
 
@@ -64,26 +42,11 @@ fn ends_when_the_lease_has_run_out() {
 fn a_time_out_is_75() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let test = Test::new(&redis)
-        .args(["wait", "backup", "--timeout", "300ms"])
-        .status(75);
-    let finished = test
-        .stderr(when("says why", |text| {
-            text.contains("\"backup\" is held by")
-        }))
-        .run();
-    assert!(
-        (ms(300)..ms(3_000)).contains(&finished.elapsed),
-        "{:?}",
-        finished.elapsed
-    );
-    Test::new(&redis)
-        .args(["wait", "backup", "--timeout", "0", "-q"])
-        .status(75)
-        .run();
-    Test::new(&redis)
-        .args(["wait", "free", "--timeout", "0"])
-        .run();
+    let test = Test::new(&redis).args(["wait", "backup", "--timeout", "300ms"]).status(75);
+    let finished = test.stderr(when("says why", |text| text.contains("\"backup\" is held by"))).run();
+    assert!((ms(300)..ms(3_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
+    Test::new(&redis).args(["wait", "backup", "--timeout", "0", "-q"]).status(75).run();
+    Test::new(&redis).args(["wait", "free", "--timeout", "0"]).run();
 }
 
 #[test]
@@ -101,10 +64,7 @@ fn foreign_locks_are_waited_for_as_well() {
 fn an_unreachable_server_is_69_at_once() {
     let mut redis = Redis::start();
     redis.kill();
-    let test = Test::new(&redis)
-        .args(["wait", "backup"])
-        .status(69)
-        .stderr(message(["\"backup\""]));
+    let test = Test::new(&redis).args(["wait", "backup"]).status(69).stderr(message(["\"backup\""]));
     test.within(Duration::from_secs(5)).run();
 }
 
@@ -112,10 +72,7 @@ fn an_unreachable_server_is_69_at_once() {
 fn a_wait_outlives_a_restart_of_the_server() {
     let mut redis = Redis::start();
     acquire(&redis, "backup");
-    let mut waiter = Test::new(&redis)
-        .args(["wait", "backup"])
-        .stderr(any())
-        .spawn();
+    let mut waiter = Test::new(&redis).args(["wait", "backup"]).stderr(any()).spawn();
     waiter.says(when("waiting", |line| line.contains("\"backup\"")));
     redis.kill();
     std::thread::sleep(ms(50)); // a moment in which it must not give up
@@ -129,23 +86,13 @@ fn an_interrupt_ends_it_at_once() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        let waiter = Test::new(&redis)
-            .args(["wait", "backup"])
-            .signal(signal)
-            .stderr(any())
-            .spawn();
+        let waiter = Test::new(&redis).args(["wait", "backup"]).signal(signal).stderr(any()).spawn();
         eventually(SOON, "connected", || redis.info("connected_clients") != "1");
         let start = Instant::now();
         waiter.send(signal);
         waiter.finish();
-        assert!(
-            start.elapsed() < Duration::from_secs(1),
-            "100 ms, and a busy machine: {:?}",
-            start.elapsed()
-        );
-        eventually(SOON, "disconnected", || {
-            redis.info("connected_clients") == "1"
-        });
+        assert!(start.elapsed() < Duration::from_secs(1), "100 ms, and a busy machine: {:?}", start.elapsed());
+        eventually(SOON, "disconnected", || redis.info("connected_clients") == "1");
     }
 }
 
@@ -162,9 +109,5 @@ fn a_waiting_command_does_not_burn_the_processor() {
     };
     let before = ticks();
     std::thread::sleep(ms(1_000)); // the time that is measured
-    assert!(
-        ticks() - before <= 5,
-        "more than 50 ms of a second: {}",
-        ticks() - before
-    );
+    assert!(ticks() - before <= 5, "more than 50 ms of a second: {}", ticks() - before);
 }

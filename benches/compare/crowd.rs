@@ -20,16 +20,8 @@ impl Crowd {
     /// The holder has id 0, and the others follow in order.
     ///
     /// `joined` waits until the last one has come, where order matters.
-    fn gather(
-        count: usize,
-        hold: Duration,
-        command: impl Fn(&[String]) -> Command,
-        joined: impl Fn(usize),
-    ) -> Crowd {
-        let mut crowd = Crowd {
-            directory: Directory::new(),
-            children: Vec::new(),
-        };
+    fn gather(count: usize, hold: Duration, command: impl Fn(&[String]) -> Command, joined: impl Fn(usize)) -> Crowd {
+        let mut crowd = Crowd { directory: Directory::new(), children: Vec::new() };
         let log = crowd.log();
         let start = |id: usize, hold| {
             let mut command = command(&holding(hold, &log, id));
@@ -109,9 +101,7 @@ fn settle(redis: &Redis, peer: &Peer, name: &str) {
 
 fn queued(redis: &Redis, name: &str, count: usize) {
     eventually(LONG, "all of them wait", || {
-        let status = redlock(&redis.tcp_url())
-            .args(["status", name, "--format", "json"])
-            .output();
+        let status = redlock(&redis.tcp_url()).args(["status", name, "--format", "json"]).output();
         let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
         status["waiting"].as_u64() == u64::try_from(count).ok()
     });
@@ -131,10 +121,7 @@ fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
     Crowd::gather(count, Duration::ZERO, command, |id| {
         eventually(LONG, "the next one waits", || {
             let mut length = redis::cmd("ZCARD");
-            let length: usize = length
-                .arg(&queue)
-                .query(&mut *connection.borrow_mut())
-                .unwrap();
+            let length: usize = length.arg(&queue).query(&mut *connection.borrow_mut()).unwrap();
             length == id
         });
     })
@@ -186,16 +173,9 @@ pub(crate) fn thousand(redis: &Redis) {
     let mut crowd = gather_redlocks(redis, "bench-thousand", 1000);
     // Those who came last are still telling who is first.
     std::thread::sleep(Duration::from_secs(2));
-    let pids: Vec<u32> = crowd.children[1..]
-        .iter()
-        .flat_map(|child| [vec![child.id()], descendants_of(child.id())].concat())
-        .collect();
-    let commands = || {
-        redis
-            .info("total_commands_processed")
-            .parse::<f64>()
-            .unwrap()
-    };
+    let pids: Vec<u32> =
+        crowd.children[1..].iter().flat_map(|child| [vec![child.id()], descendants_of(child.id())].concat()).collect();
+    let commands = || redis.info("total_commands_processed").parse::<f64>().unwrap();
     let monitor = Monitor::new(redis);
     let (before, used) = (commands(), processor_time(&pids));
     let time = Duration::from_secs(10);
@@ -204,10 +184,7 @@ pub(crate) fn thousand(redis: &Redis) {
     let commands = (commands() - before - 1.0) / time.as_secs_f64();
     let requests = (monitor.commands(redis).len() - 2) as f64 / time.as_secs_f64();
     let used = (processor_time(&pids) - used).as_secs_f64() / time.as_secs_f64();
-    println!(
-        "\n1000 waiters ({} processes) on a held lock, for 10 s",
-        pids.len()
-    );
+    println!("\n1000 waiters ({} processes) on a held lock, for 10 s", pids.len());
     println!(
         "  {requests:.1} requests/s on the wire, {commands:.1} commands/s with those in scripts; \
          {:.2} % of one core for all waiters",
@@ -221,8 +198,5 @@ pub(crate) fn thousand(redis: &Redis) {
 fn descendants_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();
-    children
-        .split_whitespace()
-        .map(|pid| pid.parse().unwrap())
-        .collect()
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }

@@ -24,9 +24,7 @@ impl Samples {
         let mut sorted = self.0.clone();
         sorted.sort();
         let at = (sorted.len() * percent).div_ceil(100).max(1) - 1;
-        sorted
-            .get(at)
-            .map_or(f64::NAN, |one| one.as_secs_f64() * 1e3)
+        sorted.get(at).map_or(f64::NAN, |one| one.as_secs_f64() * 1e3)
     }
 }
 
@@ -39,16 +37,12 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new(title: &str) -> Table {
-        Table {
-            title: title.to_owned(),
-            rows: Vec::new(),
-        }
+        Table { title: title.to_owned(), rows: Vec::new() }
     }
 
     pub(crate) fn row(&mut self, name: &str, samples: &Samples) {
         let (middle, high) = (samples.percentile(50), samples.percentile(95));
-        self.rows
-            .push((name.to_owned(), middle, high, samples.0.len()));
+        self.rows.push((name.to_owned(), middle, high, samples.0.len()));
     }
 
     pub(crate) fn print(&self) {
@@ -87,9 +81,7 @@ fn now() -> Duration {
 /// holds until there is a file FILE.go.
 pub(crate) fn hold(arguments: &[String]) {
     let from = now();
-    let [time, file, id] = arguments else {
-        panic!("--hold MS FILE ID")
-    };
+    let [time, file, id] = arguments else { panic!("--hold MS FILE ID") };
     if time == "0" && id == "0" {
         while !fs::exists(format!("{file}.go")).unwrap() {
             std::thread::sleep(Duration::from_millis(1));
@@ -98,11 +90,7 @@ pub(crate) fn hold(arguments: &[String]) {
         std::thread::sleep(Duration::from_millis(time.parse().unwrap()));
     }
     // One write, opened beforehand, so that the lines of several do not mix.
-    let mut log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(file)
-        .unwrap();
+    let mut log = OpenOptions::new().create(true).append(true).open(file).unwrap();
     let line = format!("{} {} {id}\n", from.as_nanos(), now().as_nanos());
     log.write_all(line.as_bytes()).unwrap();
 }
@@ -137,30 +125,15 @@ pub(crate) struct Memory {
 pub(crate) fn memory(pid: u32) -> Memory {
     let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let sum = |fields: &[&str]| {
-        let lines = text
-            .lines()
-            .filter(|line| fields.iter().any(|field| line.starts_with(field)));
-        lines
-            .map(|line| {
-                line.split_whitespace()
-                    .nth(1)
-                    .unwrap()
-                    .parse::<u64>()
-                    .unwrap()
-            })
-            .sum()
+        let lines = text.lines().filter(|line| fields.iter().any(|field| line.starts_with(field)));
+        lines.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum()
     };
-    Memory {
-        resident: sum(&["Rss:"]),
-        unshared: sum(&["Private_Clean:", "Private_Dirty:"]),
-    }
+    Memory { resident: sum(&["Rss:"]), unshared: sum(&["Private_Clean:", "Private_Dirty:"]) }
 }
 
 /// Processor time that these processes have used, all threads together.
 pub(crate) fn processor_time(pids: &[u32]) -> Duration {
-    let threads = pids
-        .iter()
-        .filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
+    let threads = pids.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).ok());
     let used = threads.flatten().filter_map(|thread| {
         let line = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
         line.split(' ').next()?.parse::<u64>().ok()

@@ -51,9 +51,7 @@ pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static 
         seldom: 1,
         command: Box::new(move |name, job| {
             let mut command = redlock(&place);
-            command
-                .args(["run", "-q", "--name", name, "--wait", "--"])
-                .args(job);
+            command.args(["run", "-q", "--name", name, "--wait", "--"]).args(job);
             command
         }),
     });
@@ -90,10 +88,7 @@ pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static 
             seldom: 10,
             command: Box::new(move |name, job| {
                 let mut command = Command::new("etcdctl");
-                command
-                    .env("ETCDCTL_API", "3")
-                    .arg("--endpoints")
-                    .arg(&endpoint);
+                command.env("ETCDCTL_API", "3").arg("--endpoints").arg(&endpoint);
                 command.args(["lock", "--", name]).args(job);
                 die_with_parent(&mut command);
                 command
@@ -122,21 +117,14 @@ pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static 
 /// The interpreter itself, not a script that looks for it, if it has redis-py.
 fn python() -> Option<String> {
     let ask = ["-c", "import redis, sys; print(sys.executable)"];
-    let answer = Command::new("python3")
-        .args(ask)
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
+    let answer = Command::new("python3").args(ask).stderr(Stdio::null()).output().ok()?;
     let path = String::from_utf8(answer.stdout).ok()?.trim().to_owned();
     (answer.status.success() && !path.is_empty()).then_some(path)
 }
 
 fn installed(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
-    let command = command
-        .args(arguments)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    let command = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
     command.status().is_ok_and(|status| status.success())
 }
 
@@ -157,41 +145,17 @@ impl Etcd {
         let directory = Directory::new();
         let [clients, peers] = [(); 2].map(|()| format!("http://127.0.0.1:{}", free_port()));
         let mut command = Command::new("etcd");
-        command.args([
-            "--name",
-            "bench",
-            "--initial-cluster",
-            &format!("bench={peers}"),
-        ]);
-        command.args([
-            "--listen-client-urls",
-            &clients,
-            "--advertise-client-urls",
-            &clients,
-        ]);
-        command.args([
-            "--listen-peer-urls",
-            &peers,
-            "--initial-advertise-peer-urls",
-            &peers,
-        ]);
+        command.args(["--name", "bench", "--initial-cluster", &format!("bench={peers}")]);
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.arg("--data-dir").arg(directory.path().join("data"));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = die_with_parent(&mut command).spawn().unwrap();
-        let etcd = Etcd {
-            child,
-            endpoint: clients,
-            _directory: directory,
-        };
+        let etcd = Etcd { child, endpoint: clients, _directory: directory };
         eventually(SOON, "etcd serves", || {
             let mut health = Command::new("etcdctl");
-            health
-                .env("ETCDCTL_API", "3")
-                .args(["--endpoints", &etcd.endpoint]);
-            health
-                .args(["endpoint", "health"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
+            health.env("ETCDCTL_API", "3").args(["--endpoints", &etcd.endpoint]);
+            health.args(["endpoint", "health"]).stdout(Stdio::null()).stderr(Stdio::null());
             health.status().unwrap().success()
         });
         Some(etcd)
@@ -207,39 +171,19 @@ impl Drop for Etcd {
 
 /// The peer that everybody writes first: `--poll URL NAME JOB...`. SET NX every ms, nothing renewed, nobody watched.
 pub(crate) fn poll(arguments: &[String]) {
-    let mut connection = redis::Client::open(arguments[0].as_str())
-        .unwrap()
-        .get_connection()
-        .unwrap();
-    let (name, token) = (
-        format!("poll:{}", arguments[1]),
-        uuid::Uuid::new_v4().to_string(),
-    );
+    let mut connection = redis::Client::open(arguments[0].as_str()).unwrap().get_connection().unwrap();
+    let (name, token) = (format!("poll:{}", arguments[1]), uuid::Uuid::new_v4().to_string());
     loop {
         let mut set = redis::cmd("SET");
         set.arg(&name).arg(&token).arg("NX").arg("PX").arg(30_000);
-        if set
-            .query::<Option<String>>(&mut connection)
-            .unwrap()
-            .is_some()
-        {
+        if set.query::<Option<String>>(&mut connection).unwrap().is_some() {
             break;
         }
         std::thread::sleep(ms(1));
     }
-    let status = Command::new(&arguments[2])
-        .args(&arguments[3..])
-        .status()
-        .unwrap();
-    let script =
-        "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end";
-    redis::cmd("EVAL")
-        .arg(script)
-        .arg(1)
-        .arg(&name)
-        .arg(&token)
-        .exec(&mut connection)
-        .unwrap();
+    let status = Command::new(&arguments[2]).args(&arguments[3..]).status().unwrap();
+    let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end";
+    redis::cmd("EVAL").arg(script).arg(1).arg(&name).arg(&token).exec(&mut connection).unwrap();
     std::process::exit(status.code().unwrap_or(1));
 }
 
@@ -255,15 +199,8 @@ for i in range(int(sys.argv[2])):
     lock.release()
     print(time.monotonic_ns() - begin)";
     let python = |count: &str| {
-        let output = Command::new(&interpreter)
-            .args(["-c", pair, url, count])
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let output = Command::new(&interpreter).args(["-c", pair, url, count]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
     let (mut whole, mut warm) = (Samples::default(), Samples::default());

@@ -18,11 +18,7 @@ fn line(plan: &Acquire) -> Line {
 }
 
 /// Acquires it with this thread, which looks for signals itself.
-fn acquire_by_itself(
-    plan: &Acquire,
-    locker: &mut Locker,
-    signals: Signals,
-) -> anyhow::Result<Lease> {
+fn acquire_by_itself(plan: &Acquire, locker: &mut Locker, signals: Signals) -> anyhow::Result<Lease> {
     let signals = Arc::new(Arrivals::of(signals));
     let seen = Arc::clone(&signals);
     let descriptor = signals.as_fd().try_clone_to_owned()?;
@@ -59,20 +55,12 @@ pub(crate) fn run(plan: Acquire) -> anyhow::Result<Exit> {
     if let Err(error) = printed {
         // Nobody knows the token: nobody could release it.
         return Err(match locker.release(&lease, None) {
-            Ok(_) => {
-                anyhow::Error::from(error).context(format!("{:?} was released again", plan.name))
-            }
-            Err(_) => anyhow::Error::from(error)
-                .context(format!("{:?} stays taken until its lease ends", plan.name)),
+            Ok(_) => anyhow::Error::from(error).context(format!("{:?} was released again", plan.name)),
+            Err(_) => anyhow::Error::from(error).context(format!("{:?} stays taken until its lease ends", plan.name)),
         });
     }
     if plan.manner.verbose {
-        talk(&format!(
-            "acquired {:?} on {}, fencing token {}",
-            plan.name,
-            locker.nodes(),
-            lease.fencing_token
-        ));
+        talk(&format!("acquired {:?} on {}, fencing token {}", plan.name, locker.nodes(), lease.fencing_token));
     }
     Ok(Exit::Done)
 }

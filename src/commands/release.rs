@@ -13,18 +13,8 @@ pub(crate) fn run(plan: Release) -> anyhow::Result<Exit> {
     let mut locker = Locker::new(&plan.settings, &plan.name, default_ttl())?;
     match &plan.how {
         How::Token(token) => give_up(&plan, &mut locker, token),
-        How::Revoke(prefix) => end(
-            &plan,
-            &mut locker,
-            prefix.as_deref().unwrap_or_default(),
-            false,
-        ),
-        How::Force(prefix) => end(
-            &plan,
-            &mut locker,
-            prefix.as_deref().unwrap_or_default(),
-            true,
-        ),
+        How::Revoke(prefix) => end(&plan, &mut locker, prefix.as_deref().unwrap_or_default(), false),
+        How::Force(prefix) => end(&plan, &mut locker, prefix.as_deref().unwrap_or_default(), true),
     }
 }
 
@@ -43,10 +33,7 @@ fn give_up(plan: &Release, locker: &mut Locker, token: &str) -> anyhow::Result<E
             return Err(Error::HeldByOther(text, held.clone()).into());
         }
         Ended::HeldByOther(held) => {
-            let text = format!(
-                "the lease on {name:?} had ended, and {} now has it: {lost}",
-                whose(held)
-            );
+            let text = format!("the lease on {name:?} had ended, and {} now has it: {lost}", whose(held));
             return Err(Error::HeldByOther(text, held.clone()).into());
         }
         _ => return Err(Error::NotHeld(format!("the lease on {name:?} had ended: {lost}")).into()),
@@ -59,12 +46,7 @@ fn give_up(plan: &Release, locker: &mut Locker, token: &str) -> anyhow::Result<E
     Ok(Exit::Done)
 }
 
-fn end(
-    plan: &Release,
-    locker: &mut Locker,
-    token_prefix: &str,
-    force: bool,
-) -> anyhow::Result<Exit> {
+fn end(plan: &Release, locker: &mut Locker, token_prefix: &str, force: bool) -> anyhow::Result<Exit> {
     let name = &plan.name;
     let freed = locker.end_lease(token_prefix, force)?;
     Err(match freed {
@@ -77,16 +59,10 @@ fn end(
         }
         Freed::NotHeld => Error::NotHeld(format!("nobody holds {name:?}")),
         Freed::HeldByOther(held) => {
-            let text = format!(
-                "the holder of {name:?} has changed: {} has it now; look at status again",
-                whose(&held)
-            );
+            let text = format!("the holder of {name:?} has changed: {} has it now; look at status again", whose(&held));
             Error::HeldByOther(text, Box::new(held))
         }
-        Freed::Foreign(held) => Error::Held(Box::new(Held {
-            unwanted: true,
-            ..held
-        })),
+        Freed::Foreign(held) => Error::Held(Box::new(Held { unwanted: true, ..held })),
     }
     .into())
 }

@@ -19,9 +19,7 @@ pub(crate) fn run(plan: Status) -> anyhow::Result<Exit> {
         match once(&plan, &mut locker, true) {
             Ok(_) => {}
             // What is watched may come back.
-            Err(error) if matches!(error.downcast_ref(), Some(Error::Unavailable(_))) => {
-                talk(&format!("{error:#}"))
-            }
+            Err(error) if matches!(error.downcast_ref(), Some(Error::Unavailable(_))) => talk(&format!("{error:#}")),
             Err(error) => return Err(error),
         }
         if let Some(exit) = watch.interrupted_within(every) {
@@ -37,11 +35,7 @@ fn once(plan: &Status, locker: &mut Locker, watching: bool) -> anyhow::Result<Ex
         match json {
             true => output::list_json(&all)?,
             false if all.is_empty() && !plan.manner.quiet && !watching => {
-                talk(&format!(
-                    "no locks under {:?} on {}",
-                    plan.settings.prefix,
-                    locker.nodes()
-                ));
+                talk(&format!("no locks under {:?} on {}", plan.settings.prefix, locker.nodes()));
             }
             false => output::list(&all, watching)?,
         }

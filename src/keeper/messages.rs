@@ -9,10 +9,7 @@ pub(crate) enum Order {
     /// SIGTERM to the job at `term_at`, SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
     /// Start the command with these variables besides, unless it is `not_after` already.
-    Go {
-        environment: Vec<(String, String)>,
-        not_after: Boot,
-    },
+    Go { environment: Vec<(String, String)>, not_after: Boot },
     /// A signal that redlock was sent.
     Signal { signal: i32, to: To },
     /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.

@@ -73,76 +73,43 @@ impl Locker {
             if is_over || !matches!(&attempt, Attempt::Busy(busy) if busy.split) {
                 break;
             }
-            let pause = Duration::from_millis(base)
-                .max(Boot::now().since(start) * 3)
-                .min(RIVALRY_AT_MOST);
+            let pause = Duration::from_millis(base).max(Boot::now().since(start) * 3).min(RIVALRY_AT_MOST);
             if let Some(signal) = self.pause(full_jitter(pause)) {
                 return Err(Error::Interrupted(signal));
             }
             attempt = self.attempt(&Candidate::default(), request, Boot::NEVER);
         }
         match attempt {
-            Attempt::Granted(lease) => Ok(Lease {
-                waited: Boot::now().since(start),
-                ..lease
-            }),
+            Attempt::Granted(lease) => Ok(Lease { waited: Boot::now().since(start), ..lease }),
             Attempt::Faulty(error) => Err(error),
             Attempt::Interrupted(signal) => Err(Error::Interrupted(signal)),
-            Attempt::Busy(busy) if request.wait == Wait::No => {
-                Err(self.is_held(&busy, request, None))
-            }
+            Attempt::Busy(busy) if request.wait == Wait::No => Err(self.is_held(&busy, request, None)),
             Attempt::Busy(busy) => self.queue(request, *busy, start, on_wait),
         }
     }
 
     /// One try on all nodes, with a token of its own, and not after `until`.
-    pub(super) fn attempt(
-        &mut self,
-        candidate: &Candidate,
-        request: &Request,
-        until: Boot,
-    ) -> Attempt {
+    pub(super) fn attempt(&mut self, candidate: &Candidate, request: &Request, until: Boot) -> Attempt {
         let token = uuid().simple().to_string();
         let ttl = request.ttl.as_millis().to_string();
         // The same number on all nodes, so that they agree on the fencing token at once.
         let now = unix_time().as_millis().to_string();
-        let identify = if self.nodes.len() > 1 || !self.quarantine.is_zero() {
-            "1"
-        } else {
-            "0"
-        };
+        let identify = if self.nodes.len() > 1 || !self.quarantine.is_zero() { "1" } else { "0" };
         let [host, pid, user, label] = owner(request.pid, &request.label);
         let call = self.script(
             &scripts::TAKE,
-            &[
-                &candidate.waiter,
-                &token,
-                &ttl,
-                &candidate.ticket,
-                &now,
-                identify,
-                &host,
-                &pid,
-                &user,
-                &label,
-            ],
+            &[&candidate.waiter, &token, &ttl, &candidate.ticket, &now, identify, &host, &pid, &user, &label],
         );
         let give_up = self.deadline().min(until);
         let quarantine = self.quarantine;
-        let counts = move |reply: &Reply| {
-            reply.text(0) == "granted" && young_for(reply, quarantine).is_zero()
-        };
+        let counts = move |reply: &Reply| reply.text(0) == "granted" && young_for(reply, quarantine).is_zero();
         let start = Boot::now();
-        let mut answers = self.ask_all(&call, give_up, |answers| {
-            answers.tally(counts).verdict() != Verdict::Open
-        });
+        let mut answers = self.ask_all(&call, give_up, |answers| answers.tally(counts).verdict() != Verdict::Open);
         if answers.tally(counts).verdict() == Verdict::Yes {
             self.linger(&mut answers, start);
         } else if !self.told_why(&answers) {
             // It is decided, but not whether it is held or cannot be had.
-            self.take_more(&mut answers, give_up, |locker, answers| {
-                !locker.told_why(answers)
-            });
+            self.take_more(&mut answers, give_up, |locker, answers| !locker.told_why(answers));
         } else {
             self.settle(&mut answers, start);
         }
@@ -165,10 +132,7 @@ impl Locker {
             // Back in line, and nobody is woken: they would only do the same.
             Attempt::Busy(busy) if !candidate.waiter.is_empty() => {
                 if busy.partial {
-                    let undo = self.script(
-                        &scripts::ROLLBACK,
-                        &[&candidate.waiter, &token, &candidate.ticket],
-                    );
+                    let undo = self.script(&scripts::ROLLBACK, &[&candidate.waiter, &token, &candidate.ticket]);
                     self.undo(&undo, &answers, false);
                 }
             }
@@ -195,14 +159,12 @@ impl Locker {
         while !answers.all() && !(decided + SEE_OFF).passed() {
             // Not before the script has been sent in full, where it is not known.
             let on_its_way = |locker: &Locker, node: usize| {
-                locker.nodes[node].has_written(round)
-                    && !locker.nodes.iter().any(Node::did_not_know)
+                locker.nodes[node].has_written(round) && !locker.nodes.iter().any(Node::did_not_know)
             };
             let silent = (0..self.nodes.len()).filter(|&node| answers.got[node].is_none());
             let moment_over = Boot::now().since(decided) >= moment;
             let is_enough = |node| {
-                moment_over && on_its_way(self, node)
-                    || until.passed() && !self.nodes[node].is_about_to_begin(round)
+                moment_over && on_its_way(self, node) || until.passed() && !self.nodes[node].is_about_to_begin(round)
             };
             if silent.clone().all(is_enough) {
                 break;
@@ -223,26 +185,15 @@ impl Locker {
         let granted: Vec<(usize, u64)> = answers
             .replies()
             .filter(|(_, _, reply)| counts(reply))
-            .map(|(node, _, reply)| {
-                (
-                    node,
-                    reply
-                        .int(1)
-                        .and_then(|fence| u64::try_from(fence).ok())
-                        .unwrap_or(0),
-                )
-            })
+            .map(|(node, _, reply)| (node, reply.int(1).and_then(|fence| u64::try_from(fence).ok()).unwrap_or(0)))
             .collect();
         let fence = fencing::settle(&granted, self.nodes.len());
         if fence.needed > 0 {
             let call = self.script(&scripts::FENCE, &[token, &fence.token.to_string()]);
-            let behind = (0..self.nodes.len())
-                .map(|node| fence.behind.contains(&node))
-                .collect();
+            let behind = (0..self.nodes.len()).map(|node| fence.behind.contains(&node)).collect();
             let deadline = self.deadline();
-            let raised = self.ask(&call, behind, deadline, Order::InTurn, |raised| {
-                raised.count("granted") >= fence.needed
-            });
+            let raised =
+                self.ask(&call, behind, deadline, Order::InTurn, |raised| raised.count("granted") >= fence.needed);
             if let Some(signal) = raised.interrupted {
                 return Attempt::Interrupted(signal);
             }
@@ -251,10 +202,7 @@ impl Locker {
                 return match raised.count("higher") + raised.count("gone") {
                     0 => Attempt::Faulty(self.no_quorum(&raised)),
                     _ => Attempt::Busy(Box::new(Busy {
-                        held: Held {
-                            name: self.name.clone(),
-                            ..Held::default()
-                        },
+                        held: Held { name: self.name.clone(), ..Held::default() },
                         left: None,
                         rank: 0,
                         ticket: String::new(),
@@ -297,36 +245,24 @@ impl Locker {
         let did_nothing = |node: usize| matches!(&answers.got[node], Some((_, Ok(reply))) if matches!(reply.text(0), "held" | "foreign"));
         let silent = |node: usize| !matches!(&answers.got[node], Some((_, Ok(_))));
         // In a hurry there may be a place in line to give up too.
-        let asked: Vec<bool> = (0..self.nodes.len())
-            .map(|node| hurry || !did_nothing(node))
-            .collect();
+        let asked: Vec<bool> = (0..self.nodes.len()).map(|node| hurry || !did_nothing(node)).collect();
         if !asked.contains(&true) {
             return;
         }
         self.cleaning_up = true;
-        let deadline = Boot::now()
-            + if hurry {
-                HURRY
-            } else {
-                self.node_timeout.max(HURRY)
-            };
+        let deadline = Boot::now() + if hurry { HURRY } else { self.node_timeout.max(HURRY) };
         let mut undone = self.ask(call, asked.clone(), deadline, Order::Undo, |_| true);
         let start = Boot::now();
         for node in &self.nodes {
             node.give_up_before(undone.round);
         }
         let done = |locker: &Locker, undone: &Answers, node: usize| {
-            let sent =
-                locker.nodes[node].has_written(undone.round) && Boot::now().since(start) >= HURRY;
+            let sent = locker.nodes[node].has_written(undone.round) && Boot::now().since(start) >= HURRY;
             let nothing_to_undo = !locker.nodes[node].has_written(1);
             !asked[node] || undone.got[node].is_some() || silent(node) && (sent || nothing_to_undo)
         };
         while !deadline.passed() && !(0..self.nodes.len()).all(|node| done(self, &undone, node)) {
-            self.take_more(
-                &mut undone,
-                Boot::now() + Duration::from_millis(1),
-                |_, _| true,
-            );
+            self.take_more(&mut undone, Boot::now() + Duration::from_millis(1), |_, _| true);
         }
         self.cleaning_up = false;
     }

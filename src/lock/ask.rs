@@ -21,32 +21,22 @@ pub(super) struct Answers {
 
 impl Answers {
     pub(super) fn replies(&self) -> impl Iterator<Item = (usize, Boot, &Reply)> {
-        self.got
-            .iter()
-            .enumerate()
-            .filter_map(|(node, got)| match got {
-                Some((sent, Ok(reply))) => Some((node, *sent, reply)),
-                _ => None,
-            })
+        self.got.iter().enumerate().filter_map(|(node, got)| match got {
+            Some((sent, Ok(reply))) => Some((node, *sent, reply)),
+            _ => None,
+        })
     }
 
     pub(super) fn faults(&self) -> impl Iterator<Item = (usize, &Fault)> {
-        self.got
-            .iter()
-            .enumerate()
-            .filter_map(|(node, got)| match got {
-                Some((_, Err(fault))) => Some((node, fault)),
-                _ => None,
-            })
+        self.got.iter().enumerate().filter_map(|(node, got)| match got {
+            Some((_, Err(fault))) => Some((node, fault)),
+            _ => None,
+        })
     }
 
     /// Counts the replies that `yes` accepts; everything else that came is a no.
     pub(super) fn tally(&self, yes: impl Fn(&Reply) -> bool) -> Tally {
-        let mut tally = Tally {
-            nodes: self.got.len(),
-            yes: 0,
-            no: 0,
-        };
+        let mut tally = Tally { nodes: self.got.len(), yes: 0, no: 0 };
         for got in self.got.iter().flatten() {
             match got {
                 (_, Ok(reply)) if yes(reply) => tally.yes += 1,
@@ -58,33 +48,21 @@ impl Answers {
 
     /// What is to be said of a node that has not answered: nobody waits for it longer than the others need to decide.
     pub(super) fn silence(&self) -> &'static str {
-        if self.give_up.passed() {
-            "timed out"
-        } else {
-            "is slower than the others"
-        }
+        if self.give_up.passed() { "timed out" } else { "is slower than the others" }
     }
 
     /// How many of the nodes that could answer say this word.
     pub(super) fn count(&self, word: &str) -> usize {
-        self.replies()
-            .filter(|(_, _, reply)| reply.text(0) == word)
-            .count()
+        self.replies().filter(|(_, _, reply)| reply.text(0) == word).count()
     }
 
     /// Whether all that were asked have given an answer that can be used.
     pub(super) fn all_answered(&self) -> bool {
-        self.asked
-            .iter()
-            .zip(&self.got)
-            .all(|(asked, got)| !asked || matches!(got, Some((_, Ok(_)))))
+        self.asked.iter().zip(&self.got).all(|(asked, got)| !asked || matches!(got, Some((_, Ok(_)))))
     }
 
     pub(super) fn all(&self) -> bool {
-        self.asked
-            .iter()
-            .zip(&self.got)
-            .all(|(asked, got)| !asked || got.is_some())
+        self.asked.iter().zip(&self.got).all(|(asked, got)| !asked || got.is_some())
     }
 
     pub(super) fn decided(&self, word: &str) -> bool {
@@ -99,10 +77,8 @@ impl Locker {
 
     pub(super) fn script(&self, script: &'static Script, args: &[&str]) -> Call {
         let keys = self.keys.all().map(str::to_owned).to_vec();
-        let args = std::iter::once(self.keys.channels.as_str())
-            .chain(args.iter().copied())
-            .map(str::to_owned)
-            .collect();
+        let args =
+            std::iter::once(self.keys.channels.as_str()).chain(args.iter().copied()).map(str::to_owned).collect();
         Call::Script(script, keys, args)
     }
 
@@ -124,30 +100,15 @@ impl Locker {
         self.round += 1;
         let round = self.round;
         let heed = self.heed();
-        for (node, _) in self
-            .nodes
-            .iter_mut()
-            .zip(&asked)
-            .filter(|(_, asked)| **asked)
-        {
+        for (node, _) in self.nodes.iter_mut().zip(&asked).filter(|(_, asked)| **asked) {
             node.ask(round, call.clone(), give_up, order, heed);
         }
-        let mut answers = Answers {
-            round,
-            give_up,
-            got: asked.iter().map(|_| None).collect(),
-            asked,
-            interrupted: None,
-        };
+        let mut answers =
+            Answers { round, give_up, got: asked.iter().map(|_| None).collect(), asked, interrupted: None };
         while !answers.all() && !enough(&answers) {
             match self.receive(give_up) {
                 None => break,
-                Some(Event::Answer {
-                    node,
-                    round: of,
-                    sent,
-                    result,
-                }) if of == round => {
+                Some(Event::Answer { node, round: of, sent, result }) if of == round => {
                     answers.got[node] = Some((sent, result));
                 }
                 Some(Event::Interrupt(_)) if self.cleaning_up => {}
@@ -161,10 +122,7 @@ impl Locker {
         if !self.cleaning_up && !answers.all_answered() && self.nodes.iter().any(Node::alarmed) {
             answers.interrupted = Some(0);
         }
-        if !self.cleaning_up
-            && answers.interrupted.is_none()
-            && self.calls.count() > self.heard_calls
-        {
+        if !self.cleaning_up && answers.interrupted.is_none() && self.calls.count() > self.heard_calls {
             // It is counted before it is told: it is on its way, and may be why an answer was not waited for.
             while let Some(event) = self.receive(Boot::now() + Duration::from_secs(1)) {
                 if let Event::Interrupt(signal) = event {
@@ -178,38 +136,16 @@ impl Locker {
     }
 
     /// The same for all nodes.
-    pub(super) fn ask_all(
-        &mut self,
-        call: &Call,
-        give_up: Boot,
-        enough: impl FnMut(&Answers) -> bool,
-    ) -> Answers {
-        self.ask(
-            call,
-            vec![true; self.nodes.len()],
-            give_up,
-            Order::InTurn,
-            enough,
-        )
+    pub(super) fn ask_all(&mut self, call: &Call, give_up: Boot, enough: impl FnMut(&Answers) -> bool) -> Answers {
+        self.ask(call, vec![true; self.nodes.len()], give_up, Order::InTurn, enough)
     }
 
     /// Asks all nodes something that each of them should do or say, whoever decides: waits for the slower ones too, but
     /// not much longer than the decision has taken.
-    pub(super) fn tell_all(
-        &mut self,
-        call: &Call,
-        order: Order,
-        decided: impl Fn(&Answers) -> bool,
-    ) -> Answers {
+    pub(super) fn tell_all(&mut self, call: &Call, order: Order, decided: impl Fn(&Answers) -> bool) -> Answers {
         let start = Boot::now();
         let deadline = self.deadline();
-        let mut answers = self.ask(
-            call,
-            vec![true; self.nodes.len()],
-            deadline,
-            order,
-            &decided,
-        );
+        let mut answers = self.ask(call, vec![true; self.nodes.len()], deadline, order, &decided);
         self.settle(&mut answers, start);
         answers
     }
@@ -217,23 +153,14 @@ impl Locker {
     /// After a decision that began at `start`, waits for the nodes that have not answered yet as long again as it took;
     /// longer when some have failed, since then there is no hurry, and the others should not be blamed too.
     pub(super) fn settle(&mut self, answers: &mut Answers, start: Boot) {
-        let at_least = Duration::from_millis(if answers.faults().next().is_some() {
-            200
-        } else {
-            20
-        });
+        let at_least = Duration::from_millis(if answers.faults().next().is_some() { 200 } else { 20 });
         let until = Boot::now() + Boot::now().since(start) * 2 + at_least;
         self.take_more(answers, until.min(answers.give_up), |_, _| true);
     }
 
     /// Takes in further answers until all are there, `until` is reached, or nobody `wants` them any more. An
     /// interruption ends it, unless something is being undone, and is left for later.
-    pub(super) fn take_more(
-        &mut self,
-        answers: &mut Answers,
-        until: Boot,
-        wants: impl Fn(&Locker, &Answers) -> bool,
-    ) {
+    pub(super) fn take_more(&mut self, answers: &mut Answers, until: Boot, wants: impl Fn(&Locker, &Answers) -> bool) {
         while answers.interrupted.is_none() && !answers.all() && wants(self, answers) {
             match self.receive(until) {
                 None => break,
@@ -241,12 +168,7 @@ impl Locker {
                     self.pending.push_back(interrupt);
                     break;
                 }
-                Some(Event::Answer {
-                    node,
-                    round,
-                    sent,
-                    result,
-                }) if round == answers.round => {
+                Some(Event::Answer { node, round, sent, result }) if round == answers.round => {
                     answers.got[node] = Some((sent, result));
                 }
                 Some(other) => self.pending.push_back(other),
@@ -344,43 +266,29 @@ impl Locker {
 
     /// What a failure is about: one lock, or, without a name, all of them.
     pub(super) fn subject(&self) -> String {
-        if self.name.is_empty() {
-            format!("all locks under {:?}", self.keys.lock)
-        } else {
-            format!("{:?}", self.name)
-        }
+        if self.name.is_empty() { format!("all locks under {:?}", self.keys.lock) } else { format!("{:?}", self.name) }
     }
 
     /// The error for a question that no quorum has answered.
     pub(super) fn no_quorum(&self, answers: &Answers) -> Error {
         let faults = self.describe_faults(answers);
         let kinds: Vec<FaultKind> = answers.faults().map(|(_, fault)| fault.kind).collect();
-        let enough_of = |kind| {
-            kinds.iter().filter(|&&other| other == kind).count() > self.nodes.len() - self.quorum()
-        };
+        let enough_of = |kind| kinds.iter().filter(|&&other| other == kind).count() > self.nodes.len() - self.quorum();
         let text = match self.nodes.len() {
             1 => format!("{}: {faults}", self.subject()),
             n => {
                 let reached = answers.replies().count();
-                format!(
-                    "{}: {reached} of {n} nodes answered, {} are needed: {faults}",
-                    self.subject(),
-                    self.quorum()
-                )
+                format!("{}: {reached} of {n} nodes answered, {} are needed: {faults}", self.subject(), self.quorum())
             }
         };
         if enough_of(FaultKind::Misconfigured) {
             Error::Usage(format!("{text}; check --redis"))
         } else if enough_of(FaultKind::Refused) {
-            Error::Refused(format!(
-                "{text}; check the user, its password and its permissions"
-            ))
+            Error::Refused(format!("{text}; check the user, its password and its permissions"))
         } else if kinds.contains(&FaultKind::CannotServe) {
             Error::Unavailable(format!("{text}; try again when it can"))
         } else {
-            Error::Unavailable(format!(
-                "{text}; is --redis right, and Redis running there?"
-            ))
+            Error::Unavailable(format!("{text}; is --redis right, and Redis running there?"))
         }
     }
 }

@@ -58,11 +58,7 @@ impl Ears {
 
     /// When something is to be done about a deaf node.
     pub(super) fn due(&self) -> Boot {
-        let deaf = self
-            .listeners
-            .iter()
-            .zip(&self.again)
-            .filter(|(listener, _)| listener.is_none());
+        let deaf = self.listeners.iter().zip(&self.again).filter(|(listener, _)| listener.is_none());
         deaf.map(|(_, &again)| again).min().unwrap_or(Boot::NEVER)
     }
 }

@@ -23,22 +23,10 @@ pub(super) struct Settlement {
 
 /// Decides from what each granting node's counter stands at: node, counter.
 pub(super) fn settle(grants: &[(usize, u64)], nodes: usize) -> Settlement {
-    let token = grants
-        .iter()
-        .map(|&(_, counter)| counter)
-        .max()
-        .unwrap_or(0);
-    let behind: Vec<usize> = grants
-        .iter()
-        .filter(|&&(_, counter)| counter < token)
-        .map(|&(node, _)| node)
-        .collect();
+    let token = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
+    let behind: Vec<usize> = grants.iter().filter(|&&(_, counter)| counter < token).map(|&(node, _)| node).collect();
     let needed = quorum(nodes).saturating_sub(grants.len() - behind.len());
-    Settlement {
-        token,
-        behind,
-        needed,
-    }
+    Settlement { token, behind, needed }
 }
 
 #[cfg(test)]
@@ -47,35 +35,20 @@ mod tests {
 
     #[test]
     fn nodes_that_agree_need_nothing_more() {
-        let agreed = Settlement {
-            token: 7,
-            behind: Vec::new(),
-            needed: 0,
-        };
+        let agreed = Settlement { token: 7, behind: Vec::new(), needed: 0 };
         assert_eq!(settle(&[(0, 7)], 1), agreed);
         assert_eq!(settle(&[(0, 7), (2, 7)], 3), agreed);
         // Here one is behind, but a quorum stands at the token without it.
-        let one_behind = Settlement {
-            token: 7,
-            behind: vec![1],
-            needed: 0,
-        };
+        let one_behind = Settlement { token: 7, behind: vec![1], needed: 0 };
         assert_eq!(settle(&[(0, 7), (1, 5), (2, 7)], 3), one_behind);
     }
 
     #[test]
     fn as_many_are_raised_as_a_quorum_lacks() {
-        let raised = |behind, needed| Settlement {
-            token: 9,
-            behind,
-            needed,
-        };
+        let raised = |behind, needed| Settlement { token: 9, behind, needed };
         assert_eq!(settle(&[(1, 9), (2, 3)], 3), raised(vec![2], 1));
         assert_eq!(settle(&[(0, 9), (3, 8), (4, 9)], 5), raised(vec![3], 1));
-        assert_eq!(
-            settle(&[(0, 1), (1, 2), (3, 9), (4, 8)], 5),
-            raised(vec![0, 1, 4], 2)
-        );
+        assert_eq!(settle(&[(0, 1), (1, 2), (3, 9), (4, 8)], 5), raised(vec![0, 1, 4], 2));
         assert_eq!(settle(&[(0, 9), (1, 4)], 2), raised(vec![1], 1));
     }
 }

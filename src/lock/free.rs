@@ -27,21 +27,13 @@ impl Locker {
     /// # Errors
     /// [`Error::Held`] when `timeout` is over, [`Error::Unavailable`] when the nodes cannot be asked at the beginning,
     /// [`Error::Interrupted`].
-    pub(crate) fn wait_until_free(
-        &mut self,
-        timeout: Wait,
-        on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Result<(), Error> {
+    pub(crate) fn wait_until_free(&mut self, timeout: Wait, on_wait: &mut dyn FnMut(&Waiting)) -> Result<(), Error> {
         let waited = self.watch_until_free(timeout, on_wait);
         self.stop_listening();
         waited
     }
 
-    fn watch_until_free(
-        &mut self,
-        timeout: Wait,
-        on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Result<(), Error> {
+    fn watch_until_free(&mut self, timeout: Wait, on_wait: &mut dyn FnMut(&Waiting)) -> Result<(), Error> {
         let start = Boot::now();
         let end = timeout.end(start);
         let mut ears = Ears::new(self.keys.free(), self.nodes.len());
@@ -76,9 +68,7 @@ impl Locker {
                     Event::Interrupt(signal) => return Err(Error::Interrupted(signal)),
                     Event::Heard { .. } => break,
                     Event::Listening { node, listener } if ears.is(node, listener) => break,
-                    Event::Deaf { node, listener, .. } if ears.is(node, listener) => {
-                        ears.close(node, FAILURE_AT_MOST)
-                    }
+                    Event::Deaf { node, listener, .. } if ears.is(node, listener) => ears.close(node, FAILURE_AT_MOST),
                     _ => {}
                 }
             }

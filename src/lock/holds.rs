@@ -16,9 +16,7 @@ const HOLD_DIGITS: usize = 8;
 /// Takes the suffix of a hold off a token.
 pub(super) fn split_token(token: &str) -> (&str, Option<&str>) {
     match token.rsplit_once(HOLD_MARK) {
-        Some((stem, id))
-            if id.len() == HOLD_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) =>
-        {
+        Some((stem, id)) if id.len() == HOLD_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
             (stem, Some(id))
         }
         _ => (token, None),
@@ -40,10 +38,7 @@ impl Locker {
     pub(super) fn enter(&mut self, token: &str, request: &Request) -> Result<Option<Lease>, Error> {
         let (stem, _) = split_token(token);
         let hold = &uuid().simple().to_string()[..8];
-        let call = self.script(
-            &scripts::ENTER,
-            &[stem, hold, &request.ttl.as_millis().to_string()],
-        );
+        let call = self.script(&scripts::ENTER, &[stem, hold, &request.ttl.as_millis().to_string()]);
         let deadline = self.deadline();
         let answers = self.ask_all(&call, deadline, |answers| answers.decided("granted"));
         let granted = answers.tally(|reply| reply.text(0) == "granted");
@@ -63,22 +58,14 @@ impl Locker {
             let granted = |(_, _, reply): &(usize, Boot, &Reply)| reply.text(0) == "granted";
             for (node, sent, reply) in answers.replies().filter(granted) {
                 lease.take_in(node, sent, reply);
-                let number = |at| {
-                    reply
-                        .int(at)
-                        .and_then(|n| u64::try_from(n).ok())
-                        .unwrap_or(0)
-                };
+                let number = |at| reply.int(at).and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
                 lease.fencing_token = lease.fencing_token.max(number(1));
                 lease.holds = lease.holds.max(number(2));
             }
             return Ok(Some(lease));
         }
         // Undone hold by hold: the id is new, so this can hurt nobody.
-        let undo = self.script(
-            &scripts::RELEASE,
-            &[&hold_token(stem, hold), stem, hold, "0"],
-        );
+        let undo = self.script(&scripts::RELEASE, &[&hold_token(stem, hold), stem, hold, "0"]);
         if granted.yes > 0 || answers.replies().count() < self.nodes.len() {
             self.undo(&undo, &answers, answers.interrupted.is_some());
         }
@@ -86,11 +73,7 @@ impl Locker {
             return Err(Error::Interrupted(signal));
         }
         let no = answers.count("gone") + answers.count("other");
-        if no > self.nodes.len() - self.quorum() {
-            Ok(None)
-        } else {
-            Err(self.no_quorum(&answers))
-        }
+        if no > self.nodes.len() - self.quorum() { Ok(None) } else { Err(self.no_quorum(&answers)) }
     }
 
     /// Gives up one hold of the lease that `token` names: the hold whose token it is, else the newest.
@@ -115,18 +98,12 @@ impl Locker {
     fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.script(&scripts::HOLDS, &[token]);
         let needed = self.quorum();
-        let answers = self.tell_all(&call, Order::InTurn, |answers| {
-            answers.replies().count() >= needed
-        });
+        let answers = self.tell_all(&call, Order::InTurn, |answers| answers.replies().count() >= needed);
         if answers.replies().count() < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
-        let newest = answers
-            .replies()
-            .filter(|(_, _, reply)| reply.text(0) == "holds");
-        let newest = newest
-            .max_by_key(|(_, _, reply)| reply.int(2))
-            .map(|(_, _, reply)| reply.text(1).to_owned());
+        let newest = answers.replies().filter(|(_, _, reply)| reply.text(0) == "holds");
+        let newest = newest.max_by_key(|(_, _, reply)| reply.int(2)).map(|(_, _, reply)| reply.text(1).to_owned());
         Ok(newest.unwrap_or_else(|| "base".to_owned()))
     }
 }

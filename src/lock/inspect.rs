@@ -66,26 +66,15 @@ impl Status {
         let faults: Vec<String> = self
             .nodes
             .iter()
-            .filter_map(|node| {
-                node.detail
-                    .as_ref()
-                    .map(|detail| format!("{} {detail}", node.node))
-            })
+            .filter_map(|node| node.detail.as_ref().map(|detail| format!("{} {detail}", node.node)))
             .collect();
-        let reached = self
-            .nodes
-            .iter()
-            .filter(|node| node.detail.is_none())
-            .count();
+        let reached = self.nodes.iter().filter(|node| node.detail.is_none()).count();
         let nodes = self.nodes.len();
         let faults = match faults.join(", ") {
             none if none.is_empty() => String::new(),
             some => format!(" ({some})"),
         };
-        format!(
-            "{:?}: {reached} of {nodes} nodes answered, and do not agree{faults}; try again",
-            self.name
-        )
+        format!("{:?}: {reached} of {nodes} nodes answered, and do not agree{faults}; try again", self.name)
     }
 
     /// For somebody who waits until it is free.
@@ -133,9 +122,7 @@ impl Locker {
     pub(crate) fn inspect(&mut self) -> Result<Status, Error> {
         let call = self.script(&scripts::INSPECT, &[]);
         let needed = self.quorum();
-        let answers = self.tell_all(&call, Order::InTurn, |answers| {
-            answers.replies().count() >= needed
-        });
+        let answers = self.tell_all(&call, Order::InTurn, |answers| answers.replies().count() >= needed);
         if let Some(signal) = answers.interrupted {
             return Err(Error::Interrupted(signal));
         }
@@ -166,11 +153,7 @@ impl Locker {
                     Some((_, Err(fault))) => ("error", Some(fault.text.clone())),
                     None => ("error", Some(answers.silence().to_owned())),
                 };
-                NodeAnswer {
-                    node: node.address().to_string(),
-                    answer,
-                    detail,
-                }
+                NodeAnswer { node: node.address().to_string(), answer, detail }
             })
             .collect();
         Ok(status)
@@ -195,17 +178,12 @@ impl Locker {
                 let mut only = vec![false; self.nodes.len()];
                 only[node] = true;
                 let deadline = self.deadline();
-                let call = Call::Scan {
-                    cursor,
-                    pattern: pattern.clone(),
-                };
+                let call = Call::Scan { cursor, pattern: pattern.clone() };
                 let mut answers = self.ask(&call, only, deadline, Order::InTurn, |_| false);
                 let answer = answers.got[node].take();
                 if let Some((_, Ok(page))) = &answer {
                     keys.extend(page.at(1).items().iter().filter_map(|key| match key {
-                        Reply::Text(key) if !key.contains(super::keys::SEPARATOR) => {
-                            Some(key.clone())
-                        }
+                        Reply::Text(key) if !key.contains(super::keys::SEPARATOR) => Some(key.clone()),
                         _ => None,
                     }));
                     let cursor = page.text(0);
@@ -244,9 +222,7 @@ impl Locker {
         });
         let call = Call::Many(&scripts::INSPECT, asked.collect());
         let needed = self.quorum();
-        let answers: Answers = self.tell_all(&call, Order::InTurn, |answers| {
-            answers.replies().count() >= needed
-        });
+        let answers: Answers = self.tell_all(&call, Order::InTurn, |answers| answers.replies().count() >= needed);
         if answers.replies().count() < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
@@ -266,12 +242,7 @@ impl Locker {
             State::Foreign => !prefix.is_empty(),
             _ => true,
         };
-        Ok(page
-            .iter()
-            .enumerate()
-            .map(|(at, key)| status(at, key))
-            .filter(wanted)
-            .collect())
+        Ok(page.iter().enumerate().map(|(at, key)| status(at, key)).filter(wanted).collect())
     }
 
     /// Ends somebody's lease: safely, or with `force` at once. With `token_prefix` only if its token begins so.
@@ -282,41 +253,26 @@ impl Locker {
         let mode = if force { "force" } else { "revoke" };
         let call = self.script(&scripts::REVOKE, &[token_prefix, mode, &signature()]);
         let done = |reply: &Reply| matches!(reply.text(0), "revoked" | "released" | "gone");
-        let answers = self.tell_all(&call, Order::InTurn, |answers| {
-            answers.tally(done).verdict() != Verdict::Open
-        });
-        let of = |word| {
-            answers
-                .replies()
-                .map(|(_, _, reply)| reply)
-                .find(|reply| reply.text(0) == word)
-        };
+        let answers = self.tell_all(&call, Order::InTurn, |answers| answers.tally(done).verdict() != Verdict::Open);
+        let of = |word| answers.replies().map(|(_, _, reply)| reply).find(|reply| reply.text(0) == word);
         let replies = answers.replies().count();
         if replies < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
-        Ok(
-            match (of("revoked"), of("released"), of("other"), of("foreign")) {
-                (Some(reply), ..) => Freed::Revoked(self.held(reply)),
-                (None, Some(reply), ..) => Freed::Released(self.held(reply)),
-                (None, None, Some(reply), _) => Freed::HeldByOther(self.held(reply)),
-                // Whoever names a holder does not mean something that has no token.
-                (None, None, None, Some(reply))
-                    if !token_prefix.is_empty() && reply.text(1) != "string" =>
-                {
-                    Freed::HeldByOther(self.held(reply))
-                }
-                (None, None, None, Some(reply)) if reply.text(1) == "string" => {
-                    Freed::Foreign(Held {
-                        other_type: false,
-                        holder: Some(Holder::default()),
-                        ..self.held(reply)
-                    })
-                }
-                (None, None, None, Some(reply)) => Freed::Foreign(self.held(reply)),
-                (None, None, None, None) => Freed::NotHeld,
-            },
-        )
+        Ok(match (of("revoked"), of("released"), of("other"), of("foreign")) {
+            (Some(reply), ..) => Freed::Revoked(self.held(reply)),
+            (None, Some(reply), ..) => Freed::Released(self.held(reply)),
+            (None, None, Some(reply), _) => Freed::HeldByOther(self.held(reply)),
+            // Whoever names a holder does not mean something that has no token.
+            (None, None, None, Some(reply)) if !token_prefix.is_empty() && reply.text(1) != "string" => {
+                Freed::HeldByOther(self.held(reply))
+            }
+            (None, None, None, Some(reply)) if reply.text(1) == "string" => {
+                Freed::Foreign(Held { other_type: false, holder: Some(Holder::default()), ..self.held(reply) })
+            }
+            (None, None, None, Some(reply)) => Freed::Foreign(self.held(reply)),
+            (None, None, None, None) => Freed::NotHeld,
+        })
     }
 }
 
@@ -334,16 +290,8 @@ fn combine(name: &str, key: &str, replies: &[Option<&Reply>]) -> Status {
     let needed = quorum(nodes);
     let known: Vec<&Reply> = replies.iter().copied().flatten().collect();
     let silent = nodes - known.len();
-    let with = |value: &str| {
-        known
-            .iter()
-            .filter(|reply| reply.text(0) == "held" && reply.text(1) == value)
-            .count()
-    };
-    let first = known
-        .iter()
-        .filter(|reply| reply.text(0) == "held")
-        .max_by_key(|reply| with(reply.text(1)));
+    let with = |value: &str| known.iter().filter(|reply| reply.text(0) == "held" && reply.text(1) == value).count();
+    let first = known.iter().filter(|reply| reply.text(0) == "held").max_by_key(|reply| with(reply.text(1)));
     let number = |reply: &Reply, at| reply.int(at).and_then(|n| u64::try_from(n).ok());
     let waiting = known.iter().filter_map(|reply| match reply.text(0) {
         "held" => number(reply, 5),
@@ -362,21 +310,13 @@ fn combine(name: &str, key: &str, replies: &[Option<&Reply>]) -> Status {
         unanswered: None,
     };
     let votes = first.map_or(0, |reply| with(reply.text(1)));
-    let other_type = known
-        .iter()
-        .filter(|reply| reply.text(0) == "foreign")
-        .count();
+    let other_type = known.iter().filter(|reply| reply.text(0) == "foreign").count();
     match first {
         Some(reply) if votes >= needed => {
             // A node that has been told less, by a write-back of a fencing token say, is outdone by one that knows.
-            let same = known
-                .iter()
-                .filter(|other| other.text(0) == "held" && other.text(1) == reply.text(1));
-            let holders = same
-                .clone()
-                .map(|reply| Holder::of(reply.text(1), reply.at(3)));
-            let holder = holders
-                .max_by_key(|holder| holder.record.as_ref().map(|record| record.fencing_token));
+            let same = known.iter().filter(|other| other.text(0) == "held" && other.text(1) == reply.text(1));
+            let holders = same.clone().map(|reply| Holder::of(reply.text(1), reply.at(3)));
+            let holder = holders.max_by_key(|holder| holder.record.as_ref().map(|record| record.fencing_token));
             let record = holder.as_ref().and_then(|holder| holder.record.as_ref());
             status.state = match record {
                 None => State::Foreign,
@@ -391,32 +331,22 @@ fn combine(name: &str, key: &str, replies: &[Option<&Reply>]) -> Status {
             status.lease = if endless >= needed {
                 None
             } else {
-                left.get(needed - 1 - endless)
-                    .copied()
-                    .map(Duration::from_millis)
+                left.get(needed - 1 - endless).copied().map(Duration::from_millis)
             };
             status.holds = same.filter_map(|reply| number(reply, 4)).max();
             status.holder = holder;
         }
         _ if other_type >= needed => {
             status.state = State::Foreign;
-            let left = known
-                .iter()
-                .filter(|reply| reply.text(0) == "foreign")
-                .filter_map(|reply| number(reply, 2));
+            let left = known.iter().filter(|reply| reply.text(0) == "foreign").filter_map(|reply| number(reply, 2));
             status.lease = left.max().map(Duration::from_millis);
         }
         // Whoever had it on all nodes that are silent too would still have no quorum.
         _ if votes.max(other_type) + silent < needed && known.len() >= needed => {
-            let promised = known
-                .iter()
-                .filter(|reply| reply.text(0) == "free" && reply.int(3) == Some(1));
+            let promised = known.iter().filter(|reply| reply.text(0) == "free" && reply.int(3) == Some(1));
             if promised.clone().count() >= needed {
                 status.state = State::Reserved;
-                status.lease = promised
-                    .filter_map(|reply| number(reply, 1))
-                    .max()
-                    .map(Duration::from_millis);
+                status.lease = promised.filter_map(|reply| number(reply, 1)).max().map(Duration::from_millis);
             } else {
                 status.state = State::Free;
             }

@@ -42,14 +42,7 @@ impl Keys {
 
     /// In the order that the scripts expect.
     pub(crate) fn all(&self) -> [&str; 6] {
-        [
-            &self.lock,
-            &self.lease,
-            &self.fence,
-            &self.queue,
-            &self.reserved,
-            &self.holds,
-        ]
+        [&self.lock, &self.lease, &self.fence, &self.queue, &self.reserved, &self.holds]
     }
 
     /// The channel on which the waiter `id` is called.
@@ -83,13 +76,7 @@ mod tests {
 
     #[test]
     fn every_key_hashes_like_the_lock() {
-        for lock in [
-            "redlock:backup",
-            "a{b",
-            "{t}x",
-            "redlock:{user:7}:mail",
-            "x{a}{b}",
-        ] {
+        for lock in ["redlock:backup", "a{b", "{t}x", "redlock:{user:7}:mail", "x{a}{b}"] {
             assert!(fits_one_slot(lock));
             let slot = hash_tag(lock).unwrap_or(lock);
             for key in &Keys::of(lock).all()[1..] {

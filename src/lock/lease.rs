@@ -117,9 +117,7 @@ impl Locker {
         let answers = self.ask_all(&call, give_up, |answers| answers.decided("extended"));
         self.take_in_late(lease);
         // What is gone comes last: only a lease that is confirmed is given to others anew.
-        let (gone, others): (Vec<_>, Vec<_>) = answers
-            .replies()
-            .partition(|(_, _, reply)| reply.text(0) == "gone");
+        let (gone, others): (Vec<_>, Vec<_>) = answers.replies().partition(|(_, _, reply)| reply.text(0) == "gone");
         for (node, sent, reply) in others.into_iter().chain(gone) {
             self.take_in(lease, node, sent, reply);
         }
@@ -132,13 +130,8 @@ impl Locker {
         if answers.interrupted.is_some() {
             return Renewal::Interrupted;
         }
-        let reconnect = answers
-            .faults()
-            .any(|(_, fault)| fault.kind == FaultKind::Closed);
-        Renewal::Unconfirmed {
-            faults: self.describe_faults(&answers),
-            reconnect,
-        }
+        let reconnect = answers.faults().any(|(_, fault)| fault.kind == FaultKind::Closed);
+        Renewal::Unconfirmed { faults: self.describe_faults(&answers), reconnect }
     }
 
     /// Takes in one node's answer. A node that has lost its memory is given the lease anew, as long as a quorum has it;
@@ -152,10 +145,7 @@ impl Locker {
         let ttl = lease.ttl.as_millis().to_string();
         let fence = lease.fencing_token.to_string();
         let [host, pid, user, label] = owner(lease.pid, &lease.label);
-        let call = self.script(
-            &scripts::REJOIN,
-            &[stem, &ttl, &fence, &host, &pid, &user, &label],
-        );
+        let call = self.script(&scripts::REJOIN, &[stem, &ttl, &fence, &host, &pid, &user, &label]);
         let deadline = self.deadline();
         self.round += 1;
         self.nodes[node].ask(self.round, call, deadline, Order::InTurn, None);
@@ -163,11 +153,7 @@ impl Locker {
 
     /// In whose hands a lost lease is now: what the node says that knows most.
     fn what_became(&self, answers: &Answers) -> String {
-        let of = |word| {
-            answers
-                .replies()
-                .find(|(_, _, reply)| reply.text(0) == word)
-        };
+        let of = |word| answers.replies().find(|(_, _, reply)| reply.text(0) == word);
         if let Some((node, _, reply)) = of("revoked") {
             let by = super::escaped(reply.text(1), 80);
             return format!("it was revoked by {by} ({})", self.nodes[node].address());
@@ -177,10 +163,7 @@ impl Locker {
                 let holder = Holder::of(reply.text(1), reply.at(3));
                 format!("{} now has it ({})", holder, self.nodes[node].address())
             }
-            (None, Some((node, _, _))) => format!(
-                "it was released or deleted on {}",
-                self.nodes[node].address()
-            ),
+            (None, Some((node, _, _))) => format!("it was released or deleted on {}", self.nodes[node].address()),
             (None, None) => "too few nodes have it".to_owned(),
         }
     }
@@ -189,12 +172,7 @@ impl Locker {
     fn take_in_late(&mut self, lease: &mut Lease) {
         for event in std::mem::take(&mut self.pending) {
             match event {
-                Event::Answer {
-                    node,
-                    round,
-                    sent,
-                    result: Ok(reply),
-                } if round >= lease.first_round => {
+                Event::Answer { node, round, sent, result: Ok(reply) } if round >= lease.first_round => {
                     self.take_in(lease, node, sent, &reply);
                 }
                 Event::Interrupt(signal) => self.pending.push_back(Event::Interrupt(signal)),
@@ -209,12 +187,7 @@ impl Locker {
         while let Some(event) = self.next_event(until) {
             match event {
                 Event::Interrupt(_) => return Idle::Interrupted,
-                Event::Answer {
-                    node,
-                    round,
-                    sent,
-                    result: Ok(reply),
-                } if round >= lease.first_round => {
+                Event::Answer { node, round, sent, result: Ok(reply) } if round >= lease.first_round => {
                     self.take_in(lease, node, sent, &reply);
                     if lease.valid_until() != before {
                         return Idle::Changed;
@@ -241,17 +214,10 @@ impl Locker {
             Ended::Released => Ok(0),
             Ended::StillHeld(left) => Ok(left),
             Ended::HeldByOther(held) => {
-                let by = held
-                    .holder
-                    .map_or_else(|| "another".to_owned(), |holder| holder.to_string());
-                Err(Error::NotHeld(format!(
-                    "lost {:?}: {by} now has it",
-                    self.name
-                )))
+                let by = held.holder.map_or_else(|| "another".to_owned(), |holder| holder.to_string());
+                Err(Error::NotHeld(format!("lost {:?}: {by} now has it", self.name)))
             }
-            _ => Err(Error::NotHeld(
-                "it was released or deleted while in use".to_owned(),
-            )),
+            _ => Err(Error::NotHeld("it was released or deleted while in use".to_owned())),
         }
     }
 
@@ -266,21 +232,12 @@ impl Locker {
         let call = self.script(&scripts::RELEASE, &[token, stem, hold, &keep]);
         let done = |reply: &Reply| matches!(reply.text(0), "released" | "still-held");
         self.cleaning_up = true;
-        let answers = self.tell_all(&call, Order::AtOnce, |answers| {
-            answers.tally(done).verdict() != Verdict::Open
-        });
+        let answers = self.tell_all(&call, Order::AtOnce, |answers| answers.tally(done).verdict() != Verdict::Open);
         self.see_it_off(&answers, SEE_OFF);
         self.cleaning_up = false;
         if answers.tally(done).verdict() == Verdict::Yes {
-            let still = answers
-                .replies()
-                .filter(|(_, _, reply)| reply.text(0) == "still-held");
-            let left = still.map(|(_, _, reply)| {
-                reply
-                    .int(1)
-                    .and_then(|n| u64::try_from(n).ok())
-                    .unwrap_or(1)
-            });
+            let still = answers.replies().filter(|(_, _, reply)| reply.text(0) == "still-held");
+            let left = still.map(|(_, _, reply)| reply.int(1).and_then(|n| u64::try_from(n).ok()).unwrap_or(1));
             // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
             return Ok(match left.max() {
                 Some(left) if answers.count("released") < self.quorum() => Ended::StillHeld(left),
@@ -315,11 +272,7 @@ impl Locker {
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Refused`] when too few nodes answered.
-    pub(crate) fn extend_token(
-        &mut self,
-        token: &str,
-        ttl: Option<Duration>,
-    ) -> Result<Ended, Error> {
+    pub(crate) fn extend_token(&mut self, token: &str, ttl: Option<Duration>) -> Result<Ended, Error> {
         const UNKNOWN_TTL_MS: &str = "30000";
         let (stem, _) = split_token(token);
         let ttl = ttl.map_or(0, |ttl| ttl.as_millis()).to_string();
@@ -329,10 +282,7 @@ impl Locker {
         if answers.tally(|reply| reply.text(0) == "extended").verdict() == Verdict::Yes {
             let mut deadlines = vec![None; self.nodes.len()];
             let mut holds = 1;
-            for (node, sent, reply) in answers
-                .replies()
-                .filter(|(_, _, reply)| reply.text(0) == "extended")
-            {
+            for (node, sent, reply) in answers.replies().filter(|(_, _, reply)| reply.text(0) == "extended") {
                 // Without an expiry it lasts for ever, or as long as JSON can say.
                 let lasts = u64::try_from(reply.int(1).unwrap_or(0)).unwrap_or(u64::from(u32::MAX));
                 deadlines[node] = Some(sent + surely(Duration::from_millis(lasts)));
@@ -353,12 +303,7 @@ impl Locker {
                 None => self.no_quorum(answers),
             });
         }
-        let of = |word| {
-            answers
-                .replies()
-                .map(|(_, _, reply)| reply)
-                .find(|reply| reply.text(0) == word)
-        };
+        let of = |word| answers.replies().map(|(_, _, reply)| reply).find(|reply| reply.text(0) == word);
         Ok(match (of("revoked"), of("other")) {
             (Some(reply), _) => Ended::Revoked(reply.text(1).to_owned()),
             (None, Some(reply)) => Ended::HeldByOther(Box::new(self.held(reply))),
@@ -375,10 +320,7 @@ impl Locker {
         Held {
             name: self.name.clone(),
             holder: (!other_type).then(|| Holder::of(value, reply.at(3))),
-            lease: reply
-                .int(2)
-                .and_then(|ms| u64::try_from(ms).ok())
-                .map(Duration::from_millis),
+            lease: reply.int(2).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
             other_type,
             ..Held::default()
         }

@@ -140,16 +140,10 @@ impl Locker {
     pub(crate) fn new(settings: &Settings, name: &str, ttl: Duration) -> Result<Locker, Error> {
         let mut addresses: Vec<Address> = Vec::new();
         for url in &settings.urls {
-            let address = Address::parse(url, settings.password.as_deref()).map_err(|reason| {
-                Error::Usage(format!("bad address {:?}: {reason}", without_password(url)))
-            })?;
-            if addresses
-                .iter()
-                .any(|other| other.to_string() == address.to_string())
-            {
-                return Err(Error::Usage(format!(
-                    "node {address} is given twice: each needs a Redis of its own"
-                )));
+            let address = Address::parse(url, settings.password.as_deref())
+                .map_err(|reason| Error::Usage(format!("bad address {:?}: {reason}", without_password(url))))?;
+            if addresses.iter().any(|other| other.to_string() == address.to_string()) {
+                return Err(Error::Usage(format!("node {address} is given twice: each needs a Redis of its own")));
             }
             addresses.push(address);
         }
@@ -174,9 +168,7 @@ impl Locker {
             round: 0,
             node_timeout: settings.node_timeout.unwrap_or(patience).min(ttl / 2),
             // A single node has nobody to outvote it with, and is trusted unless told otherwise.
-            quarantine: settings
-                .quarantine
-                .unwrap_or(if several { ttl } else { Duration::ZERO }),
+            quarantine: settings.quarantine.unwrap_or(if several { ttl } else { Duration::ZERO }),
             cleaning_up: false,
             calls,
             heard_calls: 0,
@@ -185,10 +177,7 @@ impl Locker {
 
     /// A handle by which another thread, a signal handler's say, can wake this one.
     pub(crate) fn interrupter(&self) -> Interrupter {
-        Interrupter {
-            events: self.sender.clone(),
-            calls: self.calls.clone(),
-        }
+        Interrupter { events: self.sender.clone(), calls: self.calls.clone() }
     }
 
     /// [`Locker::acquire`] for one that [`Locker::asks_by_itself`]. The `alarm` ends it with [`Error::Interrupted`] of signal 0.

@@ -46,9 +46,7 @@ impl Holder {
         let since = micros("since").unwrap_or_default();
         let record = field("token").map(|_| Record {
             host: field("host").unwrap_or_default(),
-            pid: number("pid")
-                .and_then(|pid| u32::try_from(pid).ok())
-                .unwrap_or_default(),
+            pid: number("pid").and_then(|pid| u32::try_from(pid).ok()).unwrap_or_default(),
             user: field("user").unwrap_or_default(),
             label: field("label").unwrap_or_default(),
             fencing_token: number("fence").unwrap_or_default(),
@@ -58,22 +56,14 @@ impl Holder {
             kept: micros("kept").map(|kept| now.saturating_sub(kept)),
             revoked: field("revoked"),
         });
-        Holder {
-            token: token.to_owned(),
-            record,
-        }
+        Holder { token: token.to_owned(), record }
     }
 }
 
 /// What we write about ourselves, or whoever we act for: host, pid, user, label. Never the job's arguments, which may hold
 /// secrets.
 pub(super) fn owner(pid: u32, label: &str) -> [String; 4] {
-    [
-        sys::host::name(),
-        pid.to_string(),
-        sys::host::user(),
-        label.to_owned(),
-    ]
+    [sys::host::name(), pid.to_string(), sys::host::user(), label.to_owned()]
 }
 
 /// How we sign a revocation.

@@ -76,10 +76,7 @@ impl Locker {
         start: Boot,
         on_wait: &mut dyn FnMut(&Waiting),
     ) -> Result<Lease, Error> {
-        let mut me = Candidate {
-            waiter: uuid().simple().to_string(),
-            ticket: String::new(),
-        };
+        let mut me = Candidate { waiter: uuid().simple().to_string(), ticket: String::new() };
         if self.nodes.len() > 1 {
             // With numbers given by each node, two waiters could each be first on some of them, for good.
             me.ticket = unix_time().as_micros().to_string();
@@ -146,11 +143,7 @@ impl Locker {
                 Event::Heard { node, text } if text == "go" => {
                     place.called[node] = true;
                     let callers = place.called.iter().filter(|&&called| called).count();
-                    let soon = if callers >= self.quorum() {
-                        Boot::now()
-                    } else {
-                        Boot::now() + full_jitter(RIVALRY)
-                    };
+                    let soon = if callers >= self.quorum() { Boot::now() } else { Boot::now() + full_jitter(RIVALRY) };
                     place.look = place.look.min(soon);
                 }
                 Event::Heard { .. } => {
@@ -166,11 +159,7 @@ impl Locker {
                 Event::Deaf { node, listener, .. } if place.ears.is(node, listener) => {
                     // Whoever heard may hear again at once; whoever did not has a node that is down.
                     place.away |= place.ears.hearing[node];
-                    let pause = if place.ears.hearing[node] {
-                        FAILURE
-                    } else {
-                        FAILURE_AT_MOST
-                    };
+                    let pause = if place.ears.hearing[node] { FAILURE } else { FAILURE_AT_MOST };
                     place.ears.close(node, jitter(pause));
                 }
                 _ => {}
@@ -216,12 +205,8 @@ impl Locker {
                 place.failures = 0;
                 place.trouble = None;
                 let in_line = std::mem::replace(&mut place.in_line, true);
-                let dropped: Vec<usize> = now
-                    .queued
-                    .iter()
-                    .copied()
-                    .filter(|&node| in_line && !was_called[node])
-                    .collect();
+                let dropped: Vec<usize> =
+                    now.queued.iter().copied().filter(|&node| in_line && !was_called[node]).collect();
                 let mut told = waiting(&now, request, None);
                 if place.away && in_line && place.ears.hear() >= self.quorum() {
                     place.away = false;
@@ -233,21 +218,13 @@ impl Locker {
                     for &node in &dropped {
                         place.ears.close(node, Duration::ZERO);
                     }
-                    told.news = Some(format!(
-                        "queued anew on {} of {} nodes",
-                        dropped.len(),
-                        self.nodes.len()
-                    ));
+                    told.news = Some(format!("queued anew on {} of {} nodes", dropped.len(), self.nodes.len()));
                 }
                 if !now.ticket.is_empty() && self.nodes.len() == 1 {
                     place.me.ticket.clone_from(&now.ticket);
                 }
-                place.look = Boot::now()
-                    + if now.split && now.rank == 0 {
-                        full_jitter(RIVALRY)
-                    } else {
-                        next_look(&now)
-                    };
+                place.look =
+                    Boot::now() + if now.split && now.rank == 0 { full_jitter(RIVALRY) } else { next_look(&now) };
                 on_wait(&told);
                 place.busy = *now;
             }
@@ -295,17 +272,10 @@ impl Locker {
         let call = self.script(&scripts::LEAVE, &[&me.waiter, ""]);
         self.cleaning_up = true;
         let start = Boot::now();
-        let deadline = start
-            + if hurry {
-                HURRY
-            } else {
-                self.node_timeout.max(HURRY)
-            };
+        let deadline = start + if hurry { HURRY } else { self.node_timeout.max(HURRY) };
         let all = vec![true; self.nodes.len()];
         let mut left = self.ask(&call, all, deadline, Order::Undo, |_| true);
-        self.take_more(&mut left, deadline, |locker, left| {
-            left.got.iter().flatten().count() < locker.quorum()
-        });
+        self.take_more(&mut left, deadline, |locker, left| left.got.iter().flatten().count() < locker.quorum());
         let until = Boot::now() + Boot::now().since(start) * 2 + SLOWER;
         self.take_more(&mut left, until.min(deadline), |_, _| true);
         self.cleaning_up = false;
@@ -313,12 +283,7 @@ impl Locker {
 }
 
 fn waiting(busy: &Busy, request: &Request, trouble: Option<String>) -> Waiting {
-    Waiting {
-        held: busy.of(request),
-        rank: busy.rank,
-        trouble,
-        news: None,
-    }
+    Waiting { held: busy.of(request), rank: busy.rank, trouble, news: None }
 }
 
 /// When a waiter looks by itself. The first often, the one at rank r every r + 1 seconds, so that W waiters look about
@@ -359,10 +324,7 @@ mod tests {
 
     fn busy(rank: u64, left_ms: u64, reserved: bool) -> Busy {
         Busy {
-            held: Held {
-                reserved,
-                ..Held::default()
-            },
+            held: Held { reserved, ..Held::default() },
             left: Some(Duration::from_millis(left_ms)),
             rank,
             ticket: String::new(),
@@ -374,9 +336,7 @@ mod tests {
 
     #[test]
     fn a_thousand_waiters_look_less_than_fifty_times_a_second() {
-        let looks: f64 = (0..1000)
-            .map(|rank| 1.0 / next_look(&busy(rank, 1_000_000, false)).as_secs_f64())
-            .sum();
+        let looks: f64 = (0..1000).map(|rank| 1.0 / next_look(&busy(rank, 1_000_000, false)).as_secs_f64()).sum();
         assert!(looks < 50.0, "{looks}");
     }
 

@@ -91,16 +91,10 @@ mod tests {
 
     #[test]
     fn a_quorum_is_more_than_half_so_that_any_two_share_a_node() {
-        assert_eq!(
-            (1..=7).map(quorum).collect::<Vec<_>>(),
-            [1, 2, 2, 3, 3, 4, 4]
-        );
+        assert_eq!((1..=7).map(quorum).collect::<Vec<_>>(), [1, 2, 2, 3, 3, 4, 4]);
         for nodes in 1..=7 {
             assert!(2 * quorum(nodes) > nodes);
-            assert!(
-                2 * (quorum(nodes) - 1) <= nodes,
-                "and no larger than needed"
-            );
+            assert!(2 * (quorum(nodes) - 1) <= nodes, "and no larger than needed");
         }
     }
 
@@ -109,11 +103,7 @@ mod tests {
         for nodes in 1..=7 {
             for answers in every_combination(nodes) {
                 let count = |kind| answers.iter().filter(|&&answer| answer == kind).count();
-                let tally = Tally {
-                    nodes,
-                    yes: count(0),
-                    no: count(1) + count(2),
-                };
+                let tally = Tally { nodes, yes: count(0), no: count(1) + count(2) };
                 // The definition itself: what can the best and the worst continuation still become?
                 let best = count(0) + count(3);
                 let expected = if count(0) * 2 > nodes {
@@ -137,25 +127,14 @@ mod tests {
                     .iter()
                     .enumerate()
                     .map(|(node, &answer)| {
-                        (answer != 2).then(|| {
-                            ORIGIN + Duration::from_millis((answer * 100 + node % 3 * 10) as u64)
-                        })
+                        (answer != 2).then(|| ORIGIN + Duration::from_millis((answer * 100 + node % 3 * 10) as u64))
                     })
                     .collect();
-                let alive_at = |moment: Boot| {
-                    deadlines
-                        .iter()
-                        .flatten()
-                        .filter(|&&end| end >= moment)
-                        .count()
-                };
+                let alive_at = |moment: Boot| deadlines.iter().flatten().filter(|&&end| end >= moment).count();
                 match validity(&deadlines) {
                     Some(end) => {
                         assert!(alive_at(end) >= quorum(nodes), "{deadlines:?}");
-                        assert!(
-                            alive_at(end + Duration::from_nanos(1)) < quorum(nodes),
-                            "{deadlines:?}"
-                        );
+                        assert!(alive_at(end + Duration::from_nanos(1)) < quorum(nodes), "{deadlines:?}");
                     }
                     None => assert!(deadlines.iter().flatten().count() < quorum(nodes)),
                 }
@@ -166,10 +145,7 @@ mod tests {
     #[test]
     fn drift_is_one_percent_and_two_milliseconds() {
         assert_eq!(drift(Duration::from_secs(30)), Duration::from_millis(302));
-        assert_eq!(
-            surely(Duration::from_millis(500)),
-            Duration::from_millis(493)
-        );
+        assert_eq!(surely(Duration::from_millis(500)), Duration::from_millis(493));
     }
 
     #[test]

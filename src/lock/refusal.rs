@@ -43,16 +43,8 @@ impl Busy {
 
 impl Locker {
     /// The error for a lock that others have.
-    pub(super) fn is_held(
-        &self,
-        busy: &Busy,
-        request: &Request,
-        waited: Option<Duration>,
-    ) -> Error {
-        Error::Held(Box::new(Held {
-            waited,
-            ..busy.of(request)
-        }))
+    pub(super) fn is_held(&self, busy: &Busy, request: &Request, waited: Option<Duration>) -> Error {
+        Error::Held(Box::new(Held { waited, ..busy.of(request) }))
     }
 
     /// Whether so many nodes have it held, or so many fail, that the reason is known.
@@ -101,10 +93,7 @@ impl Locker {
             let Some(longest) = young.iter().map(|(_, left)| *left).max() else {
                 return Attempt::Faulty(error);
             };
-            let names: Vec<String> = young
-                .iter()
-                .map(|(node, _)| self.nodes[*node].address().to_string())
-                .collect();
+            let names: Vec<String> = young.iter().map(|(node, _)| self.nodes[*node].address().to_string()).collect();
             let faults = match self.describe_faults(answers) {
                 none if none.is_empty() => none,
                 some => format!(" ({some})"),
@@ -124,28 +113,21 @@ impl Locker {
         }
         // Who has it: the value that most nodes name.
         let votes = |reply: &Reply| {
-            let same =
-                |other: &&&Reply| reply.text(0) == other.text(0) && reply.text(1) == other.text(1);
+            let same = |other: &&&Reply| reply.text(0) == other.text(0) && reply.text(1) == other.text(1);
             refused.iter().filter(same).count()
         };
-        let most = refused
-            .iter()
-            .max_by_key(|reply| (votes(reply), !reply.text(1).is_empty()));
+        let most = refused.iter().max_by_key(|reply| (votes(reply), !reply.text(1).is_empty()));
         // Whoever has said nothing may stand behind it too.
         let unheard = nodes - answers.replies().count();
         let split = most.is_none_or(|reply| votes(reply) + unheard < self.quorum());
         let mut held = most.map_or_else(Held::default, |reply| self.held(reply));
         // Not by its value: that of another library may be empty.
-        held.reserved =
-            most.is_some_and(|reply| reply.text(0) == "held" && reply.int(8) == Some(1));
+        held.reserved = most.is_some_and(|reply| reply.text(0) == "held" && reply.int(8) == Some(1));
         if held.reserved {
             held.holder = None::<Holder>;
         }
         let known = |at: usize| -> Vec<u64> {
-            refused
-                .iter()
-                .filter_map(|reply| reply.int(at).and_then(|n| u64::try_from(n).ok()))
-                .collect()
+            refused.iter().filter_map(|reply| reply.int(at).and_then(|n| u64::try_from(n).ok())).collect()
         };
         Attempt::Busy(Box::new(Busy {
             left: middle(known(2), nodes).map(Duration::from_millis),

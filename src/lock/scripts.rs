@@ -24,24 +24,12 @@ macro_rules! script {
 script!(TAKE, "scripts/take.lua", ["granted", "held", "foreign"]);
 script!(LEAVE, "scripts/leave.lua", ["left"]);
 script!(ROLLBACK, "scripts/rollback.lua", ["left"]);
-script!(
-    EXTEND,
-    "scripts/extend.lua",
-    ["extended", "revoked", "gone", "other"]
-);
+script!(EXTEND, "scripts/extend.lua", ["extended", "revoked", "gone", "other"]);
 script!(ENTER, "scripts/enter.lua", ["granted", "gone", "other"]);
 script!(REJOIN, "scripts/rejoin.lua", ["extended", "other"]);
 script!(FENCE, "scripts/fence.lua", ["granted", "higher", "gone"]);
-script!(
-    RELEASE,
-    "scripts/release.lua",
-    ["released", "still-held", "gone", "other"]
-);
-script!(
-    REVOKE,
-    "scripts/revoke.lua",
-    ["revoked", "released", "gone", "other", "foreign"]
-);
+script!(RELEASE, "scripts/release.lua", ["released", "still-held", "gone", "other"]);
+script!(REVOKE, "scripts/revoke.lua", ["revoked", "released", "gone", "other", "foreign"]);
 script!(HOLDS, "scripts/holds.lua", ["holds", "gone"]);
 script!(INSPECT, "scripts/inspect.lua", ["free", "held", "foreign"]);
 

@@ -25,20 +25,13 @@ pub(super) fn settings(common: &Common, sources: &Sources) -> Result<Settings, E
                 None => sources.variable("REDIS_URL")?,
             }
         }
-        urls => Some(Value {
-            text: urls.join(","),
-            from: "--redis".to_owned(),
-        }),
+        urls => Some(Value { text: urls.join(","), from: "--redis".to_owned() }),
     };
-    let given = given.unwrap_or_else(|| Value {
-        text: DEFAULT_REDIS.to_owned(),
-        from: String::new(),
-    });
+    let given = given.unwrap_or_else(|| Value { text: DEFAULT_REDIS.to_owned(), from: String::new() });
     let urls = urls::split(&given.text);
     let mut identities: Vec<String> = Vec::new();
     for url in &urls {
-        let node =
-            urls::check(url).map_err(|error| usage(format!("in {}: {error}", given.from)))?;
+        let node = urls::check(url).map_err(|error| usage(format!("in {}: {error}", given.from)))?;
         if identities.contains(&node.identity) {
             return refuse(format!(
                 "in {}: the node {} is given twice, and may have one vote only",
@@ -49,9 +42,9 @@ pub(super) fn settings(common: &Common, sources: &Sources) -> Result<Settings, E
     }
     let prefix = match &common.prefix {
         Some(prefix) => prefix.clone(),
-        None => sources
-            .setting_or_empty("REDLOCK_PREFIX")?
-            .map_or_else(|| DEFAULT_PREFIX.to_owned(), |value| value.text),
+        None => {
+            sources.setting_or_empty("REDLOCK_PREFIX")?.map_or_else(|| DEFAULT_PREFIX.to_owned(), |value| value.text)
+        }
     };
     if prefix.chars().any(char::is_control) {
         return refuse("the prefix has a control character in it");
@@ -65,29 +58,17 @@ pub(super) fn settings(common: &Common, sources: &Sources) -> Result<Settings, E
         // It has to cover the longest ttl, and no longer.
         return refuse("the quarantine is 30 days at most");
     }
-    Ok(Settings {
-        urls,
-        prefix,
-        node_timeout,
-        quarantine,
-        password: password(common, sources)?,
-    })
+    Ok(Settings { urls, prefix, node_timeout, quarantine, password: password(common, sources)? })
 }
 
-fn duration_setting(
-    flag: Option<Duration>,
-    name: &str,
-    sources: &Sources,
-) -> Result<Option<Duration>, Error> {
+fn duration_setting(flag: Option<Duration>, name: &str, sources: &Sources) -> Result<Option<Duration>, Error> {
     if flag.is_some() {
         return Ok(flag);
     }
     let Some(value) = sources.setting(&[name])? else {
         return Ok(None);
     };
-    cli::duration(&value.text)
-        .map(Some)
-        .map_err(|why| usage(format!("in {}: {why}", value.from)))
+    cli::duration(&value.text).map(Some).map_err(|why| usage(format!("in {}: {why}", value.from)))
 }
 
 /// Where the password's file is, the flag before the nearest setting.
@@ -96,27 +77,17 @@ fn password_file(common: &Common, sources: &Sources) -> Result<Option<PathBuf>, 
         return Ok(Some(path.clone()));
     }
     let nearest = sources.setting(&["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"])?;
-    Ok(nearest
-        .filter(|value| value.from.ends_with("REDLOCK_PASSWORD_FILE"))
-        .map(|value| PathBuf::from(value.text)))
+    Ok(nearest.filter(|value| value.from.ends_with("REDLOCK_PASSWORD_FILE")).map(|value| PathBuf::from(value.text)))
 }
 
 fn password(common: &Common, sources: &Sources) -> Result<Option<String>, Error> {
     let Some(path) = password_file(common, sources)? else {
-        return Ok(sources
-            .setting(&["REDLOCK_PASSWORD"])?
-            .map(|value| value.text));
+        return Ok(sources.setting(&["REDLOCK_PASSWORD"])?.map(|value| value.text));
     };
-    let cannot = |why: &str| {
-        usage(format!(
-            "cannot read the password from {}: {why}",
-            path.display()
-        ))
-    };
+    let cannot = |why: &str| usage(format!("cannot read the password from {}: {why}", path.display()));
     let mut bytes = Vec::new();
     // Bounded, since the path may be a device.
-    let read = std::fs::File::open(&path)
-        .and_then(|file| file.take(LONGEST_PASSWORD).read_to_end(&mut bytes));
+    let read = std::fs::File::open(&path).and_then(|file| file.take(LONGEST_PASSWORD).read_to_end(&mut bytes));
     read.map_err(|error| cannot(&reason(&error)))?;
     if bytes.len() as u64 == LONGEST_PASSWORD {
         return Err(cannot("too long"));
@@ -137,20 +108,13 @@ pub(super) fn environment(
 ) -> Result<Vec<(String, String)>, Error> {
     let mut environment = vec![("REDLOCK_PREFIX".to_owned(), settings.prefix.clone())];
     let mut put = |name: &str, value: String| environment.push((name.to_owned(), value));
-    let nodes = settings
-        .urls
-        .iter()
-        .map(|url| urls::check(url))
-        .collect::<Result<Vec<_>, _>>()?;
+    let nodes = settings.urls.iter().map(|url| urls::check(url)).collect::<Result<Vec<_>, _>>()?;
     // A password is told by its file only. Where redlock.conf has it, or the application's own variable, the job finds it
     // there as we did.
     let ours = !common.redis.is_empty() || sources.variable("REDLOCK_REDIS")?.is_some();
     if ours || nodes.iter().all(|node| node.without_password.is_none()) {
-        let clean = settings
-            .urls
-            .iter()
-            .zip(nodes)
-            .map(|(url, node)| node.without_password.unwrap_or_else(|| url.clone()));
+        let clean =
+            settings.urls.iter().zip(nodes).map(|(url, node)| node.without_password.unwrap_or_else(|| url.clone()));
         put("REDLOCK_REDIS", clean.collect::<Vec<_>>().join(","));
     }
     if let Some(path) = password_file(common, sources)? {
@@ -159,16 +123,10 @@ pub(super) fn environment(
         put("REDLOCK_PASSWORD_FILE", path.to_string_lossy().into_owned());
     }
     if let Some(timeout) = settings.node_timeout {
-        put(
-            "REDLOCK_NODE_TIMEOUT",
-            humantime::format_duration(timeout).to_string(),
-        );
+        put("REDLOCK_NODE_TIMEOUT", humantime::format_duration(timeout).to_string());
     }
     if let Some(quarantine) = settings.quarantine {
-        put(
-            "REDLOCK_QUARANTINE",
-            humantime::format_duration(quarantine).to_string(),
-        );
+        put("REDLOCK_QUARANTINE", humantime::format_duration(quarantine).to_string());
     }
     if !ancestors.is_empty() {
         put("REDLOCK_HELD", ancestors.join(" "));
@@ -181,8 +139,5 @@ pub(super) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
-    letters
-        .next()
-        .map(|first| first.to_lowercase().chain(letters).collect())
-        .unwrap_or_default()
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -46,32 +46,22 @@ impl Sources {
         let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
         let mut files = Vec::new();
         let mut kept_from_us = None;
-        for path in users
-            .iter()
-            .cloned()
-            .chain([PathBuf::from("/etc/redlock.conf")])
-        {
+        for path in users.iter().cloned().chain([PathBuf::from("/etc/redlock.conf")]) {
             let shown = path.display().to_string();
             match std::fs::read_to_string(&path) {
                 Ok(text) => files.push(parse(&shown, &text)?),
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 Err(error) => {
                     let why = format!("cannot read {shown}: {}", super::place::reason(&error));
                     // HOME is often somebody else's: sudo and daemons that give privileges up leave it as it was.
-                    if error.kind() != ErrorKind::PermissionDenied || users.as_ref() != Some(&path)
-                    {
+                    if error.kind() != ErrorKind::PermissionDenied || users.as_ref() != Some(&path) {
                         return Err(Error::Usage(why));
                     }
                     kept_from_us = Some(why);
                 }
             }
         }
-        Ok(Sources {
-            variable: Box::new(|name| std::env::var_os(name)),
-            files,
-            kept_from_us,
-        })
+        Ok(Sources { variable: Box::new(|name| std::env::var_os(name)), files, kept_from_us })
     }
 
     /// For a setting that nothing nearer than the files has, and that must not be guessed.
@@ -79,9 +69,7 @@ impl Sources {
     /// # Errors
     /// The user's file is there, and we may not read it.
     pub(super) fn must_be_complete(&self) -> Result<(), Error> {
-        self.kept_from_us
-            .as_ref()
-            .map_or(Ok(()), |why| Err(Error::Usage(why.clone())))
+        self.kept_from_us.as_ref().map_or(Ok(()), |why| Err(Error::Usage(why.clone())))
     }
 
     /// An environment and files made of text.
@@ -89,24 +77,14 @@ impl Sources {
     pub(super) fn of(variables: &[(&str, &str)], files: &[(&str, &str)]) -> Result<Sources, Error> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), OsString::from(value));
         let variables: std::collections::HashMap<_, _> = variables.iter().map(owned).collect();
-        let files = files
-            .iter()
-            .map(|(path, text)| parse(path, text))
-            .collect::<Result<_, _>>()?;
-        Ok(Sources {
-            variable: Box::new(move |name| variables.get(name).cloned()),
-            files,
-            kept_from_us: None,
-        })
+        let files = files.iter().map(|(path, text)| parse(path, text)).collect::<Result<_, _>>()?;
+        Ok(Sources { variable: Box::new(move |name| variables.get(name).cloned()), files, kept_from_us: None })
     }
 
     /// The same with a user's file that we may not read.
     #[cfg(test)]
     pub(super) fn kept_from_us(self, why: &str) -> Sources {
-        Sources {
-            kept_from_us: Some(why.to_owned()),
-            ..self
-        }
+        Sources { kept_from_us: Some(why.to_owned()), ..self }
     }
 
     /// An environment variable as it is, empty or not.
@@ -114,13 +92,8 @@ impl Sources {
         let Some(value) = (self.variable)(name) else {
             return Ok(None);
         };
-        let text = value
-            .into_string()
-            .map_err(|_| Error::Usage(format!("{name} is not UTF-8")))?;
-        Ok(Some(Value {
-            text,
-            from: name.to_owned(),
-        }))
+        let text = value.into_string().map_err(|_| Error::Usage(format!("{name} is not UTF-8")))?;
+        Ok(Some(Value { text, from: name.to_owned() }))
     }
 
     /// An environment variable; an empty one counts as unset.
@@ -165,28 +138,18 @@ fn parse(path: &str, text: &str) -> Result<Vec<(String, Value)>, Error> {
             continue;
         }
         let bad = |why: &str| Error::Usage(format!("{path}, line {number}: {why}"));
-        let (name, value) = line
-            .split_once('=')
-            .ok_or_else(|| bad("not of the form REDLOCK_X=value"))?;
+        let (name, value) = line.split_once('=').ok_or_else(|| bad("not of the form REDLOCK_X=value"))?;
         let (name, value) = (name.trim_end(), value.trim_start());
         if !SETTINGS.contains(&name) {
-            return Err(bad(&format!(
-                "no setting {name:?}; there are {}",
-                SETTINGS.join(", ")
-            )));
+            return Err(bad(&format!("no setting {name:?}; there are {}", SETTINGS.join(", "))));
         }
         let text = match value.as_bytes() {
             [quote @ (b'"' | b'\''), .., last] if quote == last => &value[1..value.len() - 1],
             [b'"' | b'\'', ..] => return Err(bad("a quote is not closed")),
             _ => value,
         };
-        entries.push((
-            name.to_owned(),
-            Value {
-                text: text.to_owned(),
-                from: format!("{path}, line {number}: {name}"),
-            },
-        ));
+        entries
+            .push((name.to_owned(), Value { text: text.to_owned(), from: format!("{path}, line {number}: {name}") }));
     }
     Ok(entries)
 }
@@ -196,10 +159,7 @@ mod tests {
     use super::*;
 
     fn said(result: Result<Sources, Error>) -> String {
-        result
-            .err()
-            .map(|error| error.to_string())
-            .expect("refused")
+        result.err().map(|error| error.to_string()).expect("refused")
     }
 
     #[test]
@@ -210,36 +170,20 @@ mod tests {
         ];
         let text = |variables: &[(&str, &str)], name| {
             let sources = Sources::of(variables, &files).expect("fine");
-            sources
-                .setting(&[name])
-                .expect("UTF-8")
-                .map(|value| (value.text, value.from))
+            sources.setting(&[name]).expect("UTF-8").map(|value| (value.text, value.from))
         };
         let is = |text: &str, from: &str| Some((text.to_owned(), from.to_owned()));
-        assert_eq!(
-            text(&[("REDLOCK_REDIS", "a")], "REDLOCK_REDIS"),
-            is("a", "REDLOCK_REDIS")
-        );
-        assert_eq!(
-            text(&[("REDLOCK_REDIS", "")], "REDLOCK_REDIS"),
-            is("b", "user, line 3: REDLOCK_REDIS")
-        );
-        assert_eq!(
-            text(&[], "REDLOCK_LABEL"),
-            is("d e", "system, line 2: REDLOCK_LABEL")
-        );
+        assert_eq!(text(&[("REDLOCK_REDIS", "a")], "REDLOCK_REDIS"), is("a", "REDLOCK_REDIS"));
+        assert_eq!(text(&[("REDLOCK_REDIS", "")], "REDLOCK_REDIS"), is("b", "user, line 3: REDLOCK_REDIS"));
+        assert_eq!(text(&[], "REDLOCK_LABEL"), is("d e", "system, line 2: REDLOCK_LABEL"));
         assert_eq!(text(&[], "REDLOCK_PREFIX"), None);
     }
 
     #[test]
     fn only_the_prefix_may_be_empty() {
-        let sources =
-            Sources::of(&[("REDLOCK_PREFIX", "")], &[("f", "REDLOCK_PREFIX=x")]).expect("fine");
+        let sources = Sources::of(&[("REDLOCK_PREFIX", "")], &[("f", "REDLOCK_PREFIX=x")]).expect("fine");
         assert_eq!(
-            sources
-                .setting_or_empty("REDLOCK_PREFIX")
-                .expect("UTF-8")
-                .map(|value| value.text),
+            sources.setting_or_empty("REDLOCK_PREFIX").expect("UTF-8").map(|value| value.text),
             Some(String::new())
         );
     }
@@ -252,9 +196,6 @@ mod tests {
             said(Sources::of(&[], &[("f", "REDLOCK_TOKEN=x")]))
                 .starts_with("f, line 1: no setting \"REDLOCK_TOKEN\"; there are")
         );
-        assert_eq!(
-            said(Sources::of(&[], &[("f", "REDLOCK_LABEL=\"x")])),
-            "f, line 1: a quote is not closed"
-        );
+        assert_eq!(said(Sources::of(&[], &[("f", "REDLOCK_LABEL=\"x")])), "f, line 1: a quote is not closed");
     }
 }

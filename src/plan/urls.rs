@@ -44,9 +44,7 @@ pub(super) fn check(url: &str) -> Result<Node, Error> {
     let shown = without_secret(url);
     let bad = |why: &str| Error::Usage(format!("cannot use {shown:?}: {why}"));
     if url.is_empty() {
-        return Err(Error::Usage(
-            "empty Redis URL; one looks like redis://127.0.0.1:6379".to_owned(),
-        ));
+        return Err(Error::Usage("empty Redis URL; one looks like redis://127.0.0.1:6379".to_owned()));
     }
     if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(bad("white space or a control character in a URL"));
@@ -63,12 +61,10 @@ pub(super) fn check(url: &str) -> Result<Node, Error> {
     match scheme.to_ascii_lowercase().as_str() {
         "redis" => over_tcp(scheme, &url[scheme.len() + 3..]).map_err(refused),
         "unix" => over_socket(&url[scheme.len() + 3..]).map_err(refused),
-        "rediss" | "redis+sentinel" | "redis+cluster" => Err(Error::Usage(format!(
-            "{scheme}:// is not supported yet; redis:// and unix:// are"
-        ))),
-        "local" => Err(Error::Usage(
-            "local: is not supported yet; redis:// and unix:// are".to_owned(),
-        )),
+        "rediss" | "redis+sentinel" | "redis+cluster" => {
+            Err(Error::Usage(format!("{scheme}:// is not supported yet; redis:// and unix:// are")))
+        }
+        "local" => Err(Error::Usage("local: is not supported yet; redis:// and unix:// are".to_owned())),
         _ => Err(bad("no such scheme; there are redis:// and unix://")),
     }
 }
@@ -94,23 +90,13 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, String> {
     let (user_info, address) = authority.rsplit_once('@').unwrap_or(("", authority));
     let (host, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
         Some(Some((host, after))) => {
-            let ip: Ipv6Addr = host
-                .parse()
-                .map_err(|_| "not an IPv6 address between the brackets")?;
-            (
-                format!("[{ip}]"),
-                after
-                    .strip_prefix(':')
-                    .or(after.is_empty().then_some("6379")),
-            )
+            let ip: Ipv6Addr = host.parse().map_err(|_| "not an IPv6 address between the brackets")?;
+            (format!("[{ip}]"), after.strip_prefix(':').or(after.is_empty().then_some("6379")))
         }
         Some(None) => return Err("a [ without its ]".to_owned()),
         None => match address.split_once(':') {
             _ if address.contains(',') => {
-                return Err(
-                    "after a comma the next node needs its scheme too: redis://a,redis://b"
-                        .to_owned(),
-                );
+                return Err("after a comma the next node needs its scheme too: redis://a,redis://b".to_owned());
             }
             Some((_, port)) if port.contains(':') => {
                 return Err("an IPv6 address is written in brackets: redis://[::1]:6379".to_owned());
@@ -135,10 +121,7 @@ fn over_tcp(scheme: &str, rest: &str) -> Result<Node, String> {
         "" => format!("{scheme}://{address}{tail}"),
         user => format!("{scheme}://{user}@{address}{tail}"),
     });
-    Ok(Node {
-        identity: format!("{host}:{port}"),
-        without_password,
-    })
+    Ok(Node { identity: format!("{host}:{port}"), without_password })
 }
 
 /// `/path.sock[?db=n]`, or more of `db`, `user`, `pass` and `protocol`, separated by `&`
@@ -163,30 +146,16 @@ fn over_socket(rest: &str) -> Result<Node, String> {
             _ => return Err(unknown(name, "db, user, pass and protocol")),
         }
     }
-    let kept: Vec<_> = query
-        .split('&')
-        .filter(|pair| !pair.is_empty() && !pair.starts_with("pass="))
-        .collect();
+    let kept: Vec<_> = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("pass=")).collect();
     let separator = if kept.is_empty() { "" } else { "?" };
-    let without_password = query
-        .contains("pass=")
-        .then(|| format!("unix://{path}{separator}{}", kept.join("&")));
-    let steps: Vec<_> = path
-        .split('/')
-        .filter(|step| !step.is_empty() && *step != ".")
-        .collect();
-    Ok(Node {
-        identity: format!("/{}", steps.join("/")),
-        without_password,
-    })
+    let without_password = query.contains("pass=").then(|| format!("unix://{path}{separator}{}", kept.join("&")));
+    let steps: Vec<_> = path.split('/').filter(|step| !step.is_empty() && *step != ".").collect();
+    Ok(Node { identity: format!("/{}", steps.join("/")), without_password })
 }
 
 /// The parts of what stands behind the `?` of a URL.
 fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    query
-        .split('&')
-        .filter(|pair| !pair.is_empty())
-        .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
 }
 
 /// The version of the protocol that an application wants; ours is the same with both.
@@ -205,9 +174,7 @@ fn unknown(name: &str, known: &str) -> String {
 
 /// The URL with whatever may be a secret left out.
 fn without_secret(url: &str) -> String {
-    let start = scheme(url)
-        .map_or(0, |scheme| scheme.len() + 3)
-        .min(url.len());
+    let start = scheme(url).map_or(0, |scheme| scheme.len() + 3).min(url.len());
     let (scheme, rest) = url.split_at_checked(start).unwrap_or(("", url));
     match rest.rsplit_once('@') {
         Some((_, address)) => format!("{scheme}…@{address}"),
@@ -229,35 +196,18 @@ mod tests {
 
     #[test]
     fn a_comma_separates_where_a_scheme_follows() {
-        assert_eq!(
-            split("redis://a, redis://b,unix:///c,d"),
-            ["redis://a", "redis://b", "unix:///c,d"]
-        );
-        assert_eq!(
-            split("redis+sentinel://a:1,b:2/x,local:"),
-            ["redis+sentinel://a:1,b:2/x", "local:"]
-        );
+        assert_eq!(split("redis://a, redis://b,unix:///c,d"), ["redis://a", "redis://b", "unix:///c,d"]);
+        assert_eq!(split("redis+sentinel://a:1,b:2/x,local:"), ["redis+sentinel://a:1,b:2/x", "local:"]);
         assert_eq!(split(""), [""]);
     }
 
     #[test]
     fn the_same_node_is_recognised() {
-        for url in [
-            "redis://Host",
-            "redis://host:6379",
-            "redis://u:p@HOST:6379/3",
-            "REDIS://host./?protocol=3",
-        ] {
+        for url in ["redis://Host", "redis://host:6379", "redis://u:p@HOST:6379/3", "REDIS://host./?protocol=3"] {
             assert_eq!(identity(url), "host:6379");
         }
-        assert_eq!(
-            identity("redis://[::1]"),
-            identity("redis://[0:0:0:0:0:0:0:1]:6379/1")
-        );
-        assert_eq!(
-            identity("unix:///a/b.sock"),
-            identity("unix:///a//./b.sock?db=2")
-        );
+        assert_eq!(identity("redis://[::1]"), identity("redis://[0:0:0:0:0:0:0:1]:6379/1"));
+        assert_eq!(identity("unix:///a/b.sock"), identity("unix:///a//./b.sock?db=2"));
         assert_ne!(identity("redis://host:6379"), identity("redis://host:6380"));
     }
 
@@ -268,10 +218,7 @@ mod tests {
         assert_eq!(clean("redis://u@h"), None);
         assert_eq!(clean("redis://:s@h:1/2").as_deref(), Some("redis://h:1/2"));
         assert_eq!(clean("redis://u:s@s@h").as_deref(), Some("redis://u@h"));
-        assert_eq!(
-            clean("unix:///s?db=1&pass=s").as_deref(),
-            Some("unix:///s?db=1")
-        );
+        assert_eq!(clean("unix:///s?db=1&pass=s").as_deref(), Some("unix:///s?db=1"));
         assert_eq!(clean("unix:///s?pass=s").as_deref(), Some("unix:///s"));
     }
 
@@ -318,28 +265,13 @@ mod tests {
         ];
         for url in bad {
             let message = refused(url);
-            assert!(
-                !message.contains("secret") && !message.contains("cret@"),
-                "{url}: {message}"
-            );
+            assert!(!message.contains("secret") && !message.contains("cret@"), "{url}: {message}");
             assert!(!message.chars().any(char::is_control), "{url}: {message}");
         }
-        assert_eq!(
-            refused("h:6379"),
-            r#"cannot use "h:6379": not a URL; redis://h:6379?"#
-        );
-        assert_eq!(
-            refused("/run/redis.sock"),
-            r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#
-        );
-        assert_eq!(
-            refused("rediss://h"),
-            "rediss:// is not supported yet; redis:// and unix:// are"
-        );
-        assert_eq!(
-            refused("local:"),
-            "local: is not supported yet; redis:// and unix:// are"
-        );
+        assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
+        assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
+        assert_eq!(refused("rediss://h"), "rediss:// is not supported yet; redis:// and unix:// are");
+        assert_eq!(refused("local:"), "local: is not supported yet; redis:// and unix:// are");
     }
 
     #[test]

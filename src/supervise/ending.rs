@@ -22,9 +22,7 @@ pub(super) struct Ended {
 impl Supervisor {
     /// Releases the lease and says how we end.
     pub(super) fn conclude(&mut self, ended: &Ended, grant: &Grant) -> Exit {
-        let validity = self
-            .confirmed
-            .map_or(ended.at, |confirmed| confirmed.valid_until);
+        let validity = self.confirmed.map_or(ended.at, |confirmed| confirmed.valid_until);
         if self.loss.is_none() && ended.cause == Cause::Lost {
             self.loss = Some(self.unconfirmed());
         }
@@ -37,10 +35,7 @@ impl Supervisor {
             self.give_back();
             return Exit::Lost;
         }
-        let kept_until = self
-            .plan
-            .hold_at_least
-            .map(|least| grant.acquired_at + least);
+        let kept_until = self.plan.hold_at_least.map(|least| grant.acquired_at + least);
         let keep = kept_until.map(Boot::left).filter(|left| !left.is_zero());
         match self.release(keep) {
             Ok(()) => {}
@@ -82,17 +77,12 @@ impl Supervisor {
                 _ => {}
             }
         }
-        Err(Error::Internal(
-            "the thread of the lease has failed".to_owned(),
-        ))
+        Err(Error::Internal("the thread of the lease has failed".to_owned()))
     }
 
     /// Kills the job without the keeper, whose end has made us its parent.
     pub(super) fn kill_job(&self) {
-        let nobody = Known {
-            child: None,
-            group: None,
-        };
+        let nobody = Known { child: None, group: None };
         for _ in 0..2000 {
             let killed = tree::kill_all(nobody, false, &self.spared);
             while let process::Reaped::One(..) = process::reap() {}

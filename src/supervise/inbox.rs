@@ -44,14 +44,7 @@ impl Inbox {
         events: Receiver<Event>,
         bell: Arc<EventFd>,
     ) -> Inbox {
-        Inbox {
-            signals,
-            keeper,
-            keeper_gone: false,
-            events,
-            bell,
-            news: VecDeque::new(),
-        }
+        Inbox { signals, keeper, keeper_gone: false, events, bell, news: VecDeque::new() }
     }
 
     /// The next piece of news; waits for it.
@@ -134,9 +127,6 @@ impl Inbox {
         }
         // Whatever goes wrong here, looking again is all that can be done.
         let millis = i32::try_from(until.left().as_millis() + 1).unwrap_or(i32::MAX);
-        let _ = poll(
-            &mut ready,
-            PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX),
-        );
+        let _ = poll(&mut ready, PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX));
     }
 }

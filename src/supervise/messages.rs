@@ -33,12 +33,7 @@ impl Talk {
     /// `ttl` is how long a lease lasts: a small part of it may be spent on a message that nobody reads.
     pub(super) fn new(name: &str, ttl: Duration, quiet: bool, verbose: bool) -> Talk {
         let patience = (ttl / 10).min(Duration::from_secs(1));
-        Talk {
-            name: format!("{name:?}"),
-            quiet,
-            verbose,
-            patience,
-        }
+        Talk { name: format!("{name:?}"), quiet, verbose, patience }
     }
 
     /// One line on standard error. Failures come here directly; they are said under `--quiet` too.
@@ -55,17 +50,9 @@ impl Talk {
 
     pub(super) fn acquired(&self, grant: &Grant) {
         let Talk { name, .. } = self;
-        let Grant {
-            nodes,
-            token,
-            fencing_token,
-            ttl,
-            ..
-        } = grant;
+        let Grant { nodes, token, fencing_token, ttl, .. } = grant;
         let lease = format_duration(*ttl);
-        self.tell(&format!(
-            "acquired {name} on {nodes}, token {token}, fencing token {fencing_token}, lease {lease}"
-        ));
+        self.tell(&format!("acquired {name} on {nodes}, token {token}, fencing token {fencing_token}, lease {lease}"));
     }
 
     pub(super) fn unconfirmed(&self, faults: &str) {
@@ -88,31 +75,20 @@ impl Talk {
             Loss::Asleep(_) => "; a longer --ttl rides out longer pauses",
             Loss::Proven(_) | Loss::Fault => "",
         };
-        self.say(&format!(
-            "lost {}: {}; {job}{advice}",
-            self.name,
-            loss.text()
-        ));
+        self.say(&format!("lost {}: {}; {job}{advice}", self.name, loss.text()));
     }
 
     /// How much of the lease was left when its job had ended.
     pub(super) fn spare(&self, left: Duration) {
         if self.verbose {
             let left = left.as_millis();
-            self.tell(&format!(
-                "all of the job of {} ended {left}ms before the lease could expire",
-                self.name
-            ));
+            self.tell(&format!("all of the job of {} ended {left}ms before the lease could expire", self.name));
         }
     }
 
     /// The lease was lost, and `--on-lost continue` lets the job go on.
     pub(super) fn lost_but_going_on(&self, loss: &Loss) {
-        self.say(&format!(
-            "lost {}: {}; job goes on without the lock",
-            self.name,
-            loss.text()
-        ));
+        self.say(&format!("lost {}: {}; job goes on without the lock", self.name, loss.text()));
     }
 
     /// The lock was not ours any more when we gave it up.
@@ -127,44 +103,25 @@ impl Talk {
         // What to do about it is not needed: nothing.
         let error = error.to_string();
         let what = error.split("; ").next().unwrap_or_default();
-        self.tell(&format!(
-            "cannot release {what}; the lock frees itself in {}",
-            human(left)
-        ));
+        self.tell(&format!("cannot release {what}; the lock frees itself in {}", human(left)));
     }
 
     pub(super) fn too_long(&self, limit: Duration) {
         let limit = format_duration(limit);
-        self.tell(&format!(
-            "stopped the job of {} after {limit} (--max-run)",
-            self.name
-        ));
+        self.tell(&format!("stopped the job of {} after {limit} (--max-run)", self.name));
     }
 
     pub(super) fn cannot_start(&self, command: &str, reason: &str) {
-        self.say(&format!(
-            "cannot start {command}: {reason}; released {}",
-            self.name
-        ));
+        self.say(&format!("cannot start {command}: {reason}; released {}", self.name));
     }
 
     pub(super) fn keeper_gone(&self) {
-        self.say(&format!(
-            "the process that kept the job of {} is gone; killed the job",
-            self.name
-        ));
+        self.say(&format!("the process that kept the job of {} is gone; killed the job", self.name));
     }
 
     pub(super) fn out_of_reach(&self, pids: &[i32]) {
-        let pids = pids
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ");
-        self.say(&format!(
-            "not allowed to kill all of the job of {}: left pid {pids}",
-            self.name
-        ));
+        let pids = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        self.say(&format!("not allowed to kill all of the job of {}: left pid {pids}", self.name));
     }
 }
 
@@ -174,10 +131,7 @@ impl Loss {
             Loss::Proven(text) => text.clone(),
             Loss::Unconfirmed { faults, outage } => format!("{faults} for {}", human(*outage)),
             Loss::Asleep(time) => {
-                format!(
-                    "not renewed for {}, redlock was stopped or the machine asleep",
-                    human(*time)
-                )
+                format!("not renewed for {}, redlock was stopped or the machine asleep", human(*time))
             }
             Loss::Fault => "a fault in redlock itself".to_owned(),
         }
@@ -192,13 +146,7 @@ mod tests {
     fn losses_say_what_happened() {
         let outage = Duration::from_secs(12);
         let faults = "10.0.0.1:6379 timed out".to_owned();
-        assert_eq!(
-            Loss::Unconfirmed { faults, outage }.text(),
-            "10.0.0.1:6379 timed out for 12s"
-        );
-        assert_eq!(
-            Loss::Proven("it was revoked".to_owned()).text(),
-            "it was revoked"
-        );
+        assert_eq!(Loss::Unconfirmed { faults, outage }.text(), "10.0.0.1:6379 timed out for 12s");
+        assert_eq!(Loss::Proven("it was revoked".to_owned()).text(), "it was revoked");
     }
 }

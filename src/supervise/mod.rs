@@ -61,13 +61,7 @@ pub(crate) struct Plan {
 const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
 
 /// Signals that go to the command alone.
-const TO_COMMAND: [Signal; 5] = [
-    Signal::SIGHUP,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-    Signal::SIGCONT,
-];
+const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
 
 /// Acquires the lock, runs the command under it and releases.
 ///
@@ -189,9 +183,7 @@ impl Supervisor {
                     });
                 }
                 News::Lease(Event::Failed) => {
-                    return Err(Error::Internal(
-                        "the thread of the lease has failed".to_owned(),
-                    ));
+                    return Err(Error::Internal("the thread of the lease has failed".to_owned()));
                 }
                 news => self.before_start(news),
             }
@@ -230,15 +222,10 @@ impl Supervisor {
             self.give_back();
             return Err(keeper_gone());
         }
-        let not_after = self
-            .confirmed
-            .map_or(Boot::NEVER, |confirmed| confirmed.renew_at);
+        let not_after = self.confirmed.map_or(Boot::NEVER, |confirmed| confirmed.renew_at);
         let environment = self.environment(grant);
         // A keeper that cannot be told is gone, and that is news.
-        let _ = self.keeper.socket.send(&Order::Go {
-            environment,
-            not_after,
-        });
+        let _ = self.keeper.socket.send(&Order::Go { environment, not_after });
         if let Err(errno) = self.keeper.start() {
             self.give_back();
             return Err(cannot_supervise(errno));
@@ -273,21 +260,14 @@ impl Supervisor {
             early.push(arrived);
         }
         for arrived in early {
-            self.forward(Arrived {
-                from_kernel: false,
-                ..arrived
-            });
+            self.forward(Arrived { from_kernel: false, ..arrived });
         }
         Ok(None)
     }
 
     /// What tells the job of its lease. REDLOCK_HELD has the tokens of all leases around the job, outermost first.
     fn environment(&self, grant: &Grant) -> Vec<(String, String)> {
-        let past = self
-            .plan
-            .environment
-            .iter()
-            .find(|(name, _)| name == "REDLOCK_HELD");
+        let past = self.plan.environment.iter().find(|(name, _)| name == "REDLOCK_HELD");
         let past = past.map_or("", |(_, held)| held.as_str());
         let held = format!("{past} {}", grant.token).trim_start().to_owned();
         [
@@ -311,11 +291,7 @@ impl Supervisor {
             errno => errno.desc().to_lowercase(),
         };
         self.talk.cannot_start(&quoted(command), &reason);
-        if errno == Errno::ENOENT {
-            Exit::NotFound
-        } else {
-            Exit::CannotExecute
-        }
+        if errno == Errno::ENOENT { Exit::NotFound } else { Exit::CannotExecute }
     }
 
     fn too_late(&self, grant: &Grant) -> Error {
@@ -327,9 +303,7 @@ impl Supervisor {
             _ => format!(
                 "{name:?} came too late to start the command: {} took {} of {} to answer; a longer --ttl helps",
                 grant.nodes,
-                human(self.confirmed.map_or(Duration::ZERO, |one| {
-                    grant.acquired_at.since(one.confirmed_at)
-                })),
+                human(self.confirmed.map_or(Duration::ZERO, |one| { grant.acquired_at.since(one.confirmed_at) })),
                 humantime::format_duration(grant.ttl),
             ),
         })
@@ -348,12 +322,7 @@ impl Supervisor {
                     let loss = self.unconfirmed();
                     self.loss.get_or_insert(loss);
                 }
-                News::Keeper(Report::Ended {
-                    status,
-                    cause,
-                    at,
-                    out_of_reach,
-                }) => {
+                News::Keeper(Report::Ended { status, cause, at, out_of_reach }) => {
                     if !out_of_reach.is_empty() {
                         self.talk.out_of_reach(&out_of_reach);
                     }
@@ -363,11 +332,7 @@ impl Supervisor {
                 News::KeeperGone => {
                     self.keeper_gone = true;
                     self.kill_job();
-                    return Ended {
-                        status: None,
-                        cause: Cause::Itself,
-                        at: Boot::now(),
-                    };
+                    return Ended { status: None, cause: Cause::Itself, at: Boot::now() };
                 }
                 News::Lease(event) => self.note(event),
             }
@@ -375,13 +340,7 @@ impl Supervisor {
     }
 
     /// Passes a signal on to whom it is for.
-    fn forward(
-        &self,
-        Arrived {
-            signal,
-            from_kernel,
-        }: Arrived,
-    ) {
+    fn forward(&self, Arrived { signal, from_kernel }: Arrived) {
         let to_job = TO_JOB.iter().any(|&one| one as i32 == signal);
         let to = match (from_kernel && self.terminal, to_job) {
             // The terminal has sent it to the whole group, so the job has it.
@@ -422,13 +381,10 @@ impl Supervisor {
     /// Why the lease was not confirmed in time.
     fn unconfirmed(&self) -> Loss {
         match (&self.outage, self.confirmed) {
-            (Some((faults, since)), _) => Loss::Unconfirmed {
-                faults: faults.clone(),
-                outage: Boot::now().since(*since),
-            },
-            (None, Some(Confirmed { confirmed_at, .. })) => {
-                Loss::Asleep(Boot::now().since(confirmed_at))
+            (Some((faults, since)), _) => {
+                Loss::Unconfirmed { faults: faults.clone(), outage: Boot::now().since(*since) }
             }
+            (None, Some(Confirmed { confirmed_at, .. })) => Loss::Asleep(Boot::now().since(confirmed_at)),
             (None, None) => Loss::Fault,
         }
     }

@@ -85,12 +85,7 @@ impl Handle {
         let Some((renewer, care)) = &mut self.at_hand else {
             return;
         };
-        let Assignment {
-            locker,
-            request,
-            line,
-            ..
-        } = &mut renewer.assignment;
+        let Assignment { locker, request, line, .. } = &mut renewer.assignment;
         if !locker.asks_by_itself() {
             self.start_thread();
             if let Some((renewer, _)) = &self.at_hand {
@@ -134,8 +129,7 @@ impl Handle {
         // A thread that cannot be started does not give back what it was given.
         let given = Arc::new(Mutex::new(Some(at_hand)));
         let taken = Arc::clone(&given);
-        let take =
-            |from: &Mutex<Option<_>>| from.lock().ok().and_then(|mut at_hand| at_hand.take());
+        let take = |from: &Mutex<Option<_>>| from.lock().ok().and_then(|mut at_hand| at_hand.take());
         let body = move || {
             let Some((renewer, care)) = take(&taken) else {
                 return;
@@ -190,21 +184,9 @@ pub(super) fn prepare(assignment: Assignment) -> (Handle, Receiver<Event>) {
     let (orders, to_obey) = channel();
     let (events, to_read) = channel();
     let interrupter = assignment.locker.interrupter();
-    let post = Post {
-        events,
-        bell: Arc::clone(&assignment.bell),
-    };
-    let renewer = Renewer {
-        assignment,
-        post,
-        orders: to_obey,
-    };
-    let handle = Handle {
-        orders,
-        interrupter,
-        at_hand: Some((renewer, None)),
-        again_at: Boot::at(Duration::ZERO),
-    };
+    let post = Post { events, bell: Arc::clone(&assignment.bell) };
+    let renewer = Renewer { assignment, post, orders: to_obey };
+    let handle = Handle { orders, interrupter, at_hand: Some((renewer, None)), again_at: Boot::at(Duration::ZERO) };
     (handle, to_read)
 }
 
@@ -258,12 +240,7 @@ impl Renewer {
     }
 
     fn acquire(&mut self) -> Option<Care> {
-        let Assignment {
-            locker,
-            request,
-            line,
-            ..
-        } = &mut self.assignment;
+        let Assignment { locker, request, line, .. } = &mut self.assignment;
         let mut line = line.take();
         let acquired = locker.acquire(request, &mut |waiting| {
             if let Some(line) = &mut line {
@@ -293,14 +270,7 @@ impl Renewer {
             nodes: self.assignment.locker.nodes(),
             acquired_at: Boot::now(),
         }));
-        Care {
-            lease,
-            confirmed,
-            next: confirmed.renew_at,
-            failing_since: None,
-            tried_at_once: false,
-            over: false,
-        }
+        Care { lease, confirmed, next: confirmed.renew_at, failing_since: None, tried_at_once: false, over: false }
     }
 
     /// Waits for the next thing to do for the lease, and does it.
@@ -313,11 +283,7 @@ impl Renewer {
                 self.post.send(Event::Expired);
             }
         }
-        let until = if care.over {
-            Boot::NEVER
-        } else {
-            care.next.min(end)
-        };
+        let until = if care.over { Boot::NEVER } else { care.next.min(end) };
         match self.assignment.locker.idle(&mut care.lease, until) {
             Idle::Due if !care.over && care.next.passed() && !end.passed() => self.renew(care),
             Idle::Due | Idle::Changed | Idle::Interrupted => {}
@@ -346,14 +312,8 @@ impl Renewer {
     }
 
     fn renew(&mut self, care: &mut Care) {
-        let Assignment {
-            locker, timeline, ..
-        } = &mut self.assignment;
-        let Confirmed {
-            confirmed_at,
-            valid_until,
-            ..
-        } = care.confirmed;
+        let Assignment { locker, timeline, .. } = &mut self.assignment;
+        let Confirmed { confirmed_at, valid_until, .. } = care.confirmed;
         let start = Boot::now();
         let give_up = timeline.give_up_at(start, confirmed_at, valid_until);
         let retry = timeline.retry_at(start, confirmed_at, valid_until);
@@ -379,10 +339,7 @@ impl Renewer {
         self.post.send(Event::Lost(text));
         if !self.assignment.continue_when_lost {
             let valid_until = care.confirmed.valid_until;
-            let kill_at = self
-                .assignment
-                .timeline
-                .kill_after_loss(Boot::now(), valid_until);
+            let kill_at = self.assignment.timeline.kill_after_loss(Boot::now(), valid_until);
             let _ = self.assignment.keeper.send(&Order::Stop { kill_at });
         }
     }
@@ -401,25 +358,16 @@ impl Renewer {
         if self.assignment.continue_when_lost {
             confirmed.valid_until
         } else {
-            self.assignment
-                .timeline
-                .deadlines(confirmed.valid_until)
-                .term_at
+            self.assignment.timeline.deadlines(confirmed.valid_until).term_at
         }
     }
 
     fn tell_keeper(&self, confirmed: Confirmed) {
         let deadlines = self.assignment.timeline.deadlines(confirmed.valid_until);
         let order = if self.assignment.continue_when_lost {
-            Order::Deadline {
-                term_at: Boot::NEVER,
-                kill_at: Boot::NEVER,
-            }
+            Order::Deadline { term_at: Boot::NEVER, kill_at: Boot::NEVER }
         } else {
-            Order::Deadline {
-                term_at: deadlines.term_at,
-                kill_at: deadlines.kill_at,
-            }
+            Order::Deadline { term_at: deadlines.term_at, kill_at: deadlines.kill_at }
         };
         // A keeper that cannot be told keeps to the earlier deadline.
         let _ = self.assignment.keeper.send(&order);

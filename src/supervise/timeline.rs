@@ -29,20 +29,13 @@ pub(crate) struct Deadlines {
 impl Timeline {
     /// `grace` is what the user asked for, and must not be more than [`largest_grace`].
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
-        Timeline {
-            ttl,
-            grace: grace.unwrap_or_else(|| default_grace(ttl)),
-            node_timeout,
-        }
+        Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)), node_timeout }
     }
 
     /// The deadlines of a lease that is valid until then.
     pub(crate) fn deadlines(&self, valid_until: Boot) -> Deadlines {
         let kill_at = valid_until - margin(self.ttl);
-        Deadlines {
-            term_at: kill_at - self.grace,
-            kill_at,
-        }
+        Deadlines { term_at: kill_at - self.grace, kill_at }
     }
 
     /// When the first try to renew a lease that was confirmed then is due.
@@ -57,10 +50,7 @@ impl Timeline {
 
     /// When the try after the one that started at `start`, and failed, is due.
     pub(crate) fn retry_at(&self, start: Boot, confirmed_at: Boot, valid_until: Boot) -> Boot {
-        start
-            + self
-                .slot(confirmed_at, valid_until)
-                .min(Duration::from_secs(5))
+        start + self.slot(confirmed_at, valid_until).min(Duration::from_secs(5))
     }
 
     /// A third of the time between the first try and SIGTERM.
@@ -104,11 +94,7 @@ mod tests {
     /// The points of a lease confirmed at 1000 s, in ms from then: three tries, their ends, TERM, KILL, V.
     fn line(ttl: u64, grace: Option<u64>, node_timeout: u64) -> [u128; 9] {
         let ttl = MILLISECOND * u32::try_from(ttl).unwrap_or(u32::MAX);
-        let timeline = Timeline::new(
-            ttl,
-            grace.map(Duration::from_millis),
-            Duration::from_millis(node_timeout),
-        );
+        let timeline = Timeline::new(ttl, grace.map(Duration::from_millis), Duration::from_millis(node_timeout));
         let zero = Boot::now();
         let valid = zero + validity(ttl);
         let first = timeline.renew_at(zero);
@@ -116,18 +102,8 @@ mod tests {
         let third = timeline.retry_at(second, zero, valid);
         let end = |start| timeline.give_up_at(start, zero, valid);
         let Deadlines { term_at, kill_at } = timeline.deadlines(valid);
-        [
-            first,
-            second,
-            third,
-            end(first),
-            end(second),
-            end(third),
-            term_at,
-            kill_at,
-            valid,
-        ]
-        .map(|at| (at.since(zero) + MILLISECOND / 2).as_millis())
+        [first, second, third, end(first), end(second), end(third), term_at, kill_at, valid]
+            .map(|at| (at.since(zero) + MILLISECOND / 2).as_millis())
     }
 
     /// The default time-out of a single node.
@@ -137,53 +113,30 @@ mod tests {
 
     #[test]
     fn documented_time_lines() {
-        assert_eq!(
-            line(500, None, 250),
-            [167, 217, 268, 217, 268, 318, 318, 443, 493]
-        );
-        assert_eq!(
-            line(1000, None, 250),
-            [333, 452, 570, 452, 570, 688, 688, 938, 988]
-        );
-        assert_eq!(
-            line(30_000, None, 3000),
-            [
-                10_000, 13_733, 17_465, 13_000, 16_733, 20_465, 21_198, 28_698, 29_698
-            ]
-        );
+        assert_eq!(line(500, None, 250), [167, 217, 268, 217, 268, 318, 318, 443, 493]);
+        assert_eq!(line(1000, None, 250), [333, 452, 570, 452, 570, 688, 688, 938, 988]);
+        assert_eq!(line(30_000, None, 3000), [10_000, 13_733, 17_465, 13_000, 16_733, 20_465, 21_198, 28_698, 29_698]);
         // Long ttls: renewed every minute, tried again every five seconds.
         assert_eq!(
             line(3_600_000, None, 3000),
-            [
-                60_000, 65_000, 70_000, 63_000, 68_000, 73_000, 3_552_998, 3_562_998, 3_563_998
-            ]
+            [60_000, 65_000, 70_000, 63_000, 68_000, 73_000, 3_552_998, 3_562_998, 3_563_998]
         );
     }
 
     #[test]
     fn order_holds_for_every_ttl_and_every_grace_that_fits() {
-        let ttls = (500..3000).chain((3000..200_000).step_by(997)).chain([
-            600_000,
-            3_600_000,
-            86_400_000,
-            2_592_000_000,
-        ]);
+        let ttls =
+            (500..3000).chain((3000..200_000).step_by(997)).chain([600_000, 3_600_000, 86_400_000, 2_592_000_000]);
         for ttl in ttls {
-            let most = u64::try_from(largest_grace(Duration::from_millis(ttl)).as_millis())
-                .unwrap_or(u64::MAX);
+            let most = u64::try_from(largest_grace(Duration::from_millis(ttl)).as_millis()).unwrap_or(u64::MAX);
             for grace in [None, Some(0), Some(most / 2), Some(most)] {
-                let [first, second, third, end1, end2, end3, term, kill, valid] =
-                    line(ttl, grace, node_timeout(ttl));
+                let [first, second, third, end1, end2, end3, term, kill, valid] = line(ttl, grace, node_timeout(ttl));
                 let context = format!("ttl {ttl} ms, grace {grace:?}");
                 assert!(first < second && second < third, "{context}");
                 assert!(end1 <= second && end2 <= third && end3 <= term, "{context}");
                 assert!(term <= kill && kill + 50 <= valid, "{context}");
                 assert!(valid < u128::from(ttl), "{context}");
-                assert!(
-                    end1 - first >= 49,
-                    "{context}: a try of {} ms",
-                    end1 - first
-                );
+                assert!(end1 - first >= 49, "{context}: a try of {} ms", end1 - first);
             }
         }
     }
@@ -193,10 +146,7 @@ mod tests {
         for ttl in (500..100_000).map(Duration::from_millis) {
             assert!(default_grace(ttl) <= largest_grace(ttl), "{ttl:?}");
         }
-        assert_eq!(
-            default_grace(Duration::from_secs(3600)),
-            Duration::from_secs(10)
-        );
+        assert_eq!(default_grace(Duration::from_secs(3600)), Duration::from_secs(10));
     }
 
     #[test]
@@ -232,9 +182,6 @@ mod tests {
         let confirmed = zero + Duration::from_millis(600);
         let valid = zero + validity(ttl);
         let start = timeline.renew_at(confirmed);
-        assert_eq!(
-            timeline.retry_at(start, confirmed, valid),
-            start + 20 * MILLISECOND
-        );
+        assert_eq!(timeline.retry_at(start, confirmed, valid), start + 20 * MILLISECOND);
     }
 }

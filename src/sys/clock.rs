@@ -56,26 +56,18 @@ impl Boot {
 impl Add<Duration> for Boot {
     type Output = Boot;
     fn add(self, time: Duration) -> Boot {
-        Boot(
-            self.0
-                .saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Boot(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
 impl Sub<Duration> for Boot {
     type Output = Boot;
     fn sub(self, time: Duration) -> Boot {
-        Boot(
-            self.0
-                .saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Boot(self.0.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
 /// The wall clock: time since 1970. Only for what people and other hosts see, never for a deadline.
 pub(crate) fn unix_time() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

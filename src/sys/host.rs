@@ -5,10 +5,7 @@ use nix::unistd::{Uid, User, gethostname};
 
 /// The name of this machine.
 pub(crate) fn name() -> String {
-    gethostname().map_or_else(
-        |_| "unknown".to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The name of the user that this process belongs to: what the environment says, which cron sets too, or /etc/passwd, before
@@ -18,12 +15,7 @@ pub(crate) fn user() -> String {
         .iter()
         .find_map(|variable| std::env::var(variable).ok().filter(|name| !name.is_empty()))
         .or_else(local_user)
-        .or_else(|| {
-            User::from_uid(Uid::effective())
-                .ok()
-                .flatten()
-                .map(|user| user.name)
-        })
+        .or_else(|| User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name))
         .unwrap_or_else(|| Uid::effective().to_string())
 }
 

@@ -83,11 +83,7 @@ impl Inherited {
             }
         }
         let disposition = |ignored| {
-            if ignored {
-                libc::SIG_IGN
-            } else {
-                libc::SIG_DFL
-            }
+            if ignored { libc::SIG_IGN } else { libc::SIG_DFL }
         };
         // SAFETY: neither disposition installs a handler.
         unsafe {

@@ -6,12 +6,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use std::thread;
 
 /// What asks a waiting program to end.
-const ENDING: [Signal; 4] = [
-    Signal::SIGINT,
-    Signal::SIGTERM,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-];
+const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// The signals that ask us to end, kept back until somebody wants to be told of them.
 #[derive(Debug)]
@@ -22,15 +17,8 @@ impl Ending {
     /// one that has them open would be the one that the kernel gives them to, and that ends us on the spot. One that was
     /// ignored when we were started stays so.
     pub(crate) fn keep_back() -> Ending {
-        let set: SigSet = ENDING
-            .into_iter()
-            .filter(|&signal| !is_ignored(signal as i32))
-            .collect();
-        Ending(
-            sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None)
-                .is_ok()
-                .then_some(set),
-        )
+        let set: SigSet = ENDING.into_iter().filter(|&signal| !is_ignored(signal as i32)).collect();
+        Ending(sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None).is_ok().then_some(set))
     }
 
     /// A descriptor to poll for them, and to read them from.

@@ -3,9 +3,7 @@
 use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -76,9 +74,7 @@ impl Packets {
         };
         let mut bytes = vec![0; length];
         match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-            Ok(length) => {
-                serde_json::from_slice(&bytes[..length]).map_or(Received::Closed, Received::Message)
-            }
+            Ok(length) => serde_json::from_slice(&bytes[..length]).map_or(Received::Closed, Received::Message),
             Err(_) => Received::Closed,
         }
     }

@@ -197,12 +197,7 @@ impl Program {
         let arguments = command.iter().map(word).collect::<Option<_>>()?;
         let environment = environment.map(|(name, value)| variable(&name, &value));
         let environment = environment.collect::<Option<_>>()?;
-        Some(Program {
-            arguments,
-            environment,
-            inherited,
-            listen_pid: None,
-        })
+        Some(Program { arguments, environment, inherited, listen_pid: None })
     }
 
     /// Sets one variable of the environment.
@@ -210,8 +205,7 @@ impl Program {
         let line = variable(name, value)?;
         let to_equals = name.len() + 1;
         let start = &line.as_bytes()[..to_equals];
-        self.environment
-            .retain(|old| !old.as_bytes().starts_with(start));
+        self.environment.retain(|old| !old.as_bytes().starts_with(start));
         self.environment.push(line);
         Some(())
     }
@@ -220,10 +214,7 @@ impl Program {
     /// `us`, make it the program, whose pid only the child knows.
     pub(crate) fn pass_on_sockets_of(&mut self, us: u32) {
         let ours = format!("LISTEN_PID={us}");
-        self.listen_pid = self
-            .environment
-            .iter()
-            .position(|line| line.as_bytes() == ours.as_bytes());
+        self.listen_pid = self.environment.iter().position(|line| line.as_bytes() == ours.as_bytes());
     }
 
     /// Starts the program in process group `group`, in one of its own if that is 0, and as urgent as that. It is killed
@@ -300,10 +291,7 @@ impl Birth {
         let birth = unsafe { &mut *birth.cast::<Birth>() };
         // SAFETY: likewise.
         let listen_pid = unsafe { &mut *birth.listen_pid };
-        write_digits(
-            &mut listen_pid[11..],
-            unistd::getpid().as_raw().unsigned_abs(),
-        );
+        write_digits(&mut listen_pid[11..], unistd::getpid().as_raw().unsigned_abs());
         // Fails where the group has just died with its last member, our parent's parent.
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(birth.group));
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);

@@ -33,10 +33,7 @@ impl Signals {
     /// The next signal, if one is pending.
     pub(crate) fn next(&self) -> Option<Arrived> {
         let info = self.0.read_signal().ok().flatten()?;
-        Some(Arrived {
-            signal: i32::try_from(info.ssi_signo).ok()?,
-            from_kernel: info.ssi_code == libc::SI_KERNEL,
-        })
+        Some(Arrived { signal: i32::try_from(info.ssi_signo).ok()?, from_kernel: info.ssi_code == libc::SI_KERNEL })
     }
 }
 
@@ -55,10 +52,7 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub(crate) fn of(signals: Signals) -> Arrivals {
-        Arrivals {
-            signals,
-            kept: Mutex::default(),
-        }
+        Arrivals { signals, kept: Mutex::default() }
     }
 
     /// The next signal, if one has come.
@@ -92,11 +86,7 @@ impl AsFd for Arrivals {
 
 /// Those of `signals` that are not ignored: an ignored one, once blocked, would arrive all the same.
 pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
-    signals
-        .iter()
-        .copied()
-        .filter(|&signal| !is_ignored(signal as i32))
-        .collect()
+    signals.iter().copied().filter(|&signal| !is_ignored(signal as i32)).collect()
 }
 
 /// Runs `action` with this thread's SIGTTOU blocked, so that writing to the terminal from the
@@ -114,10 +104,7 @@ pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
 /// What people call a signal: `SIGINT`.
 pub(crate) fn name(signal: i32) -> String {
     // Real-time signals have numbers only.
-    Signal::try_from(signal).map_or_else(
-        |_| format!("signal {signal}"),
-        |signal| signal.as_str().to_owned(),
-    )
+    Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
 /// Ends this process by `signal`, so that whoever waits for it sees what the signal's first victim

@@ -82,14 +82,10 @@ fn write_within(line: &[u8], until: Boot) {
 /// everybody who has it.
 fn write_now(bytes: &[u8]) -> nix::Result<usize> {
     let error = io::stderr();
-    let kind = fstat(&error).map_or(SFlag::empty(), |stat| {
-        SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits())
-    });
+    let kind =
+        fstat(&error).map_or(SFlag::empty(), |stat| SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()));
     if kind == SFlag::S_IFIFO || kind == SFlag::S_IFSOCK {
-        let piece = libc::iovec {
-            iov_base: bytes.as_ptr().cast_mut().cast(),
-            iov_len: bytes.len(),
-        };
+        let piece = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: `piece` describes `bytes`, which is only read and outlives the call.
         let written = unsafe { libc::pwritev2(2, &raw const piece, 1, -1, libc::RWF_NOWAIT) };
         match Errno::result(written) {

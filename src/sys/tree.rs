@@ -51,9 +51,7 @@ const ROUNDS: usize = 8;
 pub(crate) fn signal_all(signal: i32, known: Known) {
     let us = own_pid();
     let mut seen = descendants(us);
-    let group = known.group.filter(|&group| {
-        known.child.is_some() || seen.iter().any(|process| process.group == group)
-    });
+    let group = known.group.filter(|&group| known.child.is_some() || seen.iter().any(|process| process.group == group));
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
         let _ = send(-group, signal);
@@ -69,9 +67,7 @@ pub(crate) fn signal_all(signal: i32, known: Known) {
         let before = done.clone();
         for process in &seen {
             let identity = (process.pid, process.started);
-            let parent = alive
-                .get(&process.parent)
-                .map(|&started| (process.parent, started));
+            let parent = alive.get(&process.parent).map(|&started| (process.parent, started));
             if done.contains(&identity) {
                 continue;
             }
@@ -98,10 +94,7 @@ pub(crate) fn signal_all(signal: i32, known: Known) {
 
 /// Continues all descendants that are stopped, so that they can act on what they were sent.
 pub(crate) fn continue_all() {
-    for process in descendants(own_pid())
-        .iter()
-        .filter(|process| process.stopped)
-    {
+    for process in descendants(own_pid()).iter().filter(|process| process.stopped) {
         let _ = send_surely(process, libc::SIGCONT);
     }
 }
@@ -158,11 +151,7 @@ pub(crate) fn own_children() -> Vec<i32> {
         return Vec::new();
     }
     let us = own_pid();
-    descendants(us)
-        .iter()
-        .filter(|process| process.parent == us)
-        .map(|process| process.pid)
-        .collect()
+    descendants(us).iter().filter(|process| process.parent == us).map(|process| process.pid).collect()
 }
 
 fn own_pid() -> i32 {
@@ -179,10 +168,7 @@ fn descendants(root: i32) -> Vec<Process> {
     let mut parent = root;
     loop {
         let children = if listed {
-            children_of(parent)
-                .into_iter()
-                .filter_map(look_at)
-                .collect()
+            children_of(parent).into_iter().filter_map(look_at).collect()
         } else {
             table.get(&parent).cloned().unwrap_or_default()
         };
@@ -201,26 +187,15 @@ fn children_of(pid: i32) -> Vec<i32> {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return Vec::new();
     };
-    let lists = threads
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .flat_map(str::parse)
-                .collect::<Vec<_>>()
-        })
-        .collect()
+    let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
 }
 
 /// Every process of the machine by its parent, for kernels that do not list children.
 fn everybody() -> HashMap<i32, Vec<Process>> {
     let mut table: HashMap<i32, Vec<Process>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok());
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(process) = pid.and_then(look_at) {
             table.entry(process.parent).or_default().push(process);
         }
@@ -231,10 +206,7 @@ fn everybody() -> HashMap<i32, Vec<Process>> {
 /// Reads /proc/PID/stat.
 fn look_at(pid: i32) -> Option<Process> {
     // A name need not be UTF-8.
-    parse(
-        pid,
-        &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?),
-    )
+    parse(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 /// The second field is the program's name, in brackets, and may itself contain brackets and spaces.
@@ -246,13 +218,7 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let group = fields.next()?.parse().ok()?;
     // Field 22 of proc_pid_stat(5); we are behind field 5.
     let started = fields.nth(16)?.parse().ok()?;
-    Some(Process {
-        pid,
-        parent,
-        group,
-        started,
-        stopped: state == "T",
-    })
+    Some(Process { pid, parent, group, started, stopped: state == "T" })
 }
 
 /// Sends a signal to exactly this process, even if its pid has been given to another since we looked.
@@ -271,15 +237,7 @@ fn send_surely(process: &Process, signal: i32) -> nix::Result<()> {
     }
     let nothing: *const libc::siginfo_t = std::ptr::null();
     // SAFETY: a null siginfo asks for what kill(2) would send.
-    let sent = unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            fd.as_raw_fd(),
-            signal,
-            nothing,
-            0,
-        )
-    };
+    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, nothing, 0) };
     Errno::result(sent).map(drop)
 }
 
@@ -292,10 +250,7 @@ mod tests {
     fn a_name_may_look_like_the_fields_behind_it() {
         let stat = "77 (a) S 1 (b) T 12 34 34 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 1";
         let process = parse(77, stat).unwrap();
-        assert_eq!(
-            (process.parent, process.group, process.started),
-            (12, 34, 98765)
-        );
+        assert_eq!((process.parent, process.group, process.started), (12, 34, 98765));
         assert!(process.stopped);
         assert_eq!(parse(1, "1 (half"), None);
     }

@@ -72,22 +72,13 @@ fn list<const N: usize>(items: [Expected; N]) -> Expected {
 impl Model {
     fn value(&self) -> Option<&str> {
         match &self.lock {
-            Some(Timed {
-                value: Value::Text(value),
-                ..
-            }) => Some(value),
+            Some(Timed { value: Value::Text(value), .. }) => Some(value),
             _ => None,
         }
     }
 
     fn is_other_type(&self) -> bool {
-        matches!(
-            self.lock,
-            Some(Timed {
-                value: Value::Other,
-                ..
-            })
-        )
+        matches!(self.lock, Some(Timed { value: Value::Other, .. }))
     }
 
     /// Whether this token holds the lock. Nobody's token is empty, whatever others write.
@@ -104,11 +95,7 @@ impl Model {
     }
 
     fn left(&self) -> Expected {
-        Expected::Left(
-            self.lock
-                .as_ref()
-                .map_or(-2, |lock| self.left_of(lock.ends)),
-        )
+        Expected::Left(self.lock.as_ref().map_or(-2, |lock| self.left_of(lock.ends)))
     }
 
     fn owner(&self) -> Expected {
@@ -125,12 +112,7 @@ impl Model {
         if self.is_other_type() {
             return list([text("other"), text(""), self.left(), list([])]);
         }
-        list([
-            text("other"),
-            text(self.value().unwrap_or("")),
-            self.left(),
-            self.owner(),
-        ])
+        list([text("other"), text(self.value().unwrap_or("")), self.left(), self.owner()])
     }
 
     fn foreign(&self) -> [Expected; 3] {
@@ -168,10 +150,7 @@ impl Model {
                 return Some(waiter);
             }
             if self.tells(&waiter, "go") {
-                self.reserved = Some(Timed {
-                    value: waiter.clone(),
-                    ends: Some(self.now + RESERVED_MS),
-                });
+                self.reserved = Some(Timed { value: waiter.clone(), ends: Some(self.now + RESERVED_MS) });
                 return Some(waiter);
             }
         }
@@ -192,10 +171,7 @@ impl Model {
 
     fn write(&mut self, token: &str, ttl: i64, fence: u64, by: &Owner<'_>) {
         let ends = Some(self.now + ttl);
-        self.lock = Some(Timed {
-            value: Value::Text(token.to_owned()),
-            ends,
-        });
+        self.lock = Some(Timed { value: Value::Text(token.to_owned()), ends });
         self.holds = None;
         let fields = [
             ("token", token),
@@ -207,18 +183,13 @@ impl Model {
             ("user", "u"),
             ("label", by.label),
         ];
-        let value = fields
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into();
+        let value = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         self.lease = Some(Timed { value, ends });
     }
 
     /// At least this long, never shorter than before.
     fn lengthen(&mut self, ttl: i64) -> Expected {
-        let left = self
-            .lock
-            .as_ref()
-            .map_or(-2, |lock| self.left_of(lock.ends));
+        let left = self.lock.as_ref().map_or(-2, |lock| self.left_of(lock.ends));
         if left < 0 || left >= ttl {
             return Expected::Left(left);
         }
@@ -236,10 +207,7 @@ impl Model {
     }
 
     fn ticket_of(&self, waiter: &str) -> Option<u64> {
-        self.queue
-            .iter()
-            .find(|(_, known)| known == waiter)
-            .map(|(ticket, _)| *ticket)
+        self.queue.iter().find(|(_, known)| known == waiter).map(|(ticket, _)| *ticket)
     }
 
     fn line_up(&mut self, waiter: &str, ticket: u64) {
@@ -273,11 +241,7 @@ impl Model {
         }
         if self.is_ours(token) {
             self.lengthen(ttl);
-            return list([
-                text("granted"),
-                text(self.field("fence").unwrap_or("0")),
-                who,
-            ]);
+            return list([text("granted"), text(self.field("fence").unwrap_or("0")), who]);
         }
         if self.lock.is_none() {
             let grant = if let Some(reserved) = &self.reserved {
@@ -310,22 +274,13 @@ impl Model {
                     let last = self.queue.last().map_or(0, |(ticket, _)| *ticket);
                     let given = given.unwrap();
                     let by_clock = server_us.abs_diff(given) < 60_000_000;
-                    assert!(
-                        given == last + 1 || by_clock && given > last,
-                        "ticket {given}"
-                    );
+                    assert!(given == last + 1 || by_clock && given > last, "ticket {given}");
                     given
                 });
                 self.line_up(me, ticket);
                 queued = 1;
             }
-            rank = self
-                .queue
-                .iter()
-                .position(|(_, waiter)| waiter == me)
-                .unwrap()
-                .try_into()
-                .unwrap();
+            rank = self.queue.iter().position(|(_, waiter)| waiter == me).unwrap().try_into().unwrap();
             told = ticket.or(self.ticket_of(me)).unwrap().to_string();
         }
         let (left, owner, reserved) = match &self.reserved {
@@ -335,17 +290,7 @@ impl Model {
         };
         let value = text(self.value().unwrap_or(""));
         let [rank, queued, reserved] = [rank, queued, reserved].map(Expected::Int);
-        list([
-            text("held"),
-            value,
-            left,
-            owner,
-            who,
-            rank,
-            text(told),
-            queued,
-            reserved,
-        ])
+        list([text("held"), value, left, owner, who, rank, text(told), queued, reserved])
     }
 
     pub(super) fn fence(&mut self, token: &str, fence: u64) -> Expected {
@@ -367,12 +312,7 @@ impl Model {
             self.free();
         }
         self.drop_out(me);
-        if !me.is_empty()
-            && self
-                .reserved
-                .as_ref()
-                .is_some_and(|reserved| reserved.value == me)
-        {
+        if !me.is_empty() && self.reserved.as_ref().is_some_and(|reserved| reserved.value == me) {
             self.reserved = None;
         }
         if self.lock.is_none() && self.reserved.is_none() {
@@ -407,11 +347,7 @@ impl Model {
             return list([text("revoked"), text(by)]);
         }
         let fence = field("fence").unwrap_or("").to_owned();
-        let ttl = if ttl > 0 {
-            ttl
-        } else {
-            field("ttl").map_or(unknown, |ttl| ttl.parse().unwrap())
-        };
+        let ttl = if ttl > 0 { ttl } else { field("ttl").map_or(unknown, |ttl| ttl.parse().unwrap()) };
         let left = self.lengthen(ttl);
         list([text("extended"), left, self.count_holds(), text(fence)])
     }
@@ -425,10 +361,7 @@ impl Model {
         }
         let ends = self.lock.as_ref().and_then(|lock| lock.ends);
         // The first hold is the one that took the lock; once given up it stays so.
-        let holds = self.holds.get_or_insert(Timed {
-            value: vec!["base".to_owned()],
-            ends: None,
-        });
+        let holds = self.holds.get_or_insert(Timed { value: vec!["base".to_owned()], ends: None });
         if !holds.value.iter().any(|known| known == hold) {
             holds.value.push(hold.to_owned());
         }
@@ -446,11 +379,7 @@ impl Model {
         if !plain && !self.is_ours(stem) {
             return self.other();
         }
-        let hold = if plain && hold != "base" {
-            "newest"
-        } else {
-            hold
-        };
+        let hold = if plain && hold != "base" { "newest" } else { hold };
         match &mut self.holds {
             Some(holds) => {
                 if hold == "newest" {
@@ -473,10 +402,7 @@ impl Model {
             if let Some(lock) = &mut self.lock {
                 lock.ends = ends;
             }
-            let lease = self.lease.get_or_insert(Timed {
-                value: BTreeMap::new(),
-                ends,
-            });
+            let lease = self.lease.get_or_insert(Timed { value: BTreeMap::new(), ends });
             lease.ends = ends;
             lease.value.insert("kept".to_owned(), SOME_TIME.to_owned());
         } else {
@@ -494,12 +420,7 @@ impl Model {
             return self.other();
         }
         let left = self.lengthen(ttl);
-        list([
-            text("extended"),
-            left,
-            self.count_holds(),
-            text(fence.to_string()),
-        ])
+        list([text("extended"), left, self.count_holds(), text(fence.to_string())])
     }
 
     pub(super) fn revoke(&mut self, prefix: &str, force: bool, by: &str) -> Expected {
@@ -518,10 +439,7 @@ impl Model {
                 return list([text("foreign"), text("string"), left]);
             }
             let lease = self.lease.as_mut().unwrap();
-            lease
-                .value
-                .entry("revoked".to_owned())
-                .or_insert(by.to_owned());
+            lease.value.entry("revoked".to_owned()).or_insert(by.to_owned());
             if !lease.value.contains_key("kept") {
                 return list([text("revoked"), text(value), left, owner]);
             }
@@ -549,26 +467,14 @@ impl Model {
         }
         let waiting = Expected::Int(self.queue.len().try_into().unwrap());
         match self.value() {
-            Some(value) => list([
-                text("held"),
-                text(value),
-                self.left(),
-                self.owner(),
-                self.count_holds(),
-                waiting,
-                Expected::Now,
-            ]),
+            Some(value) => {
+                list([text("held"), text(value), self.left(), self.owner(), self.count_holds(), waiting, Expected::Now])
+            }
             None => {
                 let reserved = self.reserved.as_ref();
                 let left = reserved.map_or(-2, |reserved| self.left_of(reserved.ends));
                 let reserved = Expected::Int(reserved.is_some().into());
-                list([
-                    text("free"),
-                    Expected::Left(left),
-                    waiting,
-                    reserved,
-                    Expected::Now,
-                ])
+                list([text("free"), Expected::Left(left), waiting, reserved, Expected::Now])
             }
         }
     }

@@ -37,36 +37,22 @@ impl Chance {
 }
 
 fn server_us() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap()
-        .as_micros()
-        .try_into()
-        .unwrap()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_micros().try_into().unwrap()
 }
 
 fn is_now(text: &str) -> bool {
-    text.parse::<u64>()
-        .is_ok_and(|us| us.abs_diff(server_us()) < 60_000_000)
+    text.parse::<u64>().is_ok_and(|us| us.abs_diff(server_us()) < 60_000_000)
 }
 
 fn is_left(actual: i64, expected: i64) -> bool {
-    if expected < 0 {
-        actual == expected
-    } else {
-        actual >= 0 && actual.abs_diff(expected) <= SLACK_MS
-    }
+    if expected < 0 { actual == expected } else { actual >= 0 && actual.abs_diff(expected) <= SLACK_MS }
 }
 
 /// A record as read, its times replaced when they are the present.
 fn record(flat: &[String]) -> BTreeMap<String, String> {
     let pairs = flat.chunks(2).map(|pair| {
         let timed = matches!(pair[0].as_str(), "since" | "kept" | "now");
-        let value = if timed && is_now(&pair[1]) {
-            SOME_TIME
-        } else {
-            &pair[1]
-        };
+        let value = if timed && is_now(&pair[1]) { SOME_TIME } else { &pair[1] };
         (pair[0].clone(), value.to_owned())
     });
     pairs.collect()
@@ -81,25 +67,15 @@ impl Expected {
             (Expected::Now, Reply::Text(text)) => is_now(text),
             (Expected::List(expected), Reply::List(items)) => {
                 expected.len() == items.len()
-                    && expected
-                        .iter()
-                        .zip(items)
-                        .all(|(expected, item)| expected.matches(item))
+                    && expected.iter().zip(items).all(|(expected, item)| expected.matches(item))
             }
             (Expected::Identity(told), Reply::List(items)) => {
                 let (uptime, run_id) = (reply.text(0), reply.text(1));
                 let known = uptime.parse::<u64>().is_ok() && run_id.len() == 40;
-                items.len() == 2
-                    && if *told {
-                        known
-                    } else {
-                        uptime.is_empty() && run_id.is_empty()
-                    }
+                items.len() == 2 && if *told { known } else { uptime.is_empty() && run_id.is_empty() }
             }
             (Expected::Record(expected), Reply::List(items)) => {
-                let flat: Vec<String> = (0..items.len())
-                    .map(|at| reply.text(at).to_owned())
-                    .collect();
+                let flat: Vec<String> = (0..items.len()).map(|at| reply.text(at).to_owned()).collect();
                 let mut expected = expected.clone();
                 expected.insert("now".to_owned(), SOME_TIME.to_owned());
                 record(&flat) == expected
@@ -127,40 +103,29 @@ impl Run<'_> {
     #[track_caller]
     fn fail(&self, what: &str) -> ! {
         let last = self.done.len().saturating_sub(12);
-        panic!(
-            "{what}\nafter\n  {}\nmodel: {:#?}",
-            self.done[last..].join("\n  "),
-            self.model
-        )
+        panic!("{what}\nafter\n  {}\nmodel: {:#?}", self.done[last..].join("\n  "), self.model)
     }
 
     fn command(&mut self, words: &[&str]) {
         self.done.push(format!("{words:?}"));
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]);
-        command
-            .query::<redis::Value>(&mut self.scripts.connection)
-            .unwrap();
+        command.query::<redis::Value>(&mut self.scripts.connection).unwrap();
     }
 
     fn token(&mut self) -> String {
         // Mostly the one that matters.
         match &self.model.lock {
-            Some(Timed {
-                value: Value::Text(value),
-                ..
-            }) if !value.is_empty() && self.chance.below(3) > 0 => value.clone(),
+            Some(Timed { value: Value::Text(value), .. }) if !value.is_empty() && self.chance.below(3) > 0 => {
+                value.clone()
+            }
             _ => self.chance.one_of(&TOKENS).to_owned(),
         }
     }
 
     /// A waiter, or none.
     fn waiter(&mut self) -> &'static str {
-        if self.chance.below(5) == 0 {
-            ""
-        } else {
-            self.chance.one_of(&WAITERS)
-        }
+        if self.chance.below(5) == 0 { "" } else { self.chance.one_of(&WAITERS) }
     }
 
     /// Near the counter, on both sides of it.
@@ -185,11 +150,8 @@ impl Run<'_> {
         let (reply, expected) = match self.chance.below(100) {
             0..34 => {
                 let (me, clock) = (self.waiter(), self.number());
-                let token = if self.chance.below(8) == 0 {
-                    self.token()
-                } else {
-                    self.chance.one_of(&TOKENS).to_owned()
-                };
+                let token =
+                    if self.chance.below(8) == 0 { self.token() } else { self.chance.one_of(&TOKENS).to_owned() };
                 let ticket = (self.chance.below(3) > 0).then(|| 1 + self.chance.below(40) as u64);
                 let identity = self.chance.below(4) == 0;
                 let ticket_text = ticket.map_or(String::new(), |ticket| ticket.to_string());
@@ -200,9 +162,7 @@ impl Run<'_> {
                 let reply = self.script("take", &arguments);
                 let given = reply.text(6).parse().ok();
                 let us = server_us();
-                let expected = self
-                    .model
-                    .take(me, &token, ttl, ticket, clock, identity, &by, given, us);
+                let expected = self.model.take(me, &token, ttl, ticket, clock, identity, &by, given, us);
                 (reply, expected)
             }
             34..48 => {
@@ -219,23 +179,12 @@ impl Run<'_> {
             }
             48..55 => {
                 let me = self.waiter();
-                let token = if self.chance.below(2) == 0 {
-                    String::new()
-                } else {
-                    self.token()
-                };
-                (
-                    self.script("leave", &[me, &token]),
-                    self.model.leave(me, &token),
-                )
+                let token = if self.chance.below(2) == 0 { String::new() } else { self.token() };
+                (self.script("leave", &[me, &token]), self.model.leave(me, &token))
             }
             55..61 => {
                 let me = self.waiter();
-                let token = if self.chance.below(4) == 0 {
-                    String::new()
-                } else {
-                    self.token()
-                };
+                let token = if self.chance.below(4) == 0 { String::new() } else { self.token() };
                 let ticket = 1 + self.chance.below(40) as u64;
                 let reply = self.script("rollback", &[me, &token, &ticket.to_string()]);
                 (reply, self.model.rollback(me, &token, ticket))
@@ -278,10 +227,7 @@ impl Run<'_> {
             }
             93..96 => {
                 let token = self.token();
-                (
-                    self.script("holds", &[&token]),
-                    self.model.newest_hold(&token),
-                )
+                (self.script("holds", &[&token]), self.model.newest_hold(&token))
             }
             _ => (self.script("inspect", &[]), self.model.inspect()),
         };
@@ -348,10 +294,7 @@ impl Run<'_> {
             _ => {
                 self.command(&["FLUSHALL"]);
                 let listening = std::mem::take(&mut self.model.listening);
-                self.model = Model {
-                    listening,
-                    ..Model::default()
-                };
+                self.model = Model { listening, ..Model::default() };
             }
         }
     }
@@ -359,11 +302,7 @@ impl Run<'_> {
     /// Compares what was heard.
     fn listen(&mut self) {
         let sync = part("sync");
-        redis::cmd("PUBLISH")
-            .arg(&sync)
-            .arg("")
-            .query::<()>(&mut self.scripts.connection)
-            .unwrap();
+        redis::cmd("PUBLISH").arg(&sync).arg("").query::<()>(&mut self.scripts.connection).unwrap();
         let mut heard = Vec::new();
         loop {
             let message = self.ears.get_message().unwrap();
@@ -386,17 +325,8 @@ impl Run<'_> {
         let mut pipe = redis::pipe();
         pipe.cmd("TYPE").arg(LOCK);
         pipe.cmd("HGETALL").arg(&lease).cmd("GET").arg(&fence);
-        pipe.cmd("ZRANGE")
-            .arg(&queue)
-            .arg(0)
-            .arg(-1)
-            .arg("WITHSCORES");
-        pipe.cmd("GET")
-            .arg(&reserved)
-            .cmd("ZRANGE")
-            .arg(&holds)
-            .arg(0)
-            .arg(-1);
+        pipe.cmd("ZRANGE").arg(&queue).arg(0).arg(-1).arg("WITHSCORES");
+        pipe.cmd("GET").arg(&reserved).cmd("ZRANGE").arg(&holds).arg(0).arg(-1);
         for key in [LOCK, &lease, &fence, &queue, &reserved, &holds] {
             pipe.cmd("PTTL").arg(key);
         }
@@ -405,9 +335,7 @@ impl Run<'_> {
         let reply = Reply::List(replies.into_iter().map(Reply::of).collect());
         let flat = |at: usize| -> Vec<String> {
             match reply.at(at) {
-                Reply::List(items) => (0..items.len())
-                    .map(|item| reply.at(at).text(item).to_owned())
-                    .collect(),
+                Reply::List(items) => (0..items.len()).map(|item| reply.at(at).text(item).to_owned()).collect(),
                 other => panic!("{other:?}"),
             }
         };
@@ -415,34 +343,15 @@ impl Run<'_> {
         let model = &self.model;
         let kind = match &model.lock {
             None => "none",
-            Some(Timed {
-                value: Value::Text(_),
-                ..
-            }) => "string",
-            Some(Timed {
-                value: Value::Other,
-                ..
-            }) => "list",
+            Some(Timed { value: Value::Text(_), .. }) => "string",
+            Some(Timed { value: Value::Other, .. }) => "list",
         };
-        let queued: Vec<String> = model
-            .queue
-            .iter()
-            .flat_map(|(ticket, waiter)| [waiter.clone(), ticket.to_string()])
-            .collect();
-        let counter = model
-            .counter
-            .map(|counter| counter.to_string())
-            .unwrap_or_default();
-        let promised = model
-            .reserved
-            .as_ref()
-            .map_or("", |reserved| &reserved.value);
+        let queued: Vec<String> =
+            model.queue.iter().flat_map(|(ticket, waiter)| [waiter.clone(), ticket.to_string()]).collect();
+        let counter = model.counter.map(|counter| counter.to_string()).unwrap_or_default();
+        let promised = model.reserved.as_ref().map_or("", |reserved| &reserved.value);
         let entered = model.holds.as_ref().map_or(&[][..], |holds| &holds.value);
-        let known = model
-            .lease
-            .as_ref()
-            .map(|lease| lease.value.clone())
-            .unwrap_or_default();
+        let known = model.lease.as_ref().map(|lease| lease.value.clone()).unwrap_or_default();
         let left = |ends: Option<Option<i64>>| match ends {
             None => -2,
             Some(None) => -1,
@@ -454,10 +363,7 @@ impl Run<'_> {
             false => pttl(at) == -2,
         };
         // A reservation that is new lasts a second; one that was seen before has been made to last.
-        let new = model
-            .reserved
-            .as_ref()
-            .is_some_and(|known| known.ends <= Some(now + RESERVED_MS));
+        let new = model.reserved.as_ref().is_some_and(|known| known.ends <= Some(now + RESERVED_MS));
         let checks = [
             ("the lock's type", reply.text(0) == kind),
             ("the lease", record(&flat(1)) == known),
@@ -465,34 +371,12 @@ impl Run<'_> {
             ("the queue", flat(3) == queued),
             ("the reservation", reply.text(4) == promised),
             ("the holds", flat(5) == entered),
-            (
-                "the lock's end",
-                is_left(pttl(6), left(model.lock.as_ref().map(|lock| lock.ends))),
-            ),
-            (
-                "the lease's end",
-                is_left(pttl(7), left(model.lease.as_ref().map(|lease| lease.ends))),
-            ),
-            (
-                "the counter's end",
-                within(8, model.counter.is_some(), FENCE_MS),
-            ),
-            (
-                "the queue's end",
-                within(9, !model.queue.is_empty(), QUEUE_MS),
-            ),
-            (
-                "the reservation's end",
-                within(
-                    10,
-                    model.reserved.is_some(),
-                    if new { RESERVED_MS } else { KEPT_MS },
-                ),
-            ),
-            (
-                "the holds' end",
-                is_left(pttl(11), left(model.holds.as_ref().map(|holds| holds.ends))),
-            ),
+            ("the lock's end", is_left(pttl(6), left(model.lock.as_ref().map(|lock| lock.ends)))),
+            ("the lease's end", is_left(pttl(7), left(model.lease.as_ref().map(|lease| lease.ends)))),
+            ("the counter's end", within(8, model.counter.is_some(), FENCE_MS)),
+            ("the queue's end", within(9, !model.queue.is_empty(), QUEUE_MS)),
+            ("the reservation's end", within(10, model.reserved.is_some(), if new { RESERVED_MS } else { KEPT_MS })),
+            ("the holds' end", is_left(pttl(11), left(model.holds.as_ref().map(|holds| holds.ends)))),
         ];
         for (what, agrees) in checks {
             if !agrees {

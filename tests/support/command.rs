@@ -32,11 +32,7 @@ impl Finished {
     #[track_caller]
     pub(crate) fn token(&self) -> String {
         let token = self.stdout.strip_suffix('\n').unwrap();
-        assert!(
-            !token.is_empty() && !token.contains(char::is_whitespace),
-            "no token: {:?}",
-            self.stdout
-        );
+        assert!(!token.is_empty() && !token.contains(char::is_whitespace), "no token: {:?}", self.stdout);
         token.to_owned()
     }
 
@@ -110,9 +106,7 @@ impl Test {
     /// Another program in the same environment.
     pub(crate) fn of(program: impl AsRef<OsStr>) -> Test {
         let directory = Arc::new(Directory::new());
-        let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_redlock"))
-            .parent()
-            .unwrap();
+        let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_redlock")).parent().unwrap();
         let tag = uuid::Uuid::new_v4().to_string();
         let mut path = binaries.as_os_str().to_owned();
         path.push(":");
@@ -149,17 +143,12 @@ impl Test {
     }
 
     pub(crate) fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Test {
-        self.arguments.extend(
-            arguments
-                .into_iter()
-                .map(|argument| argument.as_ref().to_owned()),
-        );
+        self.arguments.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
     pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Test {
-        self.environment
-            .insert(name.as_ref().to_owned(), value.as_ref().to_owned());
+        self.environment.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
     }
 
@@ -251,8 +240,7 @@ impl Test {
 
     /// The call's working directory: one that another call has as well.
     pub(crate) fn in_directory(mut self, directory: &Arc<Directory>) -> Test {
-        self.environment
-            .insert("HOME".into(), directory.path().into());
+        self.environment.insert("HOME".into(), directory.path().into());
         self.directory = Arc::clone(directory);
         self
     }
@@ -265,25 +253,15 @@ impl Test {
     /// The call as a plain command: in a session of its own without a terminal, every signal as it is by default.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(&self.environment)
-            .current_dir(self.directory.path());
+        command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
         let ignored = self.ignored.clone();
         let blocked = SigSet::from_iter(self.blocked.iter().copied());
         // SAFETY: only async-signal-safe calls, and the closure was allocated before the fork.
         unsafe {
             command.pre_exec(move || {
                 nix::unistd::setsid()?;
-                for number in Signal::iterator()
-                    .filter(|number| !matches!(number, Signal::SIGKILL | Signal::SIGSTOP))
-                {
-                    let handler = if ignored.contains(&number) {
-                        SigHandler::SigIgn
-                    } else {
-                        SigHandler::SigDfl
-                    };
+                for number in Signal::iterator().filter(|number| !matches!(number, Signal::SIGKILL | Signal::SIGSTOP)) {
+                    let handler = if ignored.contains(&number) { SigHandler::SigIgn } else { SigHandler::SigDfl };
                     signal(number, handler)?;
                 }
                 blocked.thread_set_mask()?;
@@ -297,11 +275,7 @@ impl Test {
     #[track_caller]
     pub(crate) fn spawn(mut self) -> Running {
         let mut command = self.command();
-        let input = if self.stdin.is_some() {
-            Stdio::piped()
-        } else {
-            Stdio::null()
-        };
+        let input = if self.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
         command.stdin(self.stdin_from.take().unwrap_or(input));
         command.stdout(self.stdout_to.take().unwrap_or_else(Stdio::piped));
         command.stderr(self.stderr_to.take().unwrap_or_else(Stdio::piped));

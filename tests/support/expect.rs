@@ -31,17 +31,11 @@ pub(crate) fn like(template: impl AsRef<str>) -> Pattern {
         ("<prefix>", r"[0-9A-Za-z-]{8}"),
         ("<n>", r"[0-9]+"),
         ("<word>", r"\S+"),
-        (
-            "<duration>",
-            r"[0-9]+(?:ms|us|ns|s|m|h|d)(?: [0-9]+(?:ms|us|ns|s|m|h|d))*",
-        ),
+        ("<duration>", r"[0-9]+(?:ms|us|ns|s|m|h|d)(?: [0-9]+(?:ms|us|ns|s|m|h|d))*"),
         ("<node>", r"[^\s,]+"),
         ("<user>", r"[^\s@,]+"),
         ("<host>", r"[^\s@,]+"),
-        (
-            "<time>",
-            r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z",
-        ),
+        ("<time>", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z"),
         ("<any>", r"[^\n]*"),
         ("<lines>", r"[\s\S]*"),
     ];
@@ -49,18 +43,12 @@ pub(crate) fn like(template: impl AsRef<str>) -> Pattern {
     for (hole, class) in holes {
         pattern = pattern.replace(&escape(hole), class);
     }
-    Pattern::Regex(
-        template.as_ref().to_owned(),
-        Regex::new(&format!(r"\A(?:{pattern})\z")).unwrap(),
-    )
+    Pattern::Regex(template.as_ref().to_owned(), Regex::new(&format!(r"\A(?:{pattern})\z")).unwrap())
 }
 
 /// The whole text must match this regular expression.
 pub(crate) fn regex(expression: &str) -> Pattern {
-    Pattern::Regex(
-        expression.to_owned(),
-        Regex::new(&format!(r"\A(?:{expression})\z")).unwrap(),
-    )
+    Pattern::Regex(expression.to_owned(), Regex::new(&format!(r"\A(?:{expression})\z")).unwrap())
 }
 
 /// The text must satisfy a condition; `what` names it when it does not.

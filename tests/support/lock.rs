@@ -12,28 +12,20 @@ pub(crate) fn acquire<W: Where + ?Sized>(servers: &W, name: &str) -> String {
 /// Takes a lock and returns its token.
 #[track_caller]
 pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str) -> String {
-    Test::new(servers)
-        .args(["acquire", "--name", name, "--ttl", ttl])
-        .stdout(like("<token>\n"))
-        .run()
-        .token()
+    Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
 /// Gives a lease up.
 #[track_caller]
 pub(crate) fn release<W: Where + ?Sized>(servers: &W, name: &str, token: &str) {
-    Test::new(servers)
-        .args(["release", "-q", "--name", name, "--token", token])
-        .run();
+    Test::new(servers).args(["release", "-q", "--name", name, "--token", token]).run();
 }
 
 /// What `status --format json` says of one lock.
 #[track_caller]
 pub(crate) fn status<W: Where + ?Sized>(servers: &W, name: &str) -> serde_json::Value {
     let test = Test::new(servers).args(["status", "--format", "json", name]);
-    test.stdout(when("an object", |text| text.starts_with('{')))
-        .run()
-        .json()
+    test.stdout(when("an object", |text| text.starts_with('{'))).run().json()
 }
 
 /// Several servers that know all scripts.
@@ -54,10 +46,7 @@ pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
         taken = acquire(nodes, name);
         let deadline = Instant::now() + ms(500);
         loop {
-            if nodes
-                .iter()
-                .all(|node| node.get(&key).as_ref() == Some(&taken))
-            {
+            if nodes.iter().all(|node| node.get(&key).as_ref() == Some(&taken)) {
                 return true;
             }
             if Instant::now() > deadline {
@@ -75,18 +64,9 @@ pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
 #[track_caller]
 pub(crate) fn teach_scripts(redis: &Redis) {
     let token = acquire(redis, "before");
-    let test = Test::new(redis).args([
-        "acquire",
-        "--name",
-        "before",
-        "--reentrant",
-        "--token",
-        &token,
-    ]);
+    let test = Test::new(redis).args(["acquire", "--name", "before", "--reentrant", "--token", &token]);
     let hold = test.stdout(any()).run().token();
-    Test::new(redis)
-        .args(["extend", "-q", "before", "--token", &token])
-        .run();
+    Test::new(redis).args(["extend", "-q", "before", "--token", &token]).run();
     status(redis, "before");
     release(redis, "before", &hold);
     release(redis, "before", &token);
@@ -100,30 +80,20 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     let fragments = fragments.map(str::to_owned);
     let what = format!("one line of redlock's with {fragments:?}");
     when(what, move |text| {
-        let Some(line) = text
-            .strip_prefix("redlock: ")
-            .and_then(|text| text.strip_suffix('\n'))
-        else {
+        let Some(line) = text.strip_prefix("redlock: ").and_then(|text| text.strip_suffix('\n')) else {
             return false;
         };
         let one_line = !line.contains(|c: char| c.is_control());
         // Lower case, but for a variable's name.
         let begins = !line.starts_with(char::is_uppercase) || line.starts_with("RED");
         let stop = line.ends_with('.') && !line.ends_with("...");
-        one_line
-            && begins
-            && !stop
-            && fragments
-                .iter()
-                .all(|fragment| line.contains(fragment.as_str()))
+        one_line && begins && !stop && fragments.iter().all(|fragment| line.contains(fragment.as_str()))
     })
 }
 
 /// User and host, as they are known to everybody.
 pub(crate) fn myself() -> (String, String) {
-    let user = nix::unistd::User::from_uid(nix::unistd::getuid())
-        .unwrap()
-        .unwrap();
+    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap();
     let host = nix::unistd::gethostname().unwrap();
     (user.name, host.to_string_lossy().into_owned())
 }

@@ -14,13 +14,9 @@ mod running;
 
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
-pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, message, myself, release, several, status, teach_scripts,
-};
+pub(crate) use lock::{acquire, acquire_for, acquire_on_all, message, myself, release, several, status, teach_scripts};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
-pub(crate) use process::{
-    Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged,
-};
+pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use pty::Terminal;
 pub(crate) use queue::{Line, processor_time};
@@ -40,10 +36,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(
-            start.elapsed() < deadline,
-            "not within {deadline:?}: {what}"
-        );
+        assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -72,8 +65,7 @@ impl Directory {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = COUNTER.fetch_add(1, Ordering::Relaxed);
-            let path =
-                std::env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()));
+            let path = std::env::temp_dir().join(format!("redlock-{}-{number}", std::process::id()));
             match std::fs::create_dir(&path) {
                 Ok(()) => return Directory(path),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}

@@ -26,9 +26,7 @@ impl Monitor {
         let sink = Arc::clone(&lines);
         std::thread::spawn(move || {
             for line in reader.split(b'\n').map_while(Result::ok) {
-                sink.lock()
-                    .unwrap()
-                    .push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                sink.lock().unwrap().push(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
         });
         Monitor { lines, stream }
@@ -51,9 +49,7 @@ impl Monitor {
     pub(crate) fn commands(&self, redis: &Redis) -> Vec<String> {
         let lines = self.lines(redis);
         let outer = lines.iter().filter(|line| !line.contains(" lua] "));
-        outer
-            .map(|line| line.split('"').nth(1).unwrap_or_default().to_uppercase())
-            .collect()
+        outer.map(|line| line.split('"').nth(1).unwrap_or_default().to_uppercase()).collect()
     }
 }
 
@@ -70,9 +66,7 @@ pub(crate) fn command_calls(redis: &Redis) -> BTreeMap<String, u64> {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
     });
-    entries
-        .filter(|(name, _)| name != "info" && name != "config|resetstat")
-        .collect()
+    entries.filter(|(name, _)| name != "info" && name != "config|resetstat").collect()
 }
 
 pub(crate) fn reset_command_calls(redis: &Redis) {

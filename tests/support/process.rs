@@ -88,12 +88,7 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut next = 0;
     while next < found.len() {
         let parent = found[next];
-        found.extend(
-            parents
-                .iter()
-                .filter(|entry| entry.1 == parent)
-                .map(|entry| entry.0),
-        );
+        found.extend(parents.iter().filter(|entry| entry.1 == parent).map(|entry| entry.0));
         next += 1;
     }
     found.remove(0);
@@ -106,18 +101,13 @@ pub(crate) fn tagged(tag: &str) -> Vec<u32> {
     all()
         .filter(|pid| {
             let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment
-                .split(|byte| *byte == 0)
-                .any(|entry| entry == line.as_bytes())
-                && alive(*pid)
+            environment.split(|byte| *byte == 0).any(|entry| entry == line.as_bytes()) && alive(*pid)
         })
         .collect()
 }
 
 fn all() -> impl Iterator<Item = u32> {
-    std::fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+    std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// State and parent, from /proc/PID/stat; the process' name may hold anything, so what follows its last `)` counts.

@@ -155,13 +155,9 @@ impl Shared {
         let (to_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
         let back = client.try_clone().unwrap();
         let shared = Arc::clone(self);
-        pump(client_in, to_server, move |chunk| {
-            shared.request(chunk, &back)
-        });
+        pump(client_in, to_server, move |chunk| shared.request(chunk, &back));
         let (shared, client) = (Arc::clone(self), client);
-        pump(server_in, to_client, move |chunk| {
-            shared.reply(chunk, &client)
-        });
+        pump(server_in, to_client, move |chunk| shared.reply(chunk, &client));
     }
 
     /// What becomes of a chunk on its way to the server: the pieces and how long each waits.
@@ -189,9 +185,7 @@ impl Shared {
             Mode::BlackHole | Mode::LoseReplies | Mode::Cut | Mode::Garbage(_) => vec![],
             Mode::Drip(interval) => {
                 let bytes = chunk.iter().zip(1..);
-                bytes
-                    .map(|(byte, place)| (interval * place, vec![*byte]))
-                    .collect()
+                bytes.map(|(byte, place)| (interval * place, vec![*byte])).collect()
             }
             Mode::HalfReply => {
                 let mut client = client;
@@ -200,10 +194,7 @@ impl Shared {
                 vec![]
             }
         };
-        self.replied.fetch_add(
-            pieces.iter().map(|piece| piece.1.len()).sum(),
-            Ordering::SeqCst,
-        );
+        self.replied.fetch_add(pieces.iter().map(|piece| piece.1.len()).sum(), Ordering::SeqCst);
         pieces
     }
 }

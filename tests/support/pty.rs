@@ -53,20 +53,12 @@ impl Terminal {
                 }
             });
         }
-        command
-            .stdin(pair.slave.try_clone().unwrap())
-            .stdout(pair.slave.try_clone().unwrap())
-            .stderr(pair.slave);
+        command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
         let shell = command.spawn().unwrap();
         // It has the slave's descriptors, and would keep the terminal open.
         drop(command);
         let keys = File::from(pair.master);
-        let terminal = Terminal {
-            screen: Output::new(Some(keys.try_clone().unwrap())),
-            test,
-            shell,
-            keys,
-        };
+        let terminal = Terminal { screen: Output::new(Some(keys.try_clone().unwrap())), test, shell, keys };
         terminal.shows(PROMPT);
         terminal
     }
@@ -94,11 +86,7 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn prompts(&self) -> String {
         let shown = self.shows(PROMPT);
-        assert!(
-            self.shell_has_the_terminal(),
-            "the shell prompts, but has no terminal: {}",
-            self.all()
-        );
+        assert!(self.shell_has_the_terminal(), "the shell prompts, but has no terminal: {}", self.all());
         shown
     }
 
@@ -116,8 +104,7 @@ impl Terminal {
     /// Whether the shell is what the terminal's keys go to, and reads whole lines that are echoed.
     pub(crate) fn shell_has_the_terminal(&self) -> bool {
         let flags = tcgetattr(&self.keys).unwrap().local_flags;
-        self.foreground() == self.shell.id()
-            && flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
+        self.foreground() == self.shell.id() && flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG)
     }
 
     /// The process group that the terminal's keys go to.

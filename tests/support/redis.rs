@@ -74,11 +74,7 @@ impl Redis {
             if redis.became_ready() {
                 return redis;
             }
-            assert!(
-                redis.log().contains("Address already in use"),
-                "redis-server ended:\n{}",
-                redis.log()
-            );
+            assert!(redis.log().contains("Address already in use"), "redis-server ended:\n{}", redis.log());
         }
     }
 
@@ -91,33 +87,18 @@ impl Redis {
 
     fn launch(arguments: &[&str], port: Option<u16>) -> Redis {
         let directory = Directory::new();
-        let arguments: Vec<String> = arguments
-            .iter()
-            .map(|argument| (*argument).to_owned())
-            .collect();
-        let password = arguments
-            .iter()
-            .position(|argument| argument == "--requirepass")
-            .map(|at| arguments[at + 1].clone());
+        let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        let password =
+            arguments.iter().position(|argument| argument == "--requirepass").map(|at| arguments[at + 1].clone());
         let child = spawn(&directory, &arguments, port);
-        Redis {
-            directory,
-            child,
-            arguments,
-            port,
-            password,
-        }
+        Redis { directory, child, arguments, port, password }
     }
 
     #[track_caller]
     fn ready(&self) {
         let start = Instant::now();
         while !self.pings() {
-            assert!(
-                start.elapsed() < SOON,
-                "redis-server does not answer:\n{}",
-                self.log()
-            );
+            assert!(start.elapsed() < SOON, "redis-server does not answer:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -160,10 +141,7 @@ impl Redis {
 
     /// `127.0.0.1:port`.
     pub(crate) fn address(&self) -> String {
-        format!(
-            "127.0.0.1:{}",
-            self.port.expect("a server started by with_tcp")
-        )
+        format!("127.0.0.1:{}", self.port.expect("a server started by with_tcp"))
     }
 
     /// `redis://127.0.0.1:port`.
@@ -187,13 +165,8 @@ impl Redis {
     }
 
     fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
-        let password = self
-            .password
-            .as_ref()
-            .map(|password| format!("?pass={password}"))
-            .unwrap_or_default();
-        let connection =
-            redis::Client::open(format!("{}{password}", self.url()))?.get_connection()?;
+        let password = self.password.as_ref().map(|password| format!("?pass={password}")).unwrap_or_default();
+        let connection = redis::Client::open(format!("{}{password}", self.url()))?.get_connection()?;
         connection.set_read_timeout(Some(SOON))?;
         connection.set_write_timeout(Some(SOON))?;
         Ok(connection)
@@ -251,11 +224,8 @@ impl Redis {
     #[track_caller]
     pub(crate) fn info(&self, field: &str) -> String {
         let info: String = self.query(&["INFO", "everything"]);
-        let line = info
-            .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        line.unwrap_or_else(|| panic!("no {field} in INFO"))
-            .to_owned()
+        let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.unwrap_or_else(|| panic!("no {field} in INFO")).to_owned()
     }
 
     /// Stops the server without closing anything: it accepts, and never answers.
@@ -296,27 +266,11 @@ impl Redis {
 
 fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>) -> Child {
     let mut command = Command::new("redis-server");
-    command.args([
-        "--port",
-        &port.unwrap_or(0).to_string(),
-        "--bind",
-        "127.0.0.1",
-    ]);
-    command.args([
-        "--unixsocket",
-        "s",
-        "--unixsocketperm",
-        "700",
-        "--logfile",
-        "log",
-    ]);
+    command.args(["--port", &port.unwrap_or(0).to_string(), "--bind", "127.0.0.1"]);
+    command.args(["--unixsocket", "s", "--unixsocketperm", "700", "--logfile", "log"]);
     command.args(["--save", "", "--appendonly", "no", "--databases", "16"]);
     command.arg("--dir").arg(directory.path()).args(arguments);
-    command
-        .current_dir(directory.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    command.current_dir(directory.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match die_with_parent(&mut command).spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -338,9 +292,5 @@ impl Drop for Redis {
 
 /// A TCP port of 127.0.0.1 that nobody listens on just now.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

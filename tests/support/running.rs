@@ -36,15 +36,7 @@ impl Running {
         let stdout = Output::new(child.stdout.take());
         let stderr = Output::new(child.stderr.take());
         let directory = test.directory();
-        Running {
-            test,
-            directory,
-            child,
-            started,
-            stdout,
-            stderr,
-            ended: None,
-        }
+        Running { test, directory, child, started, stdout, stderr, ended: None }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -91,10 +83,7 @@ impl Running {
     }
 
     pub(crate) fn send(&self, signal: Signal) {
-        assert!(
-            self.ended.is_none(),
-            "a signal for a process that has ended"
-        );
+        assert!(self.ended.is_none(), "a signal for a process that has ended");
         send(self.pid(), signal);
     }
 
@@ -173,18 +162,8 @@ impl Running {
             if let Some((ended, _)) = self.poll() {
                 return ended;
             }
-            assert!(
-                start.elapsed() < deadline,
-                "still runs after {deadline:?}\n{}",
-                self.so_far()
-            );
-            std::thread::sleep(Duration::from_millis(
-                if start.elapsed() < Duration::from_millis(50) {
-                    1
-                } else {
-                    4
-                },
-            ));
+            assert!(start.elapsed() < deadline, "still runs after {deadline:?}\n{}", self.so_far());
+            std::thread::sleep(Duration::from_millis(if start.elapsed() < Duration::from_millis(50) { 1 } else { 4 }));
         }
     }
 
@@ -196,28 +175,18 @@ impl Running {
         if self.test.expected.closes_output {
             let soon = Duration::from_secs(3);
             let open = !(self.stdout.ends(soon) && self.stderr.ends(soon));
-            assert!(
-                !open,
-                "ended, but somebody keeps its output open\n{}",
-                self.so_far()
-            );
+            assert!(!open, "ended, but somebody keeps its output open\n{}", self.so_far());
         }
         let elapsed = self.ended.unwrap().1;
-        let finished = Finished {
-            ended,
-            stdout: self.stdout.rest(),
-            stderr: self.stderr.rest(),
-            elapsed,
-        };
+        let finished = Finished { ended, stdout: self.stdout.rest(), stderr: self.stderr.rest(), elapsed };
         let expected = &self.test.expected;
         let mut wrong = Vec::new();
         if let Some(expected) = expected.ended.filter(|expected| *expected != ended) {
             wrong.push(format!("  end: {ended:?}, expected {expected:?}"));
         }
-        for (what, text, pattern) in [
-            ("stdout", &finished.stdout, &expected.stdout),
-            ("stderr", &finished.stderr, &expected.stderr),
-        ] {
+        for (what, text, pattern) in
+            [("stdout", &finished.stdout, &expected.stdout), ("stderr", &finished.stderr, &expected.stderr)]
+        {
             if !pattern.matches(text) {
                 wrong.push(format!("  {what}: {text:?}\n  expected {pattern:?}"));
             }
@@ -233,11 +202,7 @@ impl Running {
     }
 
     fn so_far(&self) -> String {
-        format!(
-            "standard output so far: {:?}\nstandard error so far: {:?}",
-            self.stdout.all(),
-            self.stderr.all()
-        )
+        format!("standard output so far: {:?}\nstandard error so far: {:?}", self.stdout.all(), self.stderr.all())
     }
 }
 
@@ -298,16 +263,10 @@ impl Output {
 
     fn line(&self, deadline: Duration) -> Option<String> {
         let (buffer, changed) = &*self.0;
-        let no_line =
-            |buffer: &mut Buffer| !buffer.ended && !buffer.bytes[buffer.read..].contains(&b'\n');
-        let (mut buffer, _) = changed
-            .wait_timeout_while(buffer.lock().unwrap(), deadline, no_line)
-            .unwrap();
-        let length = buffer.bytes[buffer.read..]
-            .iter()
-            .position(|byte| *byte == b'\n')?;
-        let line =
-            String::from_utf8_lossy(&buffer.bytes[buffer.read..buffer.read + length]).into_owned();
+        let no_line = |buffer: &mut Buffer| !buffer.ended && !buffer.bytes[buffer.read..].contains(&b'\n');
+        let (mut buffer, _) = changed.wait_timeout_while(buffer.lock().unwrap(), deadline, no_line).unwrap();
+        let length = buffer.bytes[buffer.read..].iter().position(|byte| *byte == b'\n')?;
+        let line = String::from_utf8_lossy(&buffer.bytes[buffer.read..buffer.read + length]).into_owned();
         buffer.read += length + 1;
         Some(line)
     }
@@ -321,9 +280,7 @@ impl Output {
         };
         let (buffer, changed) = &*self.0;
         let (mut buffer, _) = changed
-            .wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| {
-                !buffer.ended && find(buffer).is_none()
-            })
+            .wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| !buffer.ended && find(buffer).is_none())
             .unwrap();
         let end = buffer.read + find(&buffer)? + text.len();
         let found = String::from_utf8_lossy(&buffer.bytes[buffer.read..end]).into_owned();
@@ -334,10 +291,7 @@ impl Output {
     /// Whether the other side is closed within the deadline.
     fn ends(&self, deadline: Duration) -> bool {
         let (buffer, changed) = &*self.0;
-        let guard = changed
-            .wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| !buffer.ended)
-            .unwrap()
-            .0;
+        let guard = changed.wait_timeout_while(buffer.lock().unwrap(), deadline, |buffer| !buffer.ended).unwrap().0;
         guard.ended
     }
 

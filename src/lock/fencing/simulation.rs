@@ -208,10 +208,7 @@ impl History {
                 largest = largest.max(Some(before.token));
             }
             if largest >= Some(win.token) {
-                return Err(format!(
-                    "{} came after {largest:?} had been confirmed",
-                    win.token
-                ));
+                return Err(format!("{} came after {largest:?} had been confirmed", win.token));
             }
         }
         Ok(())
@@ -262,12 +259,7 @@ impl Simulation {
             leases: 0,
             luck,
             leisure,
-            history: History {
-                wins: Vec::new(),
-                of_node: Default::default(),
-                written_back: 0,
-                forgotten: 0,
-            },
+            history: History { wins: Vec::new(), of_node: Default::default(), written_back: 0, forgotten: 0 },
         };
         while simulation.now < STEPS {
             simulation.now += 1;
@@ -305,10 +297,7 @@ impl Simulation {
                 }
             }
             8 if self.setting.clocks == Clocks::WithinBounds && self.chance.once_in(8) => {
-                self.nodes[node] = Node {
-                    young_until: self.now + QUARANTINE,
-                    ..Node::default()
-                };
+                self.nodes[node] = Node { young_until: self.now + QUARANTINE, ..Node::default() };
                 self.history.forgotten += 1;
             }
             _ => {}
@@ -328,9 +317,7 @@ impl Simulation {
             // Rivals that come all at once mostly get a part each.
             Doing::Nothing if self.chance.once_in(self.leisure) => {
                 self.leases += 1;
-                let what = What::Take {
-                    clock: self.clock(client),
-                };
+                let what = What::Take { clock: self.clock(client) };
                 let patient = self.chance.once_in(4);
                 let me = &mut self.clients[client];
                 me.doing = Doing::Asking;
@@ -351,12 +338,7 @@ impl Simulation {
                 let node = self.chance.index(self.nodes.len());
                 let me = &self.clients[client];
                 let what = What::Rejoin { token: me.token };
-                self.wire.push(Message {
-                    client,
-                    node,
-                    lease: me.lease,
-                    what,
-                });
+                self.wire.push(Message { client, node, lease: me.lease, what });
             }
             Doing::Holding if self.chance.once_in(5) => {
                 self.clients[client].doing = Doing::Nothing; // left to expire
@@ -370,12 +352,7 @@ impl Simulation {
         let me = &mut self.clients[client];
         me.give_up = self.now + NODE_TIMEOUT;
         for node in (0..self.nodes.len()).filter(|node| nodes & 1 << node != 0) {
-            self.wire.push(Message {
-                client,
-                node,
-                lease: me.lease,
-                what,
-            });
+            self.wire.push(Message { client, node, lease: me.lease, what });
             me.under_way += 1;
         }
     }
@@ -386,12 +363,7 @@ impl Simulation {
         me.doing = Doing::Nothing;
         let lease = me.lease;
         for node in 0..self.nodes.len() {
-            self.wire.push(Message {
-                client,
-                node,
-                lease,
-                what: What::Leave,
-            });
+            self.wire.push(Message { client, node, lease, what: What::Leave });
         }
     }
 
@@ -436,11 +408,7 @@ impl Simulation {
                 node.holder = Some(message.lease);
                 node.expires = now + TTL;
                 node.counter = (node.counter + 1).max(clock);
-                What::Granted {
-                    counter: node.counter,
-                    at: now,
-                    counts: now >= node.young_until,
-                }
+                What::Granted { counter: node.counter, at: now, counts: now >= node.young_until }
             }
             What::Fence { token } => {
                 let may = match protocol {
@@ -479,14 +447,7 @@ impl Simulation {
             return;
         }
         match (me.doing, message.what) {
-            (
-                Doing::Asking,
-                What::Granted {
-                    counter,
-                    at,
-                    counts: true,
-                },
-            ) => {
+            (Doing::Asking, What::Granted { counter, at, counts: true }) => {
                 me.answers[message.node] = Some(Answer::Granted { counter, at });
             }
             (Doing::Asking, What::Granted { .. } | What::Held) => {
@@ -498,11 +459,7 @@ impl Simulation {
                     Some(Answer::Granted { at, .. }) => at,
                     _ => unreachable!("only nodes that granted are raised"),
                 };
-                me.standing.push(Standing {
-                    node: message.node,
-                    granted,
-                    stored: at,
-                });
+                me.standing.push(Standing { node: message.node, granted, stored: at });
                 if me.raised >= me.needed {
                     self.win(message.client);
                 }
@@ -552,11 +509,7 @@ impl Simulation {
             match *answer {
                 _ if settlement.behind.contains(&node) => behind |= 1 << node,
                 Some(Answer::Granted { at, .. }) => {
-                    me.standing.push(Standing {
-                        node,
-                        granted: at,
-                        stored: at,
-                    });
+                    me.standing.push(Standing { node, granted: at, stored: at });
                 }
                 _ => {}
             }
@@ -565,13 +518,7 @@ impl Simulation {
             self.win(client);
         } else {
             me.doing = Doing::Raising;
-            self.ask(
-                client,
-                behind,
-                What::Fence {
-                    token: settlement.token,
-                },
-            );
+            self.ask(client, behind, What::Fence { token: settlement.token });
             self.history.written_back += 1;
         }
     }
@@ -579,11 +526,7 @@ impl Simulation {
     fn win(&mut self, client: usize) {
         let me = &mut self.clients[client];
         me.doing = Doing::Holding;
-        let mut win = Win {
-            token: me.token,
-            first_grant: u64::MAX,
-            stored: 0,
-        };
+        let mut win = Win { token: me.token, first_grant: u64::MAX, stored: 0 };
         for standing in &me.standing {
             win.first_grant = win.first_grant.min(standing.granted);
             win.stored = win.stored.max(standing.stored);
@@ -594,11 +537,7 @@ impl Simulation {
 }
 
 fn tally(answers: &[Option<Answer>]) -> Tally {
-    let mut tally = Tally {
-        nodes: answers.len(),
-        yes: 0,
-        no: 0,
-    };
+    let mut tally = Tally { nodes: answers.len(), yes: 0, no: 0 };
     for answer in answers.iter().flatten() {
         match answer {
             Answer::Granted { .. } => tally.yes += 1,
@@ -612,14 +551,9 @@ fn tally(answers: &[Option<Answer>]) -> Tally {
 fn settings(protocol: Protocol, seeds: u64) -> impl Iterator<Item = Setting> {
     let clocks = [Clocks::Stopped, Clocks::Wild, Clocks::WithinBounds];
     (0..seeds).flat_map(move |seed| {
-        clocks.into_iter().flat_map(move |clocks| {
-            (1..=MOST_NODES).map(move |nodes| Setting {
-                protocol,
-                nodes,
-                clocks,
-                seed,
-            })
-        })
+        clocks
+            .into_iter()
+            .flat_map(move |clocks| (1..=MOST_NODES).map(move |nodes| Setting { protocol, nodes, clocks, seed }))
     })
 }
 
@@ -645,19 +579,10 @@ fn no_token_comes_twice_and_none_is_smaller_than_an_earlier_one() {
         forgotten += history.forgotten;
     }
     // A simulation in which little happens proves little.
-    assert!(
-        wins.iter().sum::<usize>() >= 100_000,
-        "{wins:?} acquisitions on 1, 2, … nodes"
-    );
-    assert!(
-        wins.iter().all(|&wins| wins >= 5_000),
-        "{wins:?} acquisitions on 1, 2, … nodes"
-    );
+    assert!(wins.iter().sum::<usize>() >= 100_000, "{wins:?} acquisitions on 1, 2, … nodes");
+    assert!(wins.iter().all(|&wins| wins >= 5_000), "{wins:?} acquisitions on 1, 2, … nodes");
     assert!(written_back >= 10_000, "{written_back} write-backs");
-    assert!(
-        forgotten >= 1_000,
-        "{forgotten} times a node lost its memory"
-    );
+    assert!(forgotten >= 1_000, "{forgotten} times a node lost its memory");
 }
 
 #[test]

@@ -27,9 +27,7 @@ impl Address {
     /// What is wrong with it, without the password.
     pub(crate) fn parse(url: &str, password: Option<&str>) -> Result<Address, String> {
         let info = url.into_connection_info().map_err(|error| {
-            let reason = error
-                .detail()
-                .map_or_else(|| error.to_string(), str::to_owned);
+            let reason = error.detail().map_or_else(|| error.to_string(), str::to_owned);
             reason.replace(" - InvalidClientConfig", "")
         })?;
         let login = info.redis_settings();
@@ -56,10 +54,9 @@ impl Address {
     pub(super) fn place(&self) -> Option<Place<'_>> {
         match &self.place {
             // Of an IPv6 address the brackets belong to the URL.
-            ConnectionAddr::Tcp(host, port) => Some(Place::Tcp(
-                host.trim_start_matches('[').trim_end_matches(']'),
-                *port,
-            )),
+            ConnectionAddr::Tcp(host, port) => {
+                Some(Place::Tcp(host.trim_start_matches('[').trim_end_matches(']'), *port))
+            }
             ConnectionAddr::Unix(path) => Some(Place::Unix(path)),
             _ => None,
         }

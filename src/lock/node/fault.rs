@@ -31,17 +31,11 @@ pub(crate) enum FaultKind {
 
 impl Fault {
     pub(in crate::lock) fn timed_out() -> Fault {
-        Fault {
-            kind: FaultKind::Unreachable,
-            text: "timed out".to_owned(),
-        }
+        Fault { kind: FaultKind::Unreachable, text: "timed out".to_owned() }
     }
 
     pub(super) fn garbage(what: impl fmt::Display) -> Fault {
-        Fault {
-            kind: FaultKind::Unreachable,
-            text: format!("is not a Redis server ({what})"),
-        }
+        Fault { kind: FaultKind::Unreachable, text: format!("is not a Redis server ({what})") }
     }
 
     /// There is no room for the thread that would ask.
@@ -53,28 +47,19 @@ impl Fault {
     }
 
     pub(super) fn of_io(error: &io::Error) -> Fault {
-        use io::ErrorKind::{
-            BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof,
-        };
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof};
         let shortage = host::shortage(error);
         // A socket that would have to wait is no shortage, though the number is the same.
         if let Some(shortage) = shortage.filter(|_| error.kind() != io::ErrorKind::WouldBlock) {
             // Not the server's fault: nobody should look for it there.
-            return Fault {
-                kind: FaultKind::CannotServe,
-                text: format!("cannot be asked: {shortage}"),
-            };
+            return Fault { kind: FaultKind::CannotServe, text: format!("cannot be asked: {shortage}") };
         }
         match error.kind() {
             TimedOut => Fault::timed_out(),
-            UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault {
-                kind: FaultKind::Closed,
-                text: "closed the connection".to_owned(),
-            },
-            _ => Fault {
-                kind: FaultKind::Unreachable,
-                text: format!("cannot be reached: {}", plain(error)),
-            },
+            UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => {
+                Fault { kind: FaultKind::Closed, text: "closed the connection".to_owned() }
+            }
+            _ => Fault { kind: FaultKind::Unreachable, text: format!("cannot be reached: {}", plain(error)) },
         }
     }
 
@@ -105,11 +90,7 @@ impl Fault {
             };
         }
         let kind = kind_of_reply(code, detail);
-        let verb = if kind == FaultKind::CannotServe {
-            "cannot serve now"
-        } else {
-            "refused"
-        };
+        let verb = if kind == FaultKind::CannotServe { "cannot serve now" } else { "refused" };
         Fault {
             kind,
             text: format!("{verb}: {} {}", escaped(code, 40), escaped(detail, 200))
@@ -122,22 +103,14 @@ impl Fault {
 /// The system's error in one of the client library's, which wraps it.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
-    source.downcast_ref::<io::Error>().or_else(|| {
-        source
-            .downcast_ref::<Arc<io::Error>>()
-            .map(|shared| &**shared)
-    })
+    source.downcast_ref::<io::Error>().or_else(|| source.downcast_ref::<Arc<io::Error>>().map(|shared| &**shared))
 }
 
 /// An error without the name of our script and the line in it, which Redis 7 tells behind what went wrong, and older ones
 /// before it, wrapped into an ERR.
 fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
     let (head, tail) = detail.rsplit_once(" script: ").unwrap_or((detail, ""));
-    let detail = if tail.contains("user_script") {
-        head
-    } else {
-        detail
-    };
+    let detail = if tail.contains("user_script") { head } else { detail };
     let Some((_, inner)) = detail.rsplit_once("user_script:") else {
         return (code, detail);
     };
@@ -147,11 +120,8 @@ fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
 
 /// The error replies of servers of every age: before Redis 7 what fails inside a script is wrapped into an ERR.
 fn kind_of_reply(code: &str, detail: &str) -> FaultKind {
-    let says = |word: &str| {
-        code == word
-            || detail.contains(&format!("-{word} "))
-            || detail.starts_with(&format!("{word} "))
-    };
+    let says =
+        |word: &str| code == word || detail.contains(&format!("-{word} ")) || detail.starts_with(&format!("{word} "));
     const NOW: [&str; 12] = [
         "OOM",
         "READONLY",
@@ -184,8 +154,7 @@ fn plain(error: &io::Error) -> String {
 
 /// What a terminal obeys instead of showing it: control characters and marks of writing direction.
 pub(crate) fn unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What others wrote, fit for a terminal: control characters escaped, cut after `most` characters.
@@ -213,26 +182,14 @@ mod tests {
     fn errors_are_told_without_the_script_that_met_them() {
         let is = |code: &str, detail: &str, plain| assert_eq!(without_script(code, detail), plain);
         let oom = "command not allowed when used memory > 'maxmemory'.";
-        is(
-            "OOM",
-            &format!("{oom} script: 5677, on @user_script:12."),
-            ("OOM", oom),
-        );
-        is(
-            "ERR",
-            &format!("Error running script (call to f_5677): @user_script: 12: -OOM {oom}"),
-            ("OOM", oom),
-        );
+        is("OOM", &format!("{oom} script: 5677, on @user_script:12."), ("OOM", oom));
+        is("ERR", &format!("Error running script (call to f_5677): @user_script: 12: -OOM {oom}"), ("OOM", oom));
         is(
             "ERR",
             "Error running script (call to f_5677): @user_script:12: @user_script: 12: WRONGTYPE Operation against",
             ("WRONGTYPE", "Operation against"),
         );
-        is(
-            "ERR",
-            "user_script:12: NOPERM no script: 5677, on @user_script:12.",
-            ("NOPERM", "no"),
-        );
+        is("ERR", "user_script:12: NOPERM no script: 5677, on @user_script:12.", ("NOPERM", "no"));
         is("ERR", "no script: here", ("ERR", "no script: here"));
         is("LOADING", "", ("LOADING", ""));
     }

@@ -20,12 +20,7 @@ const IN_VAIN: Duration = Duration::from_millis(80);
 const AT_LEAST: Duration = Duration::from_millis(10);
 
 /// Starts a thread that talks to the node; nobody talks to it when there is no room for a thread.
-pub(super) fn start(
-    index: usize,
-    address: &Address,
-    events: &Sender<Event>,
-    shown: &Arc<Shown>,
-) -> Talker {
+pub(super) fn start(index: usize, address: &Address, events: &Sender<Event>, shown: &Arc<Shown>) -> Talker {
     let (jobs, inbox) = mpsc::channel();
     let bell = bell();
     let mut line = Line::new(address, bell.clone(), shown, None);
@@ -62,12 +57,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(
-        address: &Address,
-        bell: Option<Arc<EventFd>>,
-        shown: &Arc<Shown>,
-        calls: Option<Calls>,
-    ) -> Line {
+    pub(super) fn new(address: &Address, bell: Option<Arc<EventFd>>, shown: &Arc<Shown>, calls: Option<Calls>) -> Line {
         Line {
             address: address.clone(),
             inbox: None,
@@ -86,12 +76,7 @@ impl Line {
         self.shown.begun.store(job.round, Ordering::SeqCst);
         let result = self.serve(job, &mut sent);
         // Nobody listens any more when the process is about to end.
-        let _ = events.send(Event::Answer {
-            node,
-            round: job.round,
-            sent,
-            result,
-        });
+        let _ = events.send(Event::Answer { node, round: job.round, sent, result });
         self.shown.done.store(job.round, Ordering::SeqCst);
     }
 
@@ -103,14 +88,7 @@ impl Line {
         heed: Option<u64>,
         deed: impl FnOnce(&mut Option<Wire>, &mut Patience<'_>) -> T,
     ) -> T {
-        let Line {
-            inbox,
-            waiting,
-            bell,
-            calls,
-            wire,
-            ..
-        } = self;
+        let Line { inbox, waiting, bell, calls, wire, .. } = self;
         let bell = bell.as_ref();
         let alarm = calls.as_ref().and_then(|calls| calls.alarm.as_ref());
         // Whether something has come that must be done without waiting for the present answer.
@@ -129,10 +107,7 @@ impl Line {
         let alarm = alarm.filter(|_| heed.is_some());
         let mut patience = Patience {
             deadline,
-            bells: [
-                bell.map(AsFd::as_fd),
-                alarm.map(|alarm| alarm.descriptor.as_fd()),
-            ],
+            bells: [bell.map(AsFd::as_fd), alarm.map(|alarm| alarm.descriptor.as_fd())],
             has_to_go_on: &mut has_to_go_on,
         };
         deed(wire, &mut patience)
@@ -159,15 +134,8 @@ impl Line {
             return Err(Fault::timed_out());
         }
         *sent = Boot::now();
-        let patient = Job {
-            deadline: job.deadline.min(*sent + IN_VAIN),
-            ..job.clone()
-        };
-        let job = if owed && job.order == Order::Undo {
-            &patient
-        } else {
-            job
-        };
+        let patient = Job { deadline: job.deadline.min(*sent + IN_VAIN), ..job.clone() };
+        let job = if owed && job.order == Order::Undo { &patient } else { job };
         let result = match &job.call {
             // Nobody may be there to send the script in full when the server says that it does not know it.
             Call::Script(script, keys, args)
@@ -180,11 +148,7 @@ impl Line {
             Call::Script(script, keys, args) => self.run(script, keys, args, job),
             Call::Scan { cursor, pattern } => {
                 let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor)
-                    .arg("MATCH")
-                    .arg(pattern)
-                    .arg("COUNT")
-                    .arg(1000);
+                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
                 self.exchange(&scan, job)
             }
             Call::Many(script, locks) => self.run_many(script, locks, job),
@@ -205,9 +169,7 @@ impl Line {
             }
         }
         .inspect_err(|fault| {
-            if fault.kind == FaultKind::Unreachable
-                && self.wire.as_ref().is_some_and(|wire| wire.owed == 0)
-            {
+            if fault.kind == FaultKind::Unreachable && self.wire.as_ref().is_some_and(|wire| wire.owed == 0) {
                 self.wire = None; // out of step
             }
         })
@@ -229,9 +191,7 @@ impl Line {
         self.patiently(job.deadline, job.heed, |wire, patience| {
             // What has to go behind others is written in any case.
             patience.deadline = patience.deadline.max(Boot::now() + AT_LEAST);
-            wire.as_mut()
-                .ok_or(NoAnswer::TimedOut)?
-                .send(request, patience)
+            wire.as_mut().ok_or(NoAnswer::TimedOut)?.send(request, patience)
         })?;
         self.shown.written.store(job.round, Ordering::Release);
         if let Some(deed) = self.meanwhile.take() {
@@ -248,13 +208,7 @@ impl Line {
     }
 
     /// Runs a script by its name, and in full on a server that does not know it.
-    fn run(
-        &mut self,
-        script: &Script,
-        keys: &[String],
-        args: &[String],
-        job: &Job,
-    ) -> Result<Value, NoAnswer> {
+    fn run(&mut self, script: &Script, keys: &[String], args: &[String], job: &Job) -> Result<Value, NoAnswer> {
         match self.exchange(&eval(Known::Yes, script, keys, args), job) {
             Err(NoAnswer::Error(error)) if error.code() == Some("NOSCRIPT") => {
                 self.shown.unknown.store(true, Ordering::Release);
@@ -275,10 +229,8 @@ impl Line {
         };
         // The first one teaches the server the script.
         let mut all = vec![self.run(script, keys, args, job)?];
-        let requests: Vec<u8> = others
-            .iter()
-            .flat_map(|(keys, args)| eval(Known::Yes, script, keys, args).get_packed_command())
-            .collect();
+        let requests: Vec<u8> =
+            others.iter().flat_map(|(keys, args)| eval(Known::Yes, script, keys, args).get_packed_command()).collect();
         if !others.is_empty() {
             self.send(&requests, job)?;
         }
@@ -308,15 +260,10 @@ fn fits(call: &Call, reply: Reply) -> Result<Reply, Fault> {
             matches!(reply.at(1), Reply::List(_)) && !cursor.is_empty() && digits
         }
         Call::Many(script, locks) => {
-            reply.items().len() == locks.len()
-                && reply.items().iter().all(|reply| to_script(script, reply))
+            reply.items().len() == locks.len() && reply.items().iter().all(|reply| to_script(script, reply))
         }
     };
-    if fits {
-        Ok(reply)
-    } else {
-        Err(Fault::garbage("an answer to something else"))
-    }
+    if fits { Ok(reply) } else { Err(Fault::garbage("an answer to something else")) }
 }
 
 /// Whether the server is taken to know the script.

@@ -44,11 +44,8 @@ impl Listener {
         let stopped = stop.clone();
         let deaf = events.clone();
         let started = thread::Builder::new().spawn(move || {
-            let mut patience = Patience {
-                deadline,
-                bells: [stopped.as_ref().map(AsFd::as_fd), None],
-                has_to_go_on: &mut || true,
-            };
+            let mut patience =
+                Patience { deadline, bells: [stopped.as_ref().map(AsFd::as_fd), None], has_to_go_on: &mut || true };
             let ear = Ear::open(node, listener, &address, &channel, &events, &mut patience);
             patience.deadline = Boot::NEVER;
             if let Ok(mut ear) = ear {
@@ -89,12 +86,7 @@ impl Ear {
             // Why it failed is said by the next request to the node, which meets the same.
             Err(_) => events.send(Event::Deaf { node, listener }),
         };
-        Ok(Ear {
-            node,
-            listener,
-            wire: subscribed?,
-            stopped: false,
-        })
+        Ok(Ear { node, listener, wire: subscribed?, stopped: false })
     }
 
     /// Waits for something to hear. Returns whether it still hears.
@@ -118,20 +110,14 @@ impl Ear {
 }
 
 /// Subscribes, and reads the confirmation: what is published from then on is heard.
-fn subscribe(
-    address: &Address,
-    channel: &str,
-    patience: &mut Patience<'_>,
-) -> Result<Wire, NoAnswer> {
+fn subscribe(address: &Address, channel: &str, patience: &mut Patience<'_>) -> Result<Wire, NoAnswer> {
     let mut wire = Wire::open(address, patience)?;
     let mut subscribe = redis::cmd("SUBSCRIBE");
     subscribe.arg(channel);
     wire.send(&subscribe.get_packed_command(), patience)?;
     match wire.receive(patience)? {
         Value::Array(items) if is(items.first(), b"subscribe") => Ok(wire),
-        _ => Err(NoAnswer::Broken(Fault::garbage(
-            "an answer to something else",
-        ))),
+        _ => Err(NoAnswer::Broken(Fault::garbage("an answer to something else"))),
     }
 }
 

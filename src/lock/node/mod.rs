@@ -57,11 +57,20 @@ pub(super) enum Event {
         result: Result<Reply, Fault>,
     },
     /// The listener of this node hears from now on.
-    Listening { node: usize, listener: u64 },
+    Listening {
+        node: usize,
+        listener: u64,
+    },
     /// Something was published on our channel.
-    Heard { node: usize, text: String },
+    Heard {
+        node: usize,
+        text: String,
+    },
     /// The listener of this node has ended.
-    Deaf { node: usize, listener: u64 },
+    Deaf {
+        node: usize,
+        listener: u64,
+    },
     /// Somebody wants us to stop waiting; a signal, or 0.
     Interrupt(i32),
     /// The alarm goes.
@@ -71,9 +80,7 @@ pub(super) enum Event {
 /// A bell that wakes whoever polls it.
 fn bell() -> Option<Arc<EventFd>> {
     // None when the process has no descriptor left: then nobody is woken early, and deadlines still hold.
-    EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
-        .ok()
-        .map(Arc::new)
+    EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK).ok().map(Arc::new)
 }
 
 #[derive(Clone)]
@@ -108,14 +115,8 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    pub(crate) fn new(
-        descriptor: OwnedFd,
-        goes: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Alarm {
-        Alarm {
-            descriptor: Arc::new(descriptor),
-            goes: Arc::new(goes),
-        }
+    pub(crate) fn new(descriptor: OwnedFd, goes: impl Fn() -> bool + Send + Sync + 'static) -> Alarm {
+        Alarm { descriptor: Arc::new(descriptor), goes: Arc::new(goes) }
     }
 }
 
@@ -135,11 +136,7 @@ pub(super) struct Calls {
 
 impl Calls {
     pub(super) fn new() -> Calls {
-        Calls {
-            count: Arc::default(),
-            bell: bell(),
-            alarm: None,
-        }
+        Calls { count: Arc::default(), bell: bell(), alarm: None }
     }
 
     /// Counts one more, before it is told, and wakes whoever waits for an answer after it was.
@@ -197,33 +194,14 @@ enum Talker {
 
 impl Node {
     /// `alone`: there is no other node that would have to be asked at the same time.
-    pub(super) fn new(
-        index: usize,
-        address: Address,
-        events: Sender<Event>,
-        alone: bool,
-        calls: &Calls,
-    ) -> Node {
+    pub(super) fn new(index: usize, address: Address, events: Sender<Event>, alone: bool, calls: &Calls) -> Node {
         let shown = Arc::new(Shown::default());
         let talker = if alone && !address.needs_look_up() {
-            Talker::Asker(Box::new(Line::new(
-                &address,
-                calls.bell.clone(),
-                &shown,
-                Some(calls.clone()),
-            )))
+            Talker::Asker(Box::new(Line::new(&address, calls.bell.clone(), &shown, Some(calls.clone()))))
         } else {
             Talker::Nobody
         };
-        Node {
-            index,
-            address,
-            talker,
-            shown,
-            events,
-            listener: None,
-            silent_since: None,
-        }
+        Node { index, address, talker, shown, events, listener: None, silent_since: None }
     }
 
     /// Whether it is served without a thread, and so must be asked where nobody minds to wait.
@@ -257,26 +235,13 @@ impl Node {
     }
 
     /// Sends a request; the answer comes as an [`Event::Answer`], or not at all when the thread is stuck.
-    pub(super) fn ask(
-        &mut self,
-        round: u64,
-        call: Call,
-        deadline: Boot,
-        order: Order,
-        heed: Option<u64>,
-    ) {
+    pub(super) fn ask(&mut self, round: u64, call: Call, deadline: Boot, order: Order, heed: Option<u64>) {
         // One that is stuck hangs in looking up a name, and is left to itself.
         if matches!(self.talker, Talker::Nobody) || self.stuck() {
             self.talker = start(self.index, &self.address, &self.events, &self.shown);
             self.silent_since = None;
         }
-        let job = Job {
-            round,
-            call,
-            deadline,
-            order,
-            heed,
-        };
+        let job = Job { round, call, deadline, order, heed };
         match &mut self.talker {
             Talker::Asker(line) => line.answer(self.index, &job, &self.events),
             Talker::Nobody => {
@@ -323,8 +288,7 @@ impl Node {
 
     /// Whether the thread is long past a deadline without a word.
     pub(super) fn stuck(&self) -> bool {
-        self.silent_since
-            .is_some_and(|deadline| Boot::now() > deadline + STUCK_AFTER)
+        self.silent_since.is_some_and(|deadline| Boot::now() > deadline + STUCK_AFTER)
     }
 
     /// The thread has said something.
@@ -334,18 +298,12 @@ impl Node {
 
     /// Starts to listen on a channel. Returns whether what becomes of it will be told; not when `heed`, as for a request, kept us
     /// from waiting for it.
-    pub(super) fn listen(
-        &mut self,
-        listener: u64,
-        channel: &str,
-        deadline: Boot,
-        heed: Option<u64>,
-    ) -> bool {
+    pub(super) fn listen(&mut self, listener: u64, channel: &str, deadline: Boot, heed: Option<u64>) -> bool {
         let (node, address, events) = (self.index, &self.address, &self.events);
         self.listener = match &mut self.talker {
-            Talker::Nobody | Talker::Thread(..) => Some(Listener::start(
-                node, listener, address, channel, deadline, events,
-            )),
+            Talker::Nobody | Talker::Thread(..) => {
+                Some(Listener::start(node, listener, address, channel, deadline, events))
+            }
             Talker::Asker(line) => {
                 let opened = line.patiently(deadline, heed, |_, patience| {
                     Ear::open(node, listener, address, channel, events, patience)
@@ -367,11 +325,7 @@ impl Node {
     pub(super) fn needs_rest(&self) -> bool {
         match &self.talker {
             Talker::Asker(line) => {
-                self.listener.is_some()
-                    || line
-                        .calls
-                        .as_ref()
-                        .is_some_and(|calls| calls.alarm.is_some())
+                self.listener.is_some() || line.calls.as_ref().is_some_and(|calls| calls.alarm.is_some())
             }
             Talker::Nobody | Talker::Thread(..) => false,
         }

@@ -20,13 +20,9 @@ impl Reply {
             Value::BulkString(bytes) => Reply::Text(String::from_utf8_lossy(&bytes).into_owned()),
             Value::SimpleString(text) => Reply::Text(text),
             Value::Okay => Reply::Text("OK".to_owned()),
-            Value::Array(items) => {
-                Reply::List(items.into_iter().map(Reply::of).collect::<Result<_, _>>()?)
-            }
+            Value::Array(items) => Reply::List(items.into_iter().map(Reply::of).collect::<Result<_, _>>()?),
             _ => {
-                return Err(Fault::garbage(
-                    "an answer of a kind that scripts do not give",
-                ));
+                return Err(Fault::garbage("an answer of a kind that scripts do not give"));
             }
         })
     }

@@ -80,10 +80,7 @@ impl Patience<'_> {
             let bells = self.bells.iter().flatten();
             let bells = bells.map(|bell| PollFd::new(*bell, PollFlags::POLLIN));
             let mut ready: Vec<PollFd<'_>> = bells.chain(wanted.clone()).collect();
-            match poll(
-                &mut ready,
-                PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX),
-            ) {
+            match poll(&mut ready, PollTimeout::try_from(millis).unwrap_or(PollTimeout::MAX)) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(errno) => return Err(NoAnswer::Broken(Fault::of_io(&errno.into()))),
             }
@@ -118,16 +115,10 @@ impl Wire {
                 Stream::Unix(socket)
             }
             None => {
-                return Err(NoAnswer::Broken(Fault::garbage(
-                    "its address is of no kind that is supported",
-                )));
+                return Err(NoAnswer::Broken(Fault::garbage("its address is of no kind that is supported")));
             }
         };
-        let mut wire = Wire {
-            stream,
-            parser: Parser::new(),
-            owed: 0,
-        };
+        let mut wire = Wire { stream, parser: Parser::new(), owed: 0 };
         if let Some(password) = &address.password {
             let mut auth = redis::cmd("AUTH");
             auth.arg(&address.username).arg(password);
@@ -136,20 +127,19 @@ impl Wire {
         if address.database != 0 {
             let mut select = redis::cmd("SELECT");
             select.arg(address.database);
-            wire.call(&select, patience)
-                .map_err(|no_answer| match no_answer {
-                    NoAnswer::Error(error) => {
-                        let fault = Fault::of(&error);
-                        let text = match fault.kind {
-                            FaultKind::Misconfigured => {
-                                format!("has no database {} ({})", address.database, fault.text)
-                            }
-                            _ => fault.text,
-                        };
-                        NoAnswer::Broken(Fault { text, ..fault })
-                    }
-                    other => other,
-                })?;
+            wire.call(&select, patience).map_err(|no_answer| match no_answer {
+                NoAnswer::Error(error) => {
+                    let fault = Fault::of(&error);
+                    let text = match fault.kind {
+                        FaultKind::Misconfigured => {
+                            format!("has no database {} ({})", address.database, fault.text)
+                        }
+                        _ => fault.text,
+                    };
+                    NoAnswer::Broken(Fault { text, ..fault })
+                }
+                other => other,
+            })?;
         }
         Ok(wire)
     }
@@ -160,32 +150,18 @@ impl Wire {
     }
 
     /// Writes a request.
-    pub(super) fn send(
-        &mut self,
-        request: &[u8],
-        patience: &mut Patience<'_>,
-    ) -> Result<(), NoAnswer> {
-        let mut patient = Patient {
-            stream: &self.stream,
-            patience,
-            gave_up: None,
-        };
+    pub(super) fn send(&mut self, request: &[u8], patience: &mut Patience<'_>) -> Result<(), NoAnswer> {
+        let mut patient = Patient { stream: &self.stream, patience, gave_up: None };
         let written = patient.write_all(request);
         let gave_up = patient.gave_up.take();
         // Half a request is of no use to those behind it.
-        written.map_err(|error| {
-            NoAnswer::Broken(gave_up.map_or_else(|| Fault::of_io(&error), NoAnswer::fault))
-        })
+        written.map_err(|error| NoAnswer::Broken(gave_up.map_or_else(|| Fault::of_io(&error), NoAnswer::fault)))
     }
 
     /// Reads the next answer that is waited for.
     pub(super) fn receive(&mut self, patience: &mut Patience<'_>) -> Result<Value, NoAnswer> {
         loop {
-            let mut patient = Patient {
-                stream: &self.stream,
-                patience,
-                gave_up: None,
-            };
+            let mut patient = Patient { stream: &self.stream, patience, gave_up: None };
             let read = self.parser.parse_value(&mut patient);
             let gave_up = patient.gave_up.take();
             match (read, gave_up) {
@@ -202,10 +178,7 @@ impl Wire {
 fn connect(host: &str, port: u16, patience: &mut Patience<'_>) -> Result<TcpStream, NoAnswer> {
     let broken = |error: io::Error| NoAnswer::Broken(Fault::of_io(&error));
     let addresses: Vec<_> = (host, port).to_socket_addrs().map_err(broken)?.collect();
-    let mut last = broken(io::Error::new(
-        ErrorKind::NotFound,
-        "the host has no address",
-    ));
+    let mut last = broken(io::Error::new(ErrorKind::NotFound, "the host has no address"));
     let deadline = patience.deadline;
     for (tried, address) in addresses.iter().enumerate() {
         // An address that swallows everything leaves its share to the others.
@@ -224,12 +197,7 @@ fn connect(host: &str, port: u16, patience: &mut Patience<'_>) -> Result<TcpStre
 
 fn connect_to(address: SocketAddr, patience: &mut Patience<'_>) -> Result<TcpStream, NoAnswer> {
     let broken = |error: io::Error| NoAnswer::Broken(Fault::of_io(&error));
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )
-    .map_err(broken)?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(broken)?;
     socket.set_nonblocking(true).map_err(broken)?;
     match socket.connect(&SockAddr::from(address)) {
         Ok(()) => {}
@@ -241,17 +209,10 @@ fn connect_to(address: SocketAddr, patience: &mut Patience<'_>) -> Result<TcpStr
         }
         Err(error) => return Err(broken(error)),
     }
-    let keepalive = TcpKeepalive::new()
-        .with_time(KEEPALIVE)
-        .with_interval(KEEPALIVE);
-    socket
-        .set_tcp_nodelay(true)
-        .and_then(|()| socket.set_tcp_keepalive(&keepalive))
-        .map_err(broken)?;
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+    socket.set_tcp_nodelay(true).and_then(|()| socket.set_tcp_keepalive(&keepalive)).map_err(broken)?;
     #[cfg(target_os = "linux")]
-    socket
-        .set_tcp_user_timeout(Some(UNANSWERED))
-        .map_err(broken)?;
+    socket.set_tcp_user_timeout(Some(UNANSWERED)).map_err(broken)?;
     Ok(socket.into())
 }
 
