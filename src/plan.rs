@@ -240,7 +240,6 @@ fn run(
         name,
         request,
         command: args.command,
-        hidden: vec!["REDLOCK_PASSWORD".to_owned()],
         grace: args.grace,
         kill_after: limit(args.kill_after),
         continue_when_lost: args.on_lost == OnLost::Continue,

@@ -210,7 +210,7 @@ fn signals_that_nobody_handles_end_redlock_and_with_it_the_job() {
 }
 
 #[test]
-fn the_command_is_as_nice_as_redlock_though_the_keeper_may_not_be() {
+fn the_command_is_as_nice_as_redlock() {
     let redis = Redis::start();
     for nice in ["0", "7"] {
         let script = format!("exec nice -n {nice} redlock run -q --name backup -- nice");

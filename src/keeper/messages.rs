@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Order {
     /// SIGTERM to the job at `term_at`, SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
-    /// Start the command with these variables besides, unless it is `not_after` already.
+    /// Start the command with these variables besides, unless it is `not_after` already. Needs a deadline before it.
     Go { environment: Vec<(String, String)>, not_after: Boot },
-    /// A signal that redlock was sent.
+    /// A signal that redlock was sent. One that is of a kind that still waits to be passed on is that one.
     Signal { signal: i32, to: To },
     /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.
     Stop { kill_at: Boot },
@@ -37,13 +37,20 @@ pub(crate) enum Report {
     TooLate,
     /// The time for SIGTERM has come without a later deadline.
     Lapsed,
-    /// The job has ended at `at`, and the keeper with it. `status` is the command's, as wait(2) gives it;
-    /// none if it is among those `out_of_reach`, which could not be killed.
+    /// All of the job is being killed. A keeper that has not said so by `kill_at` is stopped, or stuck in starting the command.
+    Killing,
+    /// SIGKILL was sent a second ago, and these are still there; the keeper goes on waiting for them.
+    Unkillable {
+        pids: Vec<i32>,
+    },
+    /// The job has ended at `at`, and the keeper with it. `status` is the command's, as wait(2) gives it; none if the
+    /// command is out of reach.
     Ended {
         status: Option<i32>,
         cause: Cause,
         at: Boot,
-        out_of_reach: Vec<i32>,
+        /// What could not be killed; an empty list where /proc does not tell the pids.
+        out_of_reach: Option<Vec<i32>>,
     },
 }
 

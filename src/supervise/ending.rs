@@ -5,10 +5,10 @@ use super::inbox::News;
 use super::renewer::{Event, Grant};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::keeper::Cause;
+use crate::keeper::{Cause, Progress};
 use crate::sys::clock::Boot;
-use crate::sys::process::{self, End};
-use crate::sys::tree::{self, Known};
+use crate::sys::process::End;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A job that has ended.
@@ -17,6 +17,13 @@ pub(super) struct Ended {
     pub(super) status: Option<i32>,
     pub(super) cause: Cause,
     pub(super) at: Boot,
+}
+
+impl Ended {
+    /// A job that redlock had to kill itself when its lease was lost.
+    pub(super) fn lost() -> Ended {
+        Ended { status: None, cause: Cause::Lost, at: Boot::now() }
+    }
 }
 
 impl Supervisor {
@@ -68,7 +75,8 @@ impl Supervisor {
     /// Gives the lease up, and waits until that is done or has failed.
     fn release(&mut self, keep: Option<Duration>) -> Result<(), Error> {
         // The keeper ends while the lease is being released, and not before that has been sent.
-        self.renewer.release(keep, self.keeper.farewell());
+        let keeper = Arc::clone(&self.keeper);
+        self.renewer.release(keep, Box::new(move || keeper.hang_up()));
         while !self.renewer_failed {
             match self.inbox.next() {
                 News::Lease(Event::Released(released)) => return released.map(drop),
@@ -80,16 +88,16 @@ impl Supervisor {
         Err(Error::Internal("the thread of the lease has failed".to_owned()))
     }
 
-    /// Kills the job without the keeper, whose end has made us its parent.
+    /// Kills the job without the keeper.
     pub(super) fn kill_job(&self) {
-        let nobody = Known { child: None, group: None };
-        for _ in 0..2000 {
-            let killed = tree::kill_all(nobody, false, &self.spared);
-            while let process::Reaped::One(..) = process::reap() {}
-            if killed.signalled == 0 {
-                return;
+        let mut killing = self.keeper.kill_job();
+        loop {
+            match killing.step() {
+                Progress::Done => return,
+                Progress::GoesOn(_) => std::thread::sleep(Duration::from_millis(1)),
+                Progress::Unkillable(pids) => self.talk.unkillable(&pids),
+                Progress::OutOfReach(pids) => return self.talk.out_of_reach(&pids),
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

@@ -2,9 +2,9 @@
 //! keeper, and for the thread that owns the lease.
 
 use super::renewer::Event;
-use crate::keeper::Report;
+use crate::keeper::{Keeper, Report};
 use crate::sys::clock::Boot;
-use crate::sys::packets::{Packets, Received};
+use crate::sys::packets::Received;
 use crate::sys::process::{Reaped, reap};
 use crate::sys::signals::{Arrivals, Arrived};
 use nix::libc;
@@ -29,7 +29,7 @@ pub(super) enum News {
 #[derive(Debug)]
 pub(super) struct Inbox {
     signals: Arc<Arrivals>,
-    keeper: Arc<Packets>,
+    keeper: Arc<Keeper>,
     keeper_gone: bool,
     events: Receiver<Event>,
     bell: Arc<EventFd>,
@@ -40,7 +40,7 @@ impl Inbox {
     /// `bell` is rung after something was put into `events`.
     pub(super) fn new(
         signals: Arc<Arrivals>,
-        keeper: Arc<Packets>,
+        keeper: Arc<Keeper>,
         events: Receiver<Event>,
         bell: Arc<EventFd>,
     ) -> Inbox {
@@ -82,7 +82,7 @@ impl Inbox {
     }
 
     /// The next signal, if one is pending.
-    pub(super) fn signal(&mut self) -> Option<Arrived> {
+    fn signal(&mut self) -> Option<Arrived> {
         loop {
             let arrived = self.signals.next()?;
             if arrived.signal != libc::SIGCHLD {

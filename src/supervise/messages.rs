@@ -120,8 +120,29 @@ impl Talk {
     }
 
     pub(super) fn out_of_reach(&self, pids: &[i32]) {
-        let pids = pids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        self.say(&format!("not allowed to kill all of the job of {}: left pid {pids}", self.name));
+        let name = &self.name;
+        match pids {
+            [] => {
+                self.say(&format!("cannot find all of the job of {name} without a /proc of its own: some may be left"))
+            }
+            pids => self.say(&format!("not allowed to kill all of the job of {name}: left pid {}", listed(pids))),
+        }
+    }
+
+    /// SIGKILL was sent a second ago.
+    pub(super) fn unkillable(&self, pids: &[i32]) {
+        self.say(&format!("waiting for the job of {}: pid {} does not die of SIGKILL", self.name, listed(pids)));
+    }
+}
+
+/// How many pids a message names.
+const NAMED: usize = 8;
+
+fn listed(pids: &[i32]) -> String {
+    let named = pids.iter().take(NAMED).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    match pids.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
     }
 }
 

@@ -8,16 +8,14 @@ pub(crate) mod timeline;
 
 use crate::error::{Error, human};
 use crate::exit::Exit;
-use crate::keeper::{self, Cause, Order, Report, Task, To};
+use crate::keeper::{self, Cause, Keeper, Order, Report, Task, To};
 use crate::lock::{Alarm, Locker, Request, Settings};
 use crate::sys::clock::Boot;
 use crate::sys::host;
 use crate::sys::inherited::Inherited;
-use crate::sys::packets::Packets;
 use crate::sys::process;
 use crate::sys::signals::{self, Arrivals, Arrived, Signals};
 use crate::sys::stdio;
-use crate::sys::tree;
 use crate::waiting::Line;
 use ending::Ended;
 use inbox::{Inbox, News};
@@ -43,8 +41,6 @@ pub(crate) struct Plan {
     pub(crate) command: Vec<OsString>,
     /// What the job's environment gets besides NAME, TOKEN and FENCING_TOKEN: the *where* and REDLOCK_HELD's past.
     pub(crate) environment: Vec<(String, String)>,
-    /// Variables that the job must not see.
-    pub(crate) hidden: Vec<String>,
     /// Between SIGTERM and SIGKILL on lease loss and `--max-run`; the default depends on the ttl.
     pub(crate) grace: Option<Duration>,
     pub(crate) kill_after: Option<Duration>,
@@ -71,52 +67,45 @@ pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);
     let inherited = Inherited::take_over(&mask).map_err(cannot_supervise)?;
-    // Whoever replaced itself by us (`exec redlock`) may have had children.
-    let spared = tree::own_children();
     process::adopt_orphans();
     // Where there is a terminal, the job must be in the group that the shell has made its foreground job,
     // or that Ctrl-Z and Ctrl-C would not reach.
     let terminal = stdio::has_terminal();
     let ttl = plan.request.ttl;
-    let mut keeper = keeper::Handle::new(Task {
+    let environment = plan.environment.iter().map(|(name, value)| (name.into(), value.into()));
+    let keeper = keeper::start(Task {
         command: plan.command.clone(),
-        environment: plan.environment.clone(),
-        hidden: plan.hidden.clone(),
+        environment: environment.collect(),
         inherited,
-        group: if terminal { process::own_group() } else { 0 },
+        terminal,
         grace: plan.grace.unwrap_or_else(|| timeline::default_grace(ttl)),
         max_run: plan.max_run,
         kill_after: plan.kill_after,
         whole: plan.whole,
-    })
-    .map_err(cannot_supervise)?;
-    process::share_heap();
+    });
+    let keeper = Arc::new(keeper.map_err(cannot_supervise)?);
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
     let bell = Arc::new(EventFd::from_flags(flags).map_err(cannot_supervise)?);
 
     let locker = Locker::new(&plan.settings, &plan.name, ttl)?;
-    if !locker.asks_by_itself() {
-        keeper.start().map_err(cannot_supervise)?;
-    }
     let talk = Talk::new(&plan.name, ttl, plan.quiet, plan.verbose);
     let signals = Arc::new(Arrivals::of(signals));
-    let alarm = alarm(&signals, &keeper.socket).map_err(cannot_supervise)?;
+    let alarm = alarm(&signals, &keeper).map_err(cannot_supervise)?;
     let (renewer, events) = renewer::prepare(Assignment {
         timeline: Timeline::new(ttl, plan.grace, locker.node_timeout()),
         locker,
         request: plan.request.clone(),
-        keeper: Arc::clone(&keeper.socket),
+        keeper: Arc::clone(&keeper),
         continue_when_lost: plan.continue_when_lost,
         line: Some(Line::new(&plan.name, plan.quiet, plan.verbose)),
         bell: Arc::clone(&bell),
     });
     let mut supervisor = Supervisor {
-        inbox: Inbox::new(signals, Arc::clone(&keeper.socket), events, bell),
+        inbox: Inbox::new(signals, Arc::clone(&keeper), events, bell),
         plan,
         talk,
         terminal,
-        spared,
         keeper,
         renewer,
         alarm,
@@ -126,6 +115,8 @@ pub(crate) fn run(plan: Plan) -> Result<Exit, Error> {
         loss: None,
         renewer_failed: false,
         keeper_gone: false,
+        killing: false,
+        overdue: false,
     };
     let result = supervisor.run();
     supervisor.keeper.finish();
@@ -137,9 +128,7 @@ struct Supervisor {
     talk: Talk,
     /// The job shares our process group, and with it what the terminal sends.
     terminal: bool,
-    /// Children of ours that are nobody of the job's.
-    spared: Vec<i32>,
-    keeper: keeper::Handle,
+    keeper: Arc<Keeper>,
     inbox: Inbox,
     renewer: renewer::Handle,
     /// Ends the wait for the lock.
@@ -152,6 +141,10 @@ struct Supervisor {
     loss: Option<Loss>,
     renewer_failed: bool,
     keeper_gone: bool,
+    /// The keeper has begun to kill the job.
+    killing: bool,
+    /// The keeper has not done so in time.
+    overdue: bool,
 }
 
 impl Supervisor {
@@ -167,7 +160,7 @@ impl Supervisor {
 
     /// Waits for the lock.
     fn acquire(&mut self) -> Result<Grant, Error> {
-        self.renewer.acquire(&self.alarm, &mut self.keeper);
+        self.renewer.acquire(&self.alarm);
         loop {
             match self.inbox.next() {
                 News::Lease(Event::Acquired(grant)) => return Ok(grant),
@@ -225,22 +218,22 @@ impl Supervisor {
         let not_after = self.confirmed.map_or(Boot::NEVER, |confirmed| confirmed.renew_at);
         let environment = self.environment(grant);
         // A keeper that cannot be told is gone, and that is news.
-        let _ = self.keeper.socket.send(&Order::Go { environment, not_after });
-        if let Err(errno) = self.keeper.start() {
-            self.give_back();
-            return Err(cannot_supervise(errno));
-        }
-        let mut early = Vec::new();
+        let _ = self.keeper.send(&Order::Go { environment, not_after });
+        // What came before the command was born: of each kind one.
+        let mut early: Vec<Arrived> = Vec::new();
         loop {
-            match self.inbox.next() {
+            match self.next() {
+                News::Signal(arrived) if early.contains(&arrived) => {}
                 News::Signal(arrived) => early.push(arrived),
                 News::Keeper(Report::Started) => break,
                 News::Keeper(Report::NotStarted { errno }) => {
                     self.give_back();
                     let errno = Errno::from_raw(errno);
-                    return match host::shortage(&errno.into()) {
-                        Some(_) => Err(cannot_supervise(errno)),
-                        None => Ok(Some(self.not_started(errno))),
+                    return match (host::shortage(&errno.into()), early.iter().find(|early| ends(early.signal))) {
+                        (Some(_), _) => Err(cannot_supervise(errno)),
+                        // Ctrl-C is for the command that was not found, too.
+                        (None, Some(arrived)) => Err(Error::Interrupted(arrived.signal)),
+                        (None, None) => Ok(Some(self.not_started(errno))),
                     };
                 }
                 News::Keeper(Report::TooLate) => {
@@ -249,19 +242,16 @@ impl Supervisor {
                 }
                 News::KeeperGone => {
                     self.kill_job();
+                    if self.overdue {
+                        return Ok(Some(self.conclude(&Ended::lost(), grant)));
+                    }
                     self.give_back();
                     return Err(keeper_gone());
                 }
                 news => self.before_start(news),
             }
         }
-        // What the terminal sent before the command was in our group has not reached it.
-        while let Some(arrived) = self.inbox.signal() {
-            early.push(arrived);
-        }
-        for arrived in early {
-            self.forward(Arrived { from_kernel: false, ..arrived });
-        }
+        early.into_iter().for_each(|arrived| self.forward(arrived));
         Ok(None)
     }
 
@@ -312,30 +302,55 @@ impl Supervisor {
     /// Waits for the end of the job.
     fn supervise(&mut self) -> Ended {
         loop {
-            let Some(news) = self.inbox.next_until(self.renewer.needs_thread_at()) else {
-                self.renewer.start_thread();
-                continue;
-            };
-            match news {
+            match self.next() {
                 News::Signal(arrived) => self.forward(arrived),
                 News::Keeper(Report::Lapsed) => {
                     let loss = self.unconfirmed();
                     self.loss.get_or_insert(loss);
                 }
+                News::Keeper(Report::Killing) => self.killing = true,
+                News::Keeper(Report::Unkillable { pids }) => self.talk.unkillable(&pids),
                 News::Keeper(Report::Ended { status, cause, at, out_of_reach }) => {
-                    if !out_of_reach.is_empty() {
-                        self.talk.out_of_reach(&out_of_reach);
+                    if let Some(pids) = out_of_reach {
+                        self.talk.out_of_reach(&pids);
                     }
                     return Ended { status, cause, at };
                 }
                 News::Keeper(_) => {}
                 News::KeeperGone => {
-                    self.keeper_gone = true;
                     self.kill_job();
+                    if self.overdue {
+                        return Ended::lost();
+                    }
+                    self.keeper_gone = true;
                     return Ended { status: None, cause: Cause::Itself, at: Boot::now() };
                 }
                 News::Lease(event) => self.note(event),
             }
+        }
+    }
+
+    /// The next news of the job or its lease. A keeper that lets the time for SIGKILL pass without a word counts as gone.
+    fn next(&mut self) -> News {
+        loop {
+            let needs_thread_at = self.renewer.needs_thread_at();
+            let silent_at = self.silent_at();
+            if let Some(news) = self.inbox.next_until(needs_thread_at.min(silent_at)) {
+                return news;
+            }
+            if silent_at.passed() {
+                self.overdue = true;
+                return News::KeeperGone;
+            }
+            self.renewer.start_thread();
+        }
+    }
+
+    /// When a keeper that has not begun to kill the job is stopped, or stuck.
+    fn silent_at(&self) -> Boot {
+        match self.confirmed {
+            Some(Confirmed { silent_at, .. }) if !self.plan.continue_when_lost && !self.killing => silent_at,
+            _ => Boot::NEVER,
         }
     }
 
@@ -348,7 +363,7 @@ impl Supervisor {
             (false, true) => To::Job,
             (false, false) => To::Command,
         };
-        let _ = self.keeper.socket.send(&Order::Signal { signal, to });
+        let _ = self.keeper.send(&Order::Signal { signal, to });
     }
 
     /// Takes in what happened to the lease of a running job.
@@ -396,13 +411,13 @@ fn ends(signal: i32) -> bool {
 }
 
 /// What ends the wait for the lock: a signal, or the end of the keeper. Children that we have been given are reaped meanwhile.
-fn alarm(signals: &Arc<Arrivals>, keeper: &Arc<Packets>) -> nix::Result<Alarm> {
+fn alarm(signals: &Arc<Arrivals>, keeper: &Arc<Keeper>) -> nix::Result<Alarm> {
     let descriptor = signals.as_fd().try_clone_to_owned();
     let descriptor = descriptor.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)));
     let (signals, keeper) = (Arc::clone(signals), Arc::clone(keeper));
     Ok(Alarm::new(descriptor?, move || {
         let reap = || while let process::Reaped::One(..) = process::reap() {};
-        signals.any(ends, reap) || keeper.is_hung_up()
+        signals.any(ends, reap) || keeper.is_gone()
     }))
 }
 

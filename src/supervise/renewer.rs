@@ -6,10 +6,9 @@
 
 use super::timeline::Timeline;
 use crate::error::Error;
-use crate::keeper::{Handle as Keeper, Order};
+use crate::keeper::{Keeper, Order};
 use crate::lock::{Alarm, Idle, Interrupter, Lease, Locker, Renewal, Request};
 use crate::sys::clock::Boot;
-use crate::sys::packets::Packets;
 use crate::waiting::Line;
 use nix::sys::eventfd::EventFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -40,6 +39,8 @@ pub(super) struct Confirmed {
     pub(super) valid_until: Boot,
     /// When the first try to renew is due.
     pub(super) renew_at: Boot,
+    /// When a keeper that has not begun to kill the job does not do so any more.
+    pub(super) silent_at: Boot,
 }
 
 /// What happened to the lease.
@@ -79,9 +80,8 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    /// Acquires the lock, with this thread if that is all it takes, until the `alarm` goes; there is, or will be, news of it. The
-    /// keeper is started if there is time for that, since we have to wait.
-    pub(super) fn acquire(&mut self, alarm: &Alarm, keeper: &mut Keeper) {
+    /// Acquires the lock, with this thread if that is all it takes, until the `alarm` goes; there is, or will be, news of it.
+    pub(super) fn acquire(&mut self, alarm: &Alarm) {
         let Some((renewer, care)) = &mut self.at_hand else {
             return;
         };
@@ -96,8 +96,6 @@ impl Handle {
             return;
         }
         let acquired = locker.acquire_here(request, alarm, &mut |waiting| {
-            // If it cannot be started now, it is tried again when it is needed.
-            let _ = keeper.start();
             if let Some(line) = line {
                 line.show(waiting);
             }
@@ -171,7 +169,7 @@ pub(super) struct Assignment {
     pub(super) locker: Locker,
     pub(super) request: Request,
     pub(super) timeline: Timeline,
-    pub(super) keeper: Arc<Packets>,
+    pub(super) keeper: Arc<Keeper>,
     pub(super) continue_when_lost: bool,
     /// Where the wait is told of; taken when it is over.
     pub(super) line: Option<Line>,
@@ -350,6 +348,7 @@ impl Renewer {
             confirmed_at,
             valid_until: lease.valid_until(),
             renew_at: self.assignment.timeline.renew_at(confirmed_at),
+            silent_at: self.assignment.timeline.silent_at(lease.valid_until()),
         }
     }
 

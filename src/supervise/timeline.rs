@@ -38,6 +38,11 @@ impl Timeline {
         Deadlines { term_at: kill_at - self.grace, kill_at }
     }
 
+    /// When a keeper that has not begun to kill the job of a lease that is valid until then does not do so any more.
+    pub(crate) fn silent_at(&self, valid_until: Boot) -> Boot {
+        self.deadlines(valid_until).kill_at + margin(self.ttl) / 3
+    }
+
     /// When the first try to renew a lease that was confirmed then is due.
     pub(crate) fn renew_at(&self, confirmed_at: Boot) -> Boot {
         confirmed_at + (self.ttl / 3).min(Duration::from_secs(60))

@@ -6,12 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-#[cfg(target_os = "linux")]
-const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-/// On macOS this one goes on while the machine sleeps.
-#[cfg(not(target_os = "linux"))]
-const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
-
 /// A point in time on the boot clock, in nanoseconds; the same in every process of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Boot(u64);
@@ -27,8 +21,8 @@ impl Boot {
 
     /// The present moment.
     pub(crate) fn now() -> Boot {
-        // Cannot fail for a clock that the system has, and both do.
-        let time = clock_gettime(CLOCK).map_or(Duration::ZERO, Duration::from);
+        // Cannot fail: every kernel that has pidfds has this clock.
+        let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
         Boot(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 

@@ -11,12 +11,10 @@ const SIGPIPE_IGNORED: u8 = 1 << 3;
 
 /// Runs before `main`, and before std's start-up code, which opens /dev/null over closed standard
 /// descriptors and ignores SIGPIPE, so that nobody could tell afterwards.
-#[cfg(target_os = "linux")]
 #[used]
 #[unsafe(link_section = ".init_array")]
 static READ_AT_START: extern "C" fn() = read_at_start;
 
-#[cfg(target_os = "linux")]
 extern "C" fn read_at_start() {
     let mut bits = 0;
     for descriptor in 0..3 {

@@ -1,7 +1,6 @@
 //! All `unsafe` and all platform code: clock, processes, signals, terminal. No domain words.
 //!
-//! Written for and tested on Linux: signalfd, timerfd, child subreapers, parent-death signals and
-//! /proc have no counterpart elsewhere.
+//! Linux only: signalfd, timerfd, child subreapers, parent-death signals and /proc have no counterpart elsewhere.
 
 pub(crate) mod clock;
 pub(crate) mod host;

@@ -5,10 +5,9 @@ use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 /// A program to start, with everything that needs memory made ready beforehand.
@@ -17,8 +16,6 @@ pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
     inherited: Inherited,
-    /// The place of LISTEN_PID in `environment`, where that names us.
-    listen_pid: Option<usize>,
 }
 
 /// How a process ended.
@@ -63,12 +60,16 @@ pub(crate) fn reap() -> Reaped {
     }
 }
 
-/// Whether this process has children, ended ones included.
-pub(crate) fn has_children() -> bool {
+/// Whether there is a child of this process in that group, ended or not.
+pub(crate) fn has_children_in(group: i32) -> bool {
+    is_waited_for(libc::P_PGID, group)
+}
+
+/// Whether waitid(2) knows such a child; leaves it to be reaped.
+fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
-    let answer = unsafe { libc::waitid(libc::P_ALL, 0, std::ptr::null_mut(), flags) };
-    answer == 0
+    id > 0 && unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) } == 0
 }
 
 /// Waits until this child has ended.
@@ -78,9 +79,11 @@ pub(crate) fn wait_for(pid: i32) {
     while Errno::result(unsafe { libc::waitpid(pid, &raw mut status, 0) }) == Err(Errno::EINTR) {}
 }
 
-/// Sends `signal` to a child that has not been reaped, so that its pid cannot be another's.
+/// Sends `signal` to a child; not to a stranger who has the pid of one that has been reaped.
 pub(crate) fn signal_child(pid: i32, signal: i32) {
-    let _ = send(pid, signal);
+    if is_waited_for(libc::P_PID, pid) {
+        let _ = send(pid, signal);
+    }
 }
 
 /// Makes this process the parent of every descendant that loses its own.
@@ -89,67 +92,7 @@ pub(crate) fn adopt_orphans() {
     let _ = prctl::set_child_subreaper(true);
 }
 
-/// Puts this process before all others where that is permitted. What it starts from then on would be, too.
-pub(crate) fn hurry() -> Urgency {
-    Errno::clear();
-    // SAFETY: takes two numbers and touches no memory.
-    let before = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
-    // −1 may be an answer, too.
-    if before == -1 && Errno::last_raw() != 0 {
-        return Urgency(None);
-    }
-    // SAFETY: likewise.
-    let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) } == 0;
-    Urgency(raised.then_some(before))
-}
-
-/// Puts a child of ours before all others where that is permitted.
-pub(crate) fn urge(child: i32) {
-    if let Ok(child) = u32::try_from(child) {
-        // SAFETY: takes three numbers and touches no memory.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, child, -20) };
-    }
-}
-
-/// The same with a process group that a child of ours is in.
-pub(crate) fn urge_group(group: i32) {
-    if let Ok(group) = u32::try_from(group) {
-        // SAFETY: likewise.
-        unsafe { libc::setpriority(libc::PRIO_PGRP, group, -20) };
-    }
-}
-
-/// How urgent this process was before it began to [`hurry`]; none if it does not.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Urgency(Option<i32>);
-
-impl Urgency {
-    /// Gives it back.
-    pub(crate) fn restore(self) {
-        if let Some(before) = self.0 {
-            // SAFETY: takes three numbers and touches no memory.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, before) };
-        }
-    }
-}
-
-/// Lets all threads share one heap. glibc would reserve another for each of our few threads, which takes longer than
-/// all that they ever allocate.
-pub(crate) fn share_heap() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: changes a number within the allocator, before there is a second thread.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
-
-/// The process group that we are in.
-pub(crate) fn own_group() -> i32 {
-    unistd::getpgrp().as_raw()
-}
-
-/// Runs `body` in a forked process with a process group of its own, and ends that process after it.
-/// Returns its pid.
+/// Runs `body` in a forked process, and ends that process after it. Returns its pid.
 ///
 /// # Errors
 /// The kernel's, when it has no room for another process.
@@ -158,30 +101,11 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
     match unsafe { unistd::fork() }? {
         ForkResult::Parent { child } => Ok(child.as_raw()),
         ForkResult::Child => {
-            let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
             let _ = prctl::set_name(name);
             // A panic must not unwind into what the parent was doing.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             // SAFETY: ends the process without running what the parent registered for its own exit.
             unsafe { libc::_exit(0) }
-        }
-    }
-}
-
-/// Closes what a helper has inherited from us but the standard streams, these, and what we have ourselves inherited: what we
-/// opened is closed on exec, and by that it is known.
-pub(crate) fn keep_only(these: &[BorrowedFd<'_>]) {
-    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    for fd in open.collect::<Vec<_>>() {
-        if fd <= 2 || these.iter().any(|kept| kept.as_raw_fd() == fd) {
-            continue;
-        }
-        // SAFETY: takes numbers, and fails for a descriptor that is closed, like that of the directory.
-        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
-        if flags != -1 && flags & libc::FD_CLOEXEC != 0 {
-            // SAFETY: the owner is the process that we were copied from; here it is not used again, nor dropped.
-            unsafe { libc::close(fd) };
         }
     }
 }
@@ -197,7 +121,7 @@ impl Program {
         let arguments = command.iter().map(word).collect::<Option<_>>()?;
         let environment = environment.map(|(name, value)| variable(&name, &value));
         let environment = environment.collect::<Option<_>>()?;
-        Some(Program { arguments, environment, inherited, listen_pid: None })
+        Some(Program { arguments, environment, inherited })
     }
 
     /// Sets one variable of the environment.
@@ -210,31 +134,19 @@ impl Program {
         Some(())
     }
 
-    /// systemd's LISTEN_PID tells the one process that the passed sockets are for. Where that is
-    /// `us`, make it the program, whose pid only the child knows.
-    pub(crate) fn pass_on_sockets_of(&mut self, us: u32) {
-        let ours = format!("LISTEN_PID={us}");
-        self.listen_pid = self.environment.iter().position(|line| line.as_bytes() == ours.as_bytes());
-    }
-
-    /// Starts the program in process group `group`, in one of its own if that is 0, and as urgent as that. It is killed
-    /// when this process, which must have a single thread, ends. Returns its pid, which is valid until it is reaped.
+    /// Starts the program, and puts this process, all of whose signals must be blocked, into a process group of its own. The
+    /// program stays in the group that this process leaves, or `apart` gets its own too. It is killed when this process,
+    /// which must have a single thread, ends. Returns its pid, which is valid until it is reaped.
     ///
     /// # Errors
     /// Why it could not be executed: ENOENT and the like.
-    pub(crate) fn start(&self, group: i32) -> nix::Result<i32> {
+    pub(crate) fn start(&self, apart: bool) -> nix::Result<i32> {
         let pointers = |lines: &[CString]| {
             let end = std::iter::once(std::ptr::null());
             let all = lines.iter().map(|line| line.as_ptr()).chain(end);
             all.collect::<Vec<_>>()
         };
-        let arguments = pointers(&self.arguments);
-        let mut environment = pointers(&self.environment);
-        // Room for the name, ten digits and the final NUL.
-        let mut listen_pid = *b"LISTEN_PID=\0\0\0\0\0\0\0\0\0\0\0\0";
-        if let Some(place) = self.listen_pid {
-            environment[place] = listen_pid.as_ptr().cast();
-        }
+        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
         // execvpe keeps a path, and for a script without #! another array of arguments, on it.
         let path = std::env::var_os("PATH").map_or(0, |path| path.len());
         let words = 8 * 1024 + arguments.len() + path;
@@ -242,25 +154,30 @@ impl Program {
         let mut birth = Birth {
             arguments: arguments.as_ptr(),
             environment: environment.as_ptr(),
-            listen_pid: &raw mut listen_pid,
             inherited: self.inherited,
-            group,
+            apart,
+            typed: if apart { SigSet::empty() } else { typed::catch() },
             parent: unistd::getpid(),
             errno: 0,
         };
-        // Like vfork, so that our memory need not be copied first: the child borrows it, on a stack of its own,
-        // until it executes or exits, and only then are we continued. Signals are blocked meanwhile.
+        // What comes from here on is noted, or the child's own.
+        let _ = birth.typed.thread_unblock();
+        // Like vfork, so that memory need not be copied first: the child borrows it, on a stack of its own, until it
+        // executes or exits, and only then this process is continued.
         // SAFETY: the end of the stack is aligned and the stack large enough; all that `birth` points to outlives
         // the child's use of it; this process has a single thread, which stands still.
-        let pid = Errno::result(unsafe {
+        let born = Errno::result(unsafe {
             libc::clone(
                 Birth::give,
                 stack.as_mut_ptr().add(words).cast(),
                 libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
                 (&raw mut birth).cast(),
             )
-        })?;
-        // SAFETY: the child wrote to it while we stood still; the compiler is not to know better.
+        });
+        let _ = SigSet::all().thread_set_mask();
+        let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
+        let pid = born?;
+        // SAFETY: the child wrote to it while this process stood still; the compiler is not to know better.
         match unsafe { (&raw const birth.errno).read_volatile() } {
             // Nothing, too, if a signal came before it could execute: reaping it will show.
             0 => Ok(pid),
@@ -276,9 +193,10 @@ impl Program {
 struct Birth {
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
-    listen_pid: *mut [u8; 23],
     inherited: Inherited,
-    group: i32,
+    apart: bool,
+    /// What [`typed`] catches.
+    typed: SigSet,
     parent: Pid,
     /// Why it could not execute.
     errno: i32,
@@ -287,15 +205,15 @@ struct Birth {
 impl Birth {
     /// The child's life before exec: only system calls, on memory that was made ready.
     extern "C" fn give(birth: *mut libc::c_void) -> i32 {
-        // SAFETY: our parent passes a `Birth`, and stands still.
+        let _ = SigSet::all().thread_set_mask();
+        // SAFETY: the parent passes a `Birth`, and stands still.
         let birth = unsafe { &mut *birth.cast::<Birth>() };
-        // SAFETY: likewise.
-        let listen_pid = unsafe { &mut *birth.listen_pid };
-        write_digits(&mut listen_pid[11..], unistd::getpid().as_raw().unsigned_abs());
-        // Fails where the group has just died with its last member, our parent's parent.
-        let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(birth.group));
+        if birth.apart {
+            let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
+        }
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if unistd::getppid() == birth.parent {
+            typed::raise(&birth.typed);
             birth.inherited.restore();
             // SAFETY: both arrays end with a null pointer and point to C strings.
             unsafe { libc::execvpe(*birth.arguments, birth.arguments, birth.environment) };
@@ -306,35 +224,63 @@ impl Birth {
     }
 }
 
+/// What is typed at a terminal while a child is being born into its foreground group must reach the child exactly once.
+///
+/// The parent is in that group too, and has these signals open for the one clone(2). Linux does not fork while one of them is
+/// pending, and gives one that comes during the fork to both. So one that the handler noted came before the birth, or was
+/// taken from the child itself: either way the child raises it again once no handler is in the way.
+mod typed {
+    use super::super::signals::{not_ignored, send};
+    use nix::libc;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    use nix::unistd;
+    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+    /// Bit N: signal N has come.
+    static NOTED: AtomicU32 = AtomicU32::new(0);
+    static PARENT: AtomicI32 = AtomicI32::new(0);
+
+    /// Sees to it that those of the signals that are not ignored are noted once they are not blocked; returns them.
+    pub(super) fn catch() -> SigSet {
+        PARENT.store(unistd::getpid().as_raw(), Ordering::Relaxed);
+        let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT]);
+        let action = SigAction::new(SigHandler::SigAction(note), SaFlags::empty(), SigSet::all());
+        for signal in &signals {
+            // SAFETY: the handler touches nothing but atomics.
+            let _ = unsafe { sigaction(signal, &action) };
+        }
+        signals
+    }
+
+    extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel passes what it knows of the signal.
+        let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+        // What a process has sent to the parent is not the child's.
+        if by_kernel || unistd::getpid().as_raw() != PARENT.load(Ordering::Relaxed) {
+            NOTED.fetch_or(1 << signal, Ordering::Relaxed);
+        }
+    }
+
+    /// In the child, with everything blocked: takes the handler away, and raises what was noted.
+    pub(super) fn raise(caught: &SigSet) {
+        for signal in caught {
+            // SAFETY: SIG_DFL installs no handler.
+            unsafe { libc::signal(signal as i32, libc::SIG_DFL) };
+            if NOTED.load(Ordering::Relaxed) & (1 << signal as i32) != 0 {
+                let _ = send(unistd::getpid().as_raw(), signal as i32);
+            }
+        }
+    }
+}
+
 /// One line of an environment; none when there is a NUL in it.
 fn variable(name: &OsStr, value: &OsStr) -> Option<CString> {
     CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
 }
 
-/// Writes `number` in decimal and a NUL, without allocating.
-fn write_digits(into: &mut [u8], number: u32) {
-    let length = number.checked_ilog10().map_or(1, |log| log as usize + 1);
-    let mut rest = number;
-    for place in into[..length].iter_mut().rev() {
-        *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-        rest /= 10;
-    }
-    into[length] = 0;
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{End, write_digits};
-
-    #[test]
-    fn digits_are_written_as_a_c_string() {
-        for number in [0, 7, 10, 99, 4_194_304, u32::MAX] {
-            let mut buffer = *b"xxxxxxxxxxxx";
-            write_digits(&mut buffer, number);
-            let text = format!("{number}\0");
-            assert_eq!(&buffer[..text.len()], text.as_bytes());
-        }
-    }
+    use super::End;
 
     #[test]
     fn status_words_are_read() {

@@ -1,7 +1,8 @@
-//! Everything that descends from this process: finding it and signalling it.
+//! Everything that descends from this process: finding it, signalling it, killing it.
 //!
-//! This process must be a subreaper, so that who has lost a parent is found here as a child. Where
-//! /proc is not mounted, only the group and the child that the caller names are reached.
+//! This process must be a subreaper, so that a process that has lost its parent is found here as a child. Where /proc does
+//! not show this process (it is not mounted, or belongs to another pid namespace), only the group and the child that the
+//! caller names are reached.
 
 use super::process;
 use super::signals::send;
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 /// One process, as /proc showed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Process {
-    pub(crate) pid: i32,
+struct Process {
+    pid: i32,
     parent: i32,
     group: i32,
     /// In clock ticks since boot: with the pid, an identity that is not used again.
@@ -24,34 +25,43 @@ pub(crate) struct Process {
 }
 
 /// The child and the process group that are known without looking.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Known {
-    /// A child of ours that has not been reaped.
+    /// A child of this process that has not been reaped.
     pub(crate) child: Option<i32>,
-    /// A process group with nobody in it but descendants of ours.
+    /// A process group that descendants of this process alone are in, or were in.
     pub(crate) group: Option<i32>,
+}
+
+impl Known {
+    /// The group, while a child holds on to its number: after that it may be given to a stranger.
+    fn live_group(self) -> Option<i32> {
+        self.group.filter(|&group| self.child.is_some() || process::has_children_in(group))
+    }
 }
 
 /// What one round of killing did.
 #[derive(Debug, Default)]
 pub(crate) struct Killed {
-    pub(crate) signalled: usize,
-    /// Processes that the kernel does not let us kill: those of another user.
+    /// Children that were sent SIGKILL.
+    pub(crate) signalled: Vec<i32>,
+    /// Children that the kernel does not let this process kill: those of another user.
     pub(crate) refused: Vec<i32>,
 }
 
 /// How often the tree is looked at again for those who were being forked while it was signalled.
 const ROUNDS: usize = 8;
 
-/// Sends `signal` to all descendants, once to each.
+/// Sends `signal` to all descendants, once to each, and continues the stopped ones behind it if `wake`. Asks `stop` before each
+/// process that is looked at, and leaves the rest alone once that is true: a large tree takes a while.
 ///
-/// A process that is forked while we look is found by looking again. But one that a signal *handler* has
-/// forked, to clean up, must not be hit: it is a child of somebody who was signalled and lives on. A missed
-/// child of somebody who died of the signal has been handed to us, which tells the two apart.
-pub(crate) fn signal_all(signal: i32, known: Known) {
+/// A process that is forked while this looks is found by looking again. But one that a signal *handler* has forked, to clean
+/// up, must not be hit: it is a child of a process that was signalled and lives on. A missed child of a process that died of
+/// the signal has been handed to this process, which tells the two apart.
+pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut() -> bool) {
     let us = own_pid();
-    let mut seen = descendants(us);
-    let group = known.group.filter(|&group| known.child.is_some() || seen.iter().any(|process| process.group == group));
+    let Some(mut seen) = descendants(us, stop) else { return };
+    let group = known.live_group();
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
         let _ = send(-group, signal);
@@ -75,107 +85,106 @@ pub(crate) fn signal_all(signal: i32, known: Known) {
                 answered_for.insert(identity);
                 continue;
             }
+            if stop() {
+                return;
+            }
             done.insert(identity);
+            found = true;
             if Some(process.group) != group && Some(process.pid) != known.child {
                 let _ = send_surely(process, signal);
             }
-            found = true;
+            if wake && process.stopped {
+                let _ = send_surely(process, libc::SIGCONT);
+            }
         }
         if !found && answered_for.is_empty() {
-            break;
+            return;
         }
         if round > 0 {
             // Time for those to die who are about to.
             std::thread::sleep(Duration::from_millis(1));
         }
-        seen = descendants(us);
+        seen = match descendants(us, stop) {
+            Some(seen) => seen,
+            None => return,
+        };
     }
 }
 
-/// Continues all descendants that are stopped, so that they can act on what they were sent.
-pub(crate) fn continue_all() {
-    for process in descendants(own_pid()).iter().filter(|process| process.stopped) {
-        let _ = send_surely(process, libc::SIGCONT);
+/// Kills every child, and the known group if `first`. Each death hands the children of the dead to this process, so repeating
+/// this until there are no children kills all descendants.
+///
+/// Only this process can reap its children, so their pids are theirs, and nothing needs to be looked at before it is killed.
+pub(crate) fn kill_children(known: Known, first: bool) -> Killed {
+    if let Some(group) = known.live_group().filter(|_| first) {
+        // The kernel leaves no gap within a group.
+        let _ = send(-group, libc::SIGKILL);
     }
-}
-
-/// One round of killing all descendants but `spared` and what descends from those. Repeat until there are no children: who is
-/// being forked meanwhile is found as an orphan. The `first` round does without proof that a whole group has been hit.
-pub(crate) fn kill_all(known: Known, first: bool, spared: &[i32]) -> Killed {
-    let us = own_pid();
+    let mut children = children();
+    children.extend(known.child.filter(|child| !children.contains(child)));
     let mut killed = Killed::default();
-    // At once, before we look: on a busy machine that takes its time.
-    let group = known.group.filter(|_| known.child.is_some());
-    if let Some(child) = known.child {
-        if let Some(group) = group {
-            process::urge_group(group);
-            let _ = send(-group, libc::SIGKILL);
-        }
-        match kill(child) {
+    for child in children {
+        match send(child, libc::SIGKILL) {
             Err(_) => killed.refused.push(child),
-            Ok(()) => killed.signalled += 1,
-        }
-    }
-    let mut spared = spared.to_vec();
-    // Parents come before their children.
-    for process in descendants(us) {
-        let Process { pid, parent, .. } = process;
-        let hit = Some(pid) == known.child || first && Some(process.group) == group;
-        if spared.contains(&pid) || spared.contains(&parent) {
-            spared.push(pid);
-        } else if !hit {
-            // Nobody but us can reap our children, so that their pids are theirs.
-            let sent = match parent == us {
-                true => kill(pid),
-                false => send_surely(&process, libc::SIGKILL),
-            };
-            match sent {
-                Err(Errno::EPERM) => killed.refused.push(pid),
-                Err(_) => {}
-                Ok(()) => killed.signalled += 1,
-            }
+            Ok(()) => killed.signalled.push(child),
         }
     }
     killed
-}
-
-/// Kills a child of ours. To die takes the processor too, which others may want: where that is permitted, it comes first.
-fn kill(child: i32) -> nix::Result<()> {
-    process::urge(child);
-    send(child, libc::SIGKILL)
-}
-
-/// The pids of the children that this process has.
-pub(crate) fn own_children() -> Vec<i32> {
-    if !process::has_children() {
-        return Vec::new();
-    }
-    let us = own_pid();
-    descendants(us).iter().filter(|process| process.parent == us).map(|process| process.pid).collect()
 }
 
 fn own_pid() -> i32 {
     nix::unistd::getpid().as_raw()
 }
 
-/// All that descends from `root`, parents before their children.
-fn descendants(root: i32) -> Vec<Process> {
-    let listed = fs::exists(format!("/proc/{root}/task/{root}/children")).unwrap_or(false);
-    let table = if listed { HashMap::new() } else { everybody() };
+/// Whether /proc is there and counts processes as this one does.
+fn shows(us: i32) -> bool {
+    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str())
+}
+
+/// Whether the kernel lists children.
+fn lists_children(us: i32) -> bool {
+    fs::exists(format!("/proc/{us}/task/{us}/children")).unwrap_or(false)
+}
+
+/// The children of this process' main thread, which all orphans become.
+fn children() -> Vec<i32> {
+    let us = own_pid();
+    if !shows(us) {
+        Vec::new()
+    } else if lists_children(us) {
+        children_of_thread(&format!("/proc/{us}/task/{us}")).unwrap_or_default()
+    } else {
+        everybody().remove(&us).unwrap_or_default().iter().map(|process| process.pid).collect()
+    }
+}
+
+/// All that descends from `root`, parents before their children; none when `stop` became true meanwhile.
+fn descendants(root: i32, stop: &mut dyn FnMut() -> bool) -> Option<Vec<Process>> {
     let mut found: Vec<Process> = Vec::new();
+    if !shows(root) {
+        return Some(found);
+    }
+    let listed = lists_children(root);
+    let table = if listed { HashMap::new() } else { everybody() };
     let mut known = HashSet::from([root]);
     let mut next = 0;
     let mut parent = root;
     loop {
-        let children = if listed {
-            children_of(parent).into_iter().filter_map(look_at).collect()
+        let mut children = Vec::new();
+        if listed {
+            for pid in children_of(parent) {
+                if stop() {
+                    return None;
+                }
+                children.extend(look_at(pid));
+            }
         } else {
-            table.get(&parent).cloned().unwrap_or_default()
-        };
-        // A pid that was given anew while we looked must not send us in circles.
+            children = table.get(&parent).cloned().unwrap_or_default();
+        }
+        // A pid that was given anew meanwhile must not lead in circles.
         found.extend(children.into_iter().filter(|child| known.insert(child.pid)));
         let Some(process) = found.get(next) else {
-            return found;
+            return Some(found);
         };
         parent = process.pid;
         next += 1;
@@ -184,11 +193,14 @@ fn descendants(root: i32) -> Vec<Process> {
 
 /// The children of all threads of a process.
 fn children_of(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let lists = threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().flat_map(str::parse).collect::<Vec<_>>()).collect()
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|thread| children_of_thread(thread.path().to_str()?)).flatten().collect()
+}
+
+/// The children of the thread with this directory in /proc.
+fn children_of_thread(directory: &str) -> Option<Vec<i32>> {
+    let list = fs::read_to_string(format!("{directory}/children")).ok()?;
+    Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
 }
 
 /// Every process of the machine by its parent, for kernels that do not list children.
