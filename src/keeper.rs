@@ -27,6 +27,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+/// How much earlier a lost job is killed for each of its processes. With both of two cores busy the last of 1,000 was dead
+/// 78 ms after `kill_at`.
+const EACH_DEATH: Duration = Duration::from_micros(100);
+
 /// What is known of the job before it has a lock.
 #[derive(Debug)]
 pub(crate) struct Task {
@@ -300,7 +304,11 @@ impl<'a> Parent<'a> {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
         let known = self.known();
-        tree::signal_all(libc::SIGTERM, known, true, &mut || self.has_more_urgent());
+        let size = tree::signal_all(libc::SIGTERM, known, true, &mut || self.has_more_urgent());
+        if let (Cause::Lost, Some(size)) = (cause, size) {
+            let takes = EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX);
+            self.kill_at = self.kill_at.min(kill_at - takes);
+        }
     }
 
     fn look_for_redlock(&mut self) {
@@ -325,7 +333,9 @@ impl<'a> Parent<'a> {
         let (signal, to) = self.signals.remove(0);
         let known = self.known();
         match (to, self.command) {
-            (To::Job, _) => tree::signal_all(signal, known, false, &mut || self.has_more_urgent()),
+            (To::Job, _) => {
+                tree::signal_all(signal, known, false, &mut || self.has_more_urgent());
+            }
             (To::Command, Some(command)) => process::signal_child(command, signal),
             (To::Command | To::Nobody, _) => {}
         }

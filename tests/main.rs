@@ -31,6 +31,7 @@ mod release;
 mod restarts;
 mod run_basics;
 mod run_ends;
+mod run_keeper;
 mod run_signals;
 mod run_terminal;
 mod run_timeline;

@@ -321,3 +321,21 @@ fn a_waiter_is_told_what_a_loser_is() {
     let test = Test::new(&redis).args(["acquire", "--name", "hash", "--wait", "100ms"]);
     test.status(75).stderr(like("redlock: waiting for \"hash\", held by something else: <any>\n<any>\n")).run();
 }
+
+#[test]
+fn the_user_is_who_the_process_belongs_to_whatever_the_environment_says() {
+    let redis = Redis::with_tcp(&[]);
+    let acquire = |test: Test| test.args(["acquire", "--name", "backup"]).stdout(any());
+    let user = || status(&redis, "backup")["holders"][0]["user"].clone();
+    let free = || redis.command(&["DEL", "redlock:backup"]);
+    // As `sudo -E` leaves it.
+    acquire(Test::new(&redis).env("LOGNAME", "mallory").env("USER", "mallory")).run();
+    assert_eq!(user(), myself().0);
+    free();
+    if nix::unistd::geteuid().is_root() {
+        // One whom /etc/passwd does not know.
+        let id = ["--reuid", "54321", "--clear-groups", env!("CARGO_BIN_EXE_redlock"), "--redis", &redis.tcp_url()];
+        acquire(Test::program(&redis, "setpriv").args(id).env("USER", "mallory")).run();
+        assert_eq!(user(), "54321");
+    }
+}

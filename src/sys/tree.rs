@@ -53,14 +53,16 @@ pub(crate) struct Killed {
 const ROUNDS: usize = 8;
 
 /// Sends `signal` to all descendants, once to each, and continues the stopped ones behind it if `wake`. Asks `stop` before each
-/// process that is looked at, and leaves the rest alone once that is true: a large tree takes a while.
+/// process that is looked at, and leaves the rest alone once that is true: a large tree takes a while. Returns how many there
+/// were at first; none when that was not found out.
 ///
 /// A process that is forked while this looks is found by looking again. But one that a signal *handler* has forked, to clean
 /// up, must not be hit: it is a child of a process that was signalled and lives on. A missed child of a process that died of
 /// the signal has been handed to this process, which tells the two apart.
-pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut() -> bool) {
+pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut() -> bool) -> Option<usize> {
     let us = own_pid();
-    let Some(mut seen) = descendants(us, stop) else { return };
+    let mut seen = descendants(us, stop)?;
+    let size = Some(seen.len());
     let group = known.live_group();
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
@@ -86,7 +88,7 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
                 continue;
             }
             if stop() {
-                return;
+                return size;
             }
             done.insert(identity);
             found = true;
@@ -98,7 +100,7 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
             }
         }
         if !found && answered_for.is_empty() {
-            return;
+            return size;
         }
         if round > 0 {
             // Time for those to die who are about to.
@@ -106,9 +108,10 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
         }
         seen = match descendants(us, stop) {
             Some(seen) => seen,
-            None => return,
+            None => return size,
         };
     }
+    size
 }
 
 /// Kills every child, and the known group if `first`. Each death hands the children of the dead to this process, so repeating

@@ -11,6 +11,7 @@ mod pty;
 mod queue;
 mod redis;
 mod running;
+mod slow;
 
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
@@ -22,6 +23,7 @@ pub(crate) use pty::Terminal;
 pub(crate) use queue::{Line, processor_time};
 pub(crate) use redis::{Redis, Where, free_port};
 pub(crate) use running::Running;
+pub(crate) use slow::Slow;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,0 +1,359 @@
+//! The keeper at its limits: large jobs, storms of signals, commands that start slowly, a keeper that is stopped, processes that
+//! do not die, a /proc that is not its own.
+
+use crate::support::{
+    Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, any, descendants, eventually,
+    like, message, ms, name, release, send, stopped, tagged,
+};
+use nix::libc;
+use nix::sys::signal::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    Test::new(redis).args(["run", "-q", "--name", "backup"]).args(arguments)
+}
+
+/// A shell and so many sleepers, each in a session of its own, that ignore what asks them to end.
+fn crowd(size: usize) -> String {
+    format!(
+        "trap '' TERM INT QUIT; n=0; while [ $n -lt {size} ]; do setsid sleep 1000 & n=$((n+1)); done; echo ready; wait"
+    )
+}
+
+/// Everybody of the crowd, once they are all there.
+#[track_caller]
+fn members(job: &Running, size: usize) -> Watched {
+    job.prints("ready");
+    let keeper = job.keeper();
+    eventually(SOON, "all are there", || descendants(keeper).len() == size + 1);
+    Watched::new(&descendants(keeper))
+}
+
+/// Sends `signal` to redlock as long as `body` runs.
+fn in_a_storm<T>(pid: u32, signal: Signal, body: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                send(pid, signal);
+                std::thread::sleep(ms(5)); // the pace of the storm
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        over.store(true, Ordering::SeqCst);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn a_storm_of_signals_to_a_large_job_keeps_the_keeper_from_no_deadline() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s"]);
+    let mut job = test.args(["--", "sh", "-c", &crowd(300)]).status(76).stderr(any()).spawn();
+    let crowd = members(&job, 300);
+    in_a_storm(job.pid(), Signal::SIGINT, || {
+        let start = Instant::now();
+        while start.elapsed() < ms(3_000) {
+            assert!(!job.has_ended(), "a lease that is renewed is not lost");
+            std::thread::sleep(ms(20));
+        }
+        proxy.set(Mode::BlackHole);
+        // The last renewal may have been sent a moment before, but not later.
+        assert!(crowd.all_end(ms(2_000)), "alive when the lease may have expired");
+    });
+    proxy.set(Mode::Cut);
+    job.finish();
+}
+
+#[test]
+fn a_storm_of_signals_does_not_hide_the_death_of_redlock() {
+    let redis = Redis::start();
+    let mut job = run(&redis, ["--", "sh", "-c", &crowd(300)]).any_end().spawn();
+    let crowd = members(&job, 300);
+    in_a_storm(job.pid(), Signal::SIGTERM, || {
+        std::thread::sleep(ms(500)); // some hundred signals are on their way
+    });
+    job.send(Signal::SIGKILL);
+    assert!(crowd.all_end(Duration::from_secs(1)));
+    job.wait(SOON);
+}
+
+#[test]
+fn a_lease_is_renewed_while_its_command_takes_long_to_start() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--ttl", "1s", "--"]);
+    let slow = Slow::script(test.directory().path(), "echo started; exit 4");
+    let mut job = test.arg(slow.path()).status(4).stdout("started\n").spawn();
+    slow.is_asked();
+    let token = redis.get("redlock:backup");
+    let start = Instant::now();
+    while start.elapsed() < ms(2_500) {
+        assert_eq!(redis.get("redlock:backup"), token);
+        assert!(!job.has_ended());
+        std::thread::sleep(ms(20));
+    }
+    slow.let_go();
+    job.finish();
+}
+
+#[test]
+fn a_command_that_takes_longer_to_start_than_its_lease_lasts_is_never_started() {
+    let mut redis = Redis::start();
+    let test = run(&redis, ["--ttl", "1s", "--"]).stderr(message(["lost \"backup\""])).status(76);
+    let slow = Slow::script(test.directory().path(), "echo started");
+    let job = test.arg(slow.path()).spawn();
+    slow.is_asked();
+    redis.kill();
+    let tag = job.tag().to_owned();
+    job.finish();
+    assert!(tagged(&tag).is_empty());
+    slow.let_go();
+}
+
+#[test]
+fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s"]);
+    let test = test.args(["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
+    let job = test.status(76).stderr(message(["lost \"backup\""])).spawn();
+    job.prints("ready");
+    let keeper = job.keeper();
+    eventually(SOON, "all are there", || descendants(keeper).len() == 3);
+    let tree = Watched::new(&descendants(keeper));
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(keeper));
+    proxy.set(Mode::BlackHole);
+    assert!(tree.all_end(ms(2_000)), "alive when the lease may have expired");
+    proxy.set(Mode::Cut);
+    job.finish();
+}
+
+/// Holds a process back after its death: one that traces it is to be told first.
+struct Tracer {
+    over: std::sync::mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Tracer {
+    #[track_caller]
+    fn of(pid: u32) -> Tracer {
+        let (over, wait) = std::sync::mpsc::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: takes numbers and touches no memory.
+            let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
+            ready.send(seized).unwrap();
+            let _ = wait.recv();
+        });
+        assert_eq!(is_ready.recv().unwrap(), 0, "a process that may be traced");
+        Tracer { over, thread }
+    }
+
+    fn let_go(self) {
+        drop(self.over);
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_job_that_does_not_die_is_told_of_and_waited_for() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--max-run", "200ms", "--grace", "0", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let mut job = test.status(124).spawn();
+    let command: u32 = job.stdout_line().parse().unwrap();
+    let tracer = Tracer::of(command);
+    job.says(like(format!("redlock: waiting for the job of \"backup\": pid {command} does not die of SIGKILL")));
+    assert!(!job.has_ended() && redis.exists("redlock:backup"));
+    tracer.let_go();
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
+    let redis = Redis::start();
+    let mut job = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(70).stderr(any()).spawn();
+    let command: u32 = job.stdout_line().parse().unwrap();
+    let tracer = Tracer::of(command);
+    send(job.keeper(), Signal::SIGKILL);
+    job.says(like(format!("redlock: waiting for the job of \"backup\": pid {command} does not die of SIGKILL")));
+    let start = Instant::now();
+    while start.elapsed() < ms(2_500) {
+        assert!(!job.has_ended() && redis.exists("redlock:backup"));
+        std::thread::sleep(ms(20));
+    }
+    tracer.let_go();
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn with_the_proc_of_another_pid_namespace_only_the_group_is_killed_and_nothing_hangs() {
+    let redis = Redis::start();
+    let mut options = vec!["--pid", "--fork", "--kill-child"];
+    if !nix::unistd::geteuid().is_root() {
+        options.push("-r");
+    }
+    let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
+    if !probe.status.success() {
+        eprintln!("not tried: this machine lets nobody make a pid namespace");
+        return;
+    }
+    // redlock is not process 1, whose end would end everything.
+    let script = "\"$0\" run -q --name backup --ttl 1s -- \
+         sh -c 'setsid sleep 1000 & sleep 1001 & echo ready; sleep 1002'; echo status=$?; pkill -KILL sleep";
+    let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", script]);
+    let test = test.arg(env!("CARGO_BIN_EXE_redlock")).stderr(any());
+    let job = test.stdout("status=76\n").any_end().spawn();
+    job.prints("ready");
+    let sleepers = || descendants(job.pid()).into_iter().filter(|&pid| name(pid) == "sleep").collect::<Vec<_>>();
+    eventually(SOON, "all are there", || sleepers().len() == 3);
+    let in_group: Vec<u32> = sleepers().into_iter().filter(|&pid| !argument(pid, "1000")).collect();
+    let group = Watched::new(&in_group);
+    assert_eq!(in_group.len(), 2);
+    redis.command(&["DEL", "redlock:backup"]);
+    assert!(group.all_end(ms(2_000)), "the group dies");
+    job.finish();
+}
+
+fn argument(pid: u32, argument: &str) -> bool {
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes())
+}
+
+/// A waiter whose keeper is stopped; it has the lock, and has told the keeper to start this command.
+#[track_caller]
+fn about_to_start(redis: &Redis, command: &[&str]) -> (Running, u32) {
+    let token = acquire(redis, "backup");
+    let test = Test::new(redis).args(["run", "--name", "backup", "--wait", "--"]).args(command);
+    let waiter = test.stdout(any()).stderr(any()).any_end().spawn();
+    waiter.stderr_line();
+    let keeper = waiter.keeper();
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(keeper));
+    release(redis, "backup", &token);
+    waiter.says(like("redlock: acquired \"backup\"<any>"));
+    std::thread::sleep(ms(50)); // for the order, which is sent a moment later
+    (waiter, keeper)
+}
+
+#[test]
+fn a_signal_that_comes_while_a_command_cannot_be_started_outranks_127() {
+    let redis = Redis::start();
+    let (waiter, keeper) = about_to_start(&redis, &["no-such-command"]);
+    waiter.send(Signal::SIGTERM);
+    send(keeper, Signal::SIGCONT);
+    let finished = waiter.finish();
+    assert_eq!(finished.ended, crate::support::Ended::Signal(Signal::SIGTERM as i32));
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn what_a_process_sends_before_the_command_has_started_reaches_it_once() {
+    let redis = Redis::start();
+    let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
+    let test = run(&redis, ["--"]);
+    let slow = Slow::script(test.directory().path(), script);
+    let job = test.arg(slow.path()).any_end().spawn();
+    slow.is_asked();
+    // Ignored by default, so that the shell lives until it has set its trap.
+    for _ in 0..3 {
+        job.send(Signal::SIGWINCH);
+    }
+    slow.let_go();
+    job.prints("ready");
+    job.send(Signal::SIGUSR1);
+    job.prints("usr1");
+}
+
+/// The only redlock, and its keeper, in this terminal.
+#[track_caller]
+fn redlock_and_keeper(terminal: &Terminal) -> (u32, u32) {
+    let named = |wanted: &str| terminal.others().into_iter().find(|&pid| name(pid) == wanted);
+    eventually(SOON, "both are there", || named("redlock").is_some() && named("redlock-keeper").is_some());
+    (named("redlock").unwrap(), named("redlock-keeper").unwrap())
+}
+
+#[test]
+fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_started() {
+    let redis = Redis::start();
+    let directory = crate::support::Directory::new();
+    let script =
+        "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.01; done";
+    let slow = Slow::script(directory.path(), script);
+    let terminal = Terminal::bash(&redis);
+    // A shell around it that does not notice when redlock is stopped.
+    terminal
+        .enters(&format!("sh -c 'trap : INT; redlock run -q --name backup -- {}; echo en\"\"ded=$?.'", slow.path()));
+    slow.is_asked();
+    let (redlock, _) = redlock_and_keeper(&terminal);
+    send(redlock, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(redlock));
+    slow.let_go();
+    terminal.shows("ready\r\n");
+    terminal.types("\x03");
+    terminal.shows("got=1.");
+    send(redlock, Signal::SIGCONT);
+    // Had it come twice, it would be between these two: both go by way of the keeper, in order.
+    send(redlock, Signal::SIGUSR1);
+    let rest = terminal.shows("bye");
+    assert!(!rest.contains("got="), "{rest:?}");
+    terminal.shows("ended=5.");
+    terminal.prompts();
+}
+
+#[test]
+fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
+    let redis = Redis::start();
+    for program in ["sleep 1000", "sh -c \"trap : INT; sleep 1000\""] {
+        let token = acquire(&redis, "backup");
+        let terminal = Terminal::bash(&redis);
+        terminal.enters(&format!("redlock run --name backup --wait -- {program}"));
+        terminal.shows("waiting for \"backup\"");
+        let (redlock, keeper) = redlock_and_keeper(&terminal);
+        send(keeper, Signal::SIGSTOP);
+        eventually(SOON, "it is stopped", || stopped(keeper));
+        release(&redis, "backup", &token);
+        terminal.shows("acquired");
+        std::thread::sleep(ms(50)); // for the order to start, which is sent a moment later
+        terminal.types("\x03");
+        send(keeper, Signal::SIGCONT);
+        // It ends of it, as a command does that has not yet set a trap.
+        terminal.prompts();
+        assert!(!alive(redlock));
+        assert_eq!(terminal.status(), 130);
+        assert!(!redis.exists("redlock:backup"));
+    }
+}
+
+#[test]
+fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
+    let redis = Redis::start();
+    let terminal = Terminal::bash(&redis);
+    let directory = crate::support::Directory::new();
+    let file = directory.path().join("job");
+    let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
+    std::fs::write(&file, script).unwrap();
+    for number in 0..40_u64 {
+        terminal.enters(&format!("redlock run -q --name backup -- sh {}", file.display()));
+        terminal.shows("/job\r\n");
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_micros(number * 400) {
+            std::hint::spin_loop();
+        }
+        terminal.types("\x03");
+        // It ends of it, or gets it once it has its trap; then it would have it a second time before it says goodbye.
+        let answered =
+            || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
+        eventually(SOON, "it comes", answered);
+        if let Some(redlock) = terminal.others().into_iter().find(|&pid| name(pid) == "redlock") {
+            send(redlock, Signal::SIGUSR1);
+        }
+        terminal.prompts();
+        let all = terminal.all();
+        assert!(!all.contains("got=2"), "{all}");
+    }
+}

@@ -1,0 +1,52 @@
+//! A program that takes as long to start as a test wants, as a cold one does on a network's file system.
+
+use nix::libc;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// A shell script on whose file this process has a lease: exec(2) waits until it is given up (45 s at most).
+#[derive(Debug)]
+pub(crate) struct Slow {
+    file: File,
+    path: PathBuf,
+}
+
+impl Slow {
+    #[track_caller]
+    pub(crate) fn script(directory: &Path, script: &str) -> Slow {
+        let path = directory.join("slow");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        let file = File::open(&path).unwrap();
+        let slow = Slow { file, path };
+        // Not SIGIO, which would end this process, when the lease is asked for.
+        assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
+        // A child that another test is forking may have a copy of what it was written with.
+        super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
+        slow
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    /// Waits until it is being started.
+    #[track_caller]
+    pub(crate) fn is_asked(&self) {
+        super::eventually(super::SOON, "exec", || self.control(libc::F_GETLEASE, 0) != libc::F_WRLCK);
+    }
+
+    /// Lets it start.
+    pub(crate) fn let_go(self) {
+        assert_eq!(self.control(libc::F_SETLEASE, libc::F_UNLCK), 0);
+    }
+
+    fn control(&self, command: i32, argument: i32) -> i32 {
+        // SAFETY: these commands take and return a number.
+        unsafe { libc::fcntl(self.file.as_raw_fd(), command, argument) }
+    }
+}
+
+const F_SETSIG: i32 = 10;
