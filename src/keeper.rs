@@ -27,9 +27,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// How much earlier a lost job is killed for each of its processes. With both of two cores busy the last of 1,000 was dead
-/// 78 ms after `kill_at`.
-const EACH_DEATH: Duration = Duration::from_micros(100);
+/// How much earlier a lost job is killed for each of its processes: with both of two cores busy it took 78 ms until the last of
+/// 1,000 was dead, which is more than the margin of a short lease.
+const EACH_DEATH: Duration = Duration::from_micros(150);
 
 /// What is known of the job before it has a lock.
 #[derive(Debug)]
@@ -304,11 +304,13 @@ impl<'a> Parent<'a> {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
         let known = self.known();
-        let size = tree::signal_all(libc::SIGTERM, known, true, &mut || self.has_more_urgent());
-        if let (Cause::Lost, Some(size)) = (cause, size) {
-            let takes = EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX);
-            self.kill_at = self.kill_at.min(kill_at - takes);
-        }
+        tree::signal_all(libc::SIGTERM, known, true, &mut |size| {
+            if cause == Cause::Lost {
+                let takes = EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX);
+                self.kill_at = self.kill_at.min(kill_at - takes);
+            }
+            self.has_more_urgent()
+        });
     }
 
     fn look_for_redlock(&mut self) {
@@ -334,7 +336,7 @@ impl<'a> Parent<'a> {
         let known = self.known();
         match (to, self.command) {
             (To::Job, _) => {
-                tree::signal_all(signal, known, false, &mut || self.has_more_urgent());
+                tree::signal_all(signal, known, false, &mut |_| self.has_more_urgent());
             }
             (To::Command, Some(command)) => process::signal_child(command, signal),
             (To::Command | To::Nobody, _) => {}

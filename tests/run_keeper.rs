@@ -47,6 +47,26 @@ fn in_a_storm<T>(pid: u32, signal: Signal, body: impl FnOnce() -> T) -> T {
 }
 
 #[test]
+fn chains_of_processes_that_fork_and_exit_die_too() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    // 16 chains, each in a session of its own; should they get away, they end by themselves some seconds later.
+    let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
+    let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
+    let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "1s"]);
+    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(message(["lost \"backup\""])).spawn();
+    job.prints("ready");
+    let tag = job.tag().to_owned();
+    proxy.set(Mode::BlackHole);
+    let start = Instant::now();
+    eventually(ms(1_500), "they are killed", || (0..3).all(|_| job.job().is_empty()));
+    eprintln!("dead after {:?}", start.elapsed());
+    proxy.set(Mode::Cut);
+    job.finish();
+    assert!(tagged(&tag).is_empty());
+}
+
+#[test]
 fn a_storm_of_signals_to_a_large_job_keeps_the_keeper_from_no_deadline() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
@@ -251,24 +271,6 @@ fn a_signal_that_comes_while_a_command_cannot_be_started_outranks_127() {
     assert!(!redis.exists("redlock:backup"));
 }
 
-#[test]
-fn what_a_process_sends_before_the_command_has_started_reaches_it_once() {
-    let redis = Redis::start();
-    let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
-    let test = run(&redis, ["--"]);
-    let slow = Slow::script(test.directory().path(), script);
-    let job = test.arg(slow.path()).any_end().spawn();
-    slow.is_asked();
-    // Ignored by default, so that the shell lives until it has set its trap.
-    for _ in 0..3 {
-        job.send(Signal::SIGWINCH);
-    }
-    slow.let_go();
-    job.prints("ready");
-    job.send(Signal::SIGUSR1);
-    job.prints("usr1");
-}
-
 /// The only redlock, and its keeper, in this terminal.
 #[track_caller]
 fn redlock_and_keeper(terminal: &Terminal) -> (u32, u32) {
@@ -337,14 +339,17 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
     let file = directory.path().join("job");
     let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
     std::fs::write(&file, script).unwrap();
-    for number in 0..40_u64 {
-        terminal.enters(&format!("redlock run -q --name backup -- sh {}", file.display()));
-        terminal.shows("/job\r\n");
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_micros(number * 400) {
-            std::hint::spin_loop();
-        }
-        terminal.types("\x03");
+    for number in 0..30_u64 {
+        // As a waiter it is the terminal's foreground job for sure.
+        let token = acquire(&redis, "backup");
+        terminal.enters(&format!("redlock run --name backup --wait -- sh {}", file.display()));
+        terminal.shows("waiting for");
+        std::thread::scope(|scope| {
+            scope.spawn(|| release(&redis, "backup", &token));
+            // It has the lock, and starts its command, some 5 to 30 ms later.
+            std::thread::sleep(ms(number));
+            terminal.types("\x03");
+        });
         // It ends of it, or gets it once it has its trap; then it would have it a second time before it says goodbye.
         let answered =
             || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");

@@ -8,6 +8,7 @@ use super::process;
 use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
+use nix::unistd::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -22,6 +23,8 @@ struct Process {
     /// In clock ticks since boot: with the pid, an identity that is not used again.
     started: u64,
     stopped: bool,
+    /// It has a single thread.
+    single: bool,
 }
 
 /// The child and the process group that are known without looking.
@@ -53,16 +56,15 @@ pub(crate) struct Killed {
 const ROUNDS: usize = 8;
 
 /// Sends `signal` to all descendants, once to each, and continues the stopped ones behind it if `wake`. Asks `stop` before each
-/// process that is looked at, and leaves the rest alone once that is true: a large tree takes a while. Returns how many there
-/// were at first; none when that was not found out.
+/// process that is looked at, and leaves the rest alone once that is true: a large tree takes a while. `stop` is told how
+/// many have been found so far.
 ///
 /// A process that is forked while this looks is found by looking again. But one that a signal *handler* has forked, to clean
 /// up, must not be hit: it is a child of a process that was signalled and lives on. A missed child of a process that died of
 /// the signal has been handed to this process, which tells the two apart.
-pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut() -> bool) -> Option<usize> {
+pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let us = own_pid();
-    let mut seen = descendants(us, stop)?;
-    let size = Some(seen.len());
+    let Some(mut seen) = descendants(us, stop) else { return };
     let group = known.live_group();
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
@@ -87,8 +89,8 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
                 answered_for.insert(identity);
                 continue;
             }
-            if stop() {
-                return size;
+            if stop(seen.len()) {
+                return;
             }
             done.insert(identity);
             found = true;
@@ -100,7 +102,7 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
             }
         }
         if !found && answered_for.is_empty() {
-            return size;
+            return;
         }
         if round > 0 {
             // Time for those to die who are about to.
@@ -108,10 +110,9 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
         }
         seen = match descendants(us, stop) {
             Some(seen) => seen,
-            None => return size,
+            None => return,
         };
     }
-    size
 }
 
 /// Kills every child, and the known group if `first`. Each death hands the children of the dead to this process, so repeating
@@ -126,7 +127,13 @@ pub(crate) fn kill_children(known: Known, first: bool) -> Killed {
     let mut children = children();
     children.extend(known.child.filter(|child| !children.contains(child)));
     let mut killed = Killed::default();
+    let session = unistd::getsid(None);
     for child in children {
+        let pid = Some(Pid::from_raw(child));
+        // All of a session that a descendant has made are descendants: no gap either for those who fork and exit.
+        if unistd::getsid(pid) != session {
+            let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
+        }
         match send(child, libc::SIGKILL) {
             Err(_) => killed.refused.push(child),
             Ok(()) => killed.signalled.push(child),
@@ -136,7 +143,7 @@ pub(crate) fn kill_children(known: Known, first: bool) -> Killed {
 }
 
 fn own_pid() -> i32 {
-    nix::unistd::getpid().as_raw()
+    unistd::getpid().as_raw()
 }
 
 /// Whether /proc is there and counts processes as this one does.
@@ -162,7 +169,7 @@ fn children() -> Vec<i32> {
 }
 
 /// All that descends from `root`, parents before their children; none when `stop` became true meanwhile.
-fn descendants(root: i32, stop: &mut dyn FnMut() -> bool) -> Option<Vec<Process>> {
+fn descendants(root: i32, stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let mut found: Vec<Process> = Vec::new();
     if !shows(root) {
         return Some(found);
@@ -171,12 +178,12 @@ fn descendants(root: i32, stop: &mut dyn FnMut() -> bool) -> Option<Vec<Process>
     let table = if listed { HashMap::new() } else { everybody() };
     let mut known = HashSet::from([root]);
     let mut next = 0;
-    let mut parent = root;
+    let (mut parent, mut single) = (root, false);
     loop {
         let mut children = Vec::new();
         if listed {
-            for pid in children_of(parent) {
-                if stop() {
+            for pid in children_of(parent, single) {
+                if stop(found.len() + children.len()) {
                     return None;
                 }
                 children.extend(look_at(pid));
@@ -189,13 +196,16 @@ fn descendants(root: i32, stop: &mut dyn FnMut() -> bool) -> Option<Vec<Process>
         let Some(process) = found.get(next) else {
             return Some(found);
         };
-        parent = process.pid;
+        (parent, single) = (process.pid, process.single);
         next += 1;
     }
 }
 
-/// The children of all threads of a process.
-fn children_of(pid: i32) -> Vec<i32> {
+/// The children of all threads of a process, which has a `single` one or perhaps more.
+fn children_of(pid: i32, single: bool) -> Vec<i32> {
+    if single {
+        return children_of_thread(&format!("/proc/{pid}/task/{pid}")).unwrap_or_default();
+    }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads.filter_map(|thread| children_of_thread(thread.path().to_str()?)).flatten().collect()
 }
@@ -231,9 +241,10 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    // Field 22 of proc_pid_stat(5); we are behind field 5.
-    let started = fields.nth(16)?.parse().ok()?;
-    Some(Process { pid, parent, group, started, stopped: state == "T" })
+    // Fields 20 and 22 of proc_pid_stat(5); the last was field 5.
+    let single = fields.nth(14)? == "1";
+    let started = fields.nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, group, started, stopped: state == "T", single })
 }
 
 /// Sends a signal to exactly this process, even if its pid has been given to another since we looked.
@@ -266,7 +277,7 @@ mod tests {
         let stat = "77 (a) S 1 (b) T 12 34 34 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 1";
         let process = parse(77, stat).unwrap();
         assert_eq!((process.parent, process.group, process.started), (12, 34, 98765));
-        assert!(process.stopped);
+        assert!(process.stopped && process.single);
         assert_eq!(parse(1, "1 (half"), None);
     }
 }
