@@ -232,18 +232,20 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
     terminal.shows("in> ");
     terminal.enters("sh -c 'echo rea\"\"dy; exec sleep 1000'");
     terminal.shows("ready\r\n");
-    terminal.types(CTRL_Z);
-    terminal.shows("topped");
-    terminal.shows("in> ");
     let redlock = redlock(&terminal);
     let sleeper = || {
         let mut below = descendants(redlock).into_iter();
-        below.rfind(|&pid| name(pid) == "sleep").unwrap()
+        below.rfind(|&pid| name(pid) == "sleep")
     };
+    // Until then it is a shell that has said so.
+    eventually(SOON, "it sleeps", || sleeper().is_some());
+    terminal.types(CTRL_Z);
+    terminal.shows("topped");
+    terminal.shows("in> ");
     terminal.enters("fg");
     terminal.shows("sleep 1000");
     // It has the terminal by then.
-    eventually(SOON, "it goes on", || !stopped(sleeper()));
+    eventually(SOON, "it goes on", || sleeper().is_some_and(|pid| !stopped(pid)));
     terminal.types(CTRL_C);
     terminal.shows("in> ");
     assert!(redis.exists("redlock:backup"));
