@@ -1,5 +1,6 @@
 //! `make bench`: redlock beside flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one
-//! machine. Peers that are not installed are named and left out.
+//! machine. Peers that are not installed are named and left out. `cargo bench -- run masters` measures only what is named
+//! so: run, acquire, crowd, wire, thousand, memory, masters.
 //!
 //! The binary is also the job that the contenders run, and the polling peer.
 #![expect(
@@ -31,13 +32,17 @@ fn main() {
         Some("--hold") => measure::hold(&arguments[1..]),
         Some("--poll") => peers::poll(&arguments[1..]),
         // `cargo test --all-targets` runs benchmarks too, without this flag.
-        _ if arguments.iter().any(|one| one == "--bench") => compare(),
+        _ if arguments.iter().any(|one| one == "--bench") => {
+            let sections = arguments.into_iter().filter(|one| !one.starts_with('-')).collect();
+            compare(sections);
+        }
         _ => {}
     }
 }
 
-fn compare() {
+fn compare(sections: Vec<String>) {
     let begin = Instant::now();
+    let wanted = |section: &str| sections.is_empty() || sections.iter().any(|one| one == section);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("redlock {} on {cores} cores", env!("CARGO_PKG_VERSION"));
     let redis = Redis::with_tcp(&["--maxclients", "10000"]);
@@ -49,14 +54,29 @@ fn compare() {
     } else {
         println!("not installed, and left out: {}", missing.join(", "));
     }
-    run_true(&peers);
-    acquire_and_release(&url);
-    crowd::hand_over(&redis, &peers);
+    if wanted("run") {
+        run_true(&peers);
+    }
+    if wanted("acquire") {
+        acquire_and_release(&url);
+    }
+    if wanted("crowd") {
+        crowd::hand_over(&redis, &peers);
+    }
     drop(etcd);
-    crowd::wire(&redis, 10);
-    crowd::thousand(&redis);
-    resident(&url);
-    five_masters();
+    if wanted("wire") {
+        crowd::wire(&redis, 10);
+    }
+    if wanted("thousand") {
+        crowd::thousand(&redis);
+    }
+    if wanted("memory") {
+        resident(&url);
+    }
+    if wanted("masters") {
+        five_masters();
+        five_masters_away();
+    }
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
@@ -64,15 +84,17 @@ fn compare() {
 fn run_true(peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
-    for round in 0..205 {
-        for (peer, samples) in peers.iter().zip(&mut samples) {
+    for round in 0..405 {
+        // In another order each time: what runs before leaves its caches behind.
+        for at in shuffled(peers.len()) {
+            let peer = &peers[at];
             if round % peer.seldom != 0 {
                 continue;
             }
             let taken = time(&mut (peer.command)("bench-true", &["true".to_owned()]));
             // The first ones find cold caches, and scripts that the server has not seen.
             if round >= 5 {
-                samples.add(taken);
+                samples[at].add(taken);
             }
         }
     }
@@ -80,6 +102,13 @@ fn run_true(peers: &[Peer]) {
         table.row(peer.name, &samples);
     }
     table.print();
+}
+
+/// The numbers below `count` in a random order.
+fn shuffled(count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by_cached_key(|_| support::rand(u64::MAX));
+    order
 }
 
 /// Taking and giving up, with nothing in between.
@@ -119,7 +148,7 @@ fn acquire_and_release(url: &str) {
 fn resident(url: &str) {
     let mut run = redlock(url);
     let child = run.args(["run", "-q", "--name", "bench-memory", "--", "sleep", "60"]);
-    let mut child = child.spawn().unwrap();
+    let mut child = support::die_with_parent(child).spawn().unwrap();
     let mut below = Vec::new();
     eventually(support::SOON, "the job runs", || {
         below = support::descendants(child.id());
@@ -135,8 +164,37 @@ fn resident(url: &str) {
     child.wait().unwrap();
 }
 
-/// Five masters, each 20 ms away.
+/// Five masters on this machine.
 fn five_masters() {
+    let servers = Redis::several(5);
+    let urls: Vec<String> = servers.iter().map(Redis::url).collect();
+    let urls = [urls[0].clone(), urls.join(",")];
+    let [mut run, mut pair] = [(); 2].map(|()| [Samples::default(), Samples::default()]);
+    for round in 0..205 {
+        for at in shuffled(2) {
+            let taken = time(redlock(&urls[at]).args(["run", "-q", "--name", "bench-true", "--", "true"]));
+            let begin = Instant::now();
+            let token = redlock(&urls[at]).args(["acquire", "--name", "bench-pair"]).output().unwrap();
+            let token = String::from_utf8(token.stdout).unwrap();
+            let mut release = redlock(&urls[at]);
+            time(release.args(["release", "-q", "--name", "bench-pair", "--token", token.trim()]));
+            if round >= 5 {
+                run[at].add(taken);
+                pair[at].add(begin.elapsed());
+            }
+        }
+    }
+    for (title, samples) in [("run a command that does nothing", run), ("acquire, then release", pair)] {
+        let mut table = Table::new(&format!("{title}, on masters on this machine"));
+        table.row("one of them", &samples[0]);
+        table.row("five", &samples[1]);
+        table.print();
+    }
+    crowd::hand_over_on(&urls[1], "hand-over on five masters, 50 contenders who hold the lock for 20 ms each");
+}
+
+/// Five masters, each 20 ms away.
+fn five_masters_away() {
     let servers = Redis::several(5);
     let away = || Mode::Delay(ms(20));
     let proxies: Vec<Proxy> = servers.iter().map(|one| Proxy::new(one, away())).collect();

@@ -97,7 +97,7 @@ _redlock() {
             return 0
             ;;
         redlock__subcmd__acquire)
-            opts="-E -q -v -h --name --ttl --conflict-exit-code --reentrant --token --wait --redis --prefix --node-timeout --quarantine --password-file --label --format --quiet --verbose --help"
+            opts="-n -E -w -q -v -h --name --ttl --conflict-exit-code --reentrant --token --wait --redis --prefix --node-timeout --quarantine --password-file --label --format --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -124,6 +124,10 @@ _redlock() {
                     return 0
                     ;;
                 --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -174,7 +178,7 @@ _redlock() {
             return 0
             ;;
         redlock__subcmd__completions)
-            opts="-q -v -h --redis --prefix --node-timeout --quarantine --password-file --label --format --quiet --verbose --help bash zsh fish elvish powershell"
+            opts="-q -v -h --redis --prefix --node-timeout --quarantine --password-file --label --format --quiet --verbose --help bash zsh fish"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -353,7 +357,7 @@ _redlock() {
             return 0
             ;;
         redlock__subcmd__run)
-            opts="-E -q -v -h --name --ttl --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole --redis --prefix --node-timeout --quarantine --password-file --label --format --quiet --verbose --help"
+            opts="-n -E -w -c -q -v -h --name --ttl --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole --redis --prefix --node-timeout --quarantine --password-file --label --format --quiet --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -383,6 +387,10 @@ _redlock() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --grace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -400,6 +408,10 @@ _redlock() {
                     return 0
                     ;;
                 --max-run)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

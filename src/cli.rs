@@ -1,14 +1,28 @@
-//! The command line: every flag, its help text, variable and default. Knows clap and humantime, and nothing of ours, so
-//! that the test which makes completions/ and man/ can include this file as it is.
+//! The command line: every flag with its help text, variable and default, and which flags cannot be together. Knows clap
+//! and humantime, and nothing else of redlock, so that the test which makes completions/ and man/ can include this file.
 //!
-//! Whether a combination makes sense is not decided here but in `plan.rs`, and variables are only named here: clap takes
-//! an empty variable for a value, and knows no configuration file.
+//! Variables are only named here: clap takes an empty variable for a value, and knows no configuration file.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
+use std::error::Error as _;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+const SHORTEST_TTL: Duration = Duration::from_millis(100);
+/// Three tries to renew a shorter lease, and a grace, do not fit into it.
+const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
+/// The longest lease, and so the longest of everything that is measured by one.
+pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+const SHORTEST_WATCH: Duration = Duration::from_millis(100);
+/// In bytes.
+const LONGEST_NAME: usize = 512;
+/// In bytes.
+pub(crate) const LONGEST_LABEL: usize = 256;
+/// How much of a token `status` shows, and `release` needs to know whose lease is meant.
+const SHOWN_OF_TOKEN: usize = 8;
 
 /// What became of the command line.
 #[derive(Debug)]
@@ -40,14 +54,14 @@ pub(crate) struct Cli {
     #[arg(short = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
     #[command(flatten)]
-    common: Common,
+    pub(crate) common: Common,
 }
 
-/// The examples of the short screen; cron's is the one that nobody gets right at once.
+/// The examples of the short screen; cron's is the one that is hardest to get right.
 const EXAMPLES: &str = "\
 Examples:
   redlock run --name backup -- ./backup.sh            fails at once when held
-  redlock run --name deploy --wait 10m -- ./deploy    queues for ten minutes
+  redlock run --name deploy --wait 10m -- ./deploy    waits for ten minutes
   redlock run --name report -q -E 0 --hold-at-least 50s -- ./report    for cron";
 
 const STATUSES_SHORT: &str = "\
@@ -75,70 +89,86 @@ Exit status:
   124  run --max-run: the job ran too long and was stopped
   126  run: the command cannot be executed
   127  run: the command was not found
-  When a signal ends the command, or our waiting, redlock dies of it too.
+  When a signal ends the command, or the wait, redlock dies of it too.
 
 Durations are written 500ms, 30s, 1m 30s, 2h; 0 is zero. A variable that is not
 set is looked up in ~/.config/redlock/redlock.conf, then in /etc/redlock.conf,
 lines REDLOCK_X=value.";
 
 /// What is asked for.
-#[derive(Debug)]
+#[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Run(Box<RunArgs>),
-    Acquire(AcquireArgs),
-    Extend(ExtendArgs),
-    Release(ReleaseArgs),
-    Status(StatusArgs),
-    Wait(WaitArgs),
-    Completions(CompletionsArgs),
+    /// Run a command while holding a lock
+    ///
+    /// Acquires the lock, starts COMMAND, renews the lease while it runs, and releases the lock at its end. The status is the
+    /// command's. If the lease is lost, the job is stopped before another can have the lock.
+    Run(Box<Deferred<RunArgs>>),
+    /// Take a lock and print its token
+    ///
+    /// The token, alone on one line of standard output, is what extend and release ask for. The lease is not renewed: it ends
+    /// after --ttl.
+    Acquire(Deferred<AcquireArgs>),
+    /// Extend a lease
+    ///
+    /// Never shortens a lease, and never brings a lost one back. Inside a job of `redlock run` name and token are known.
+    #[command(alias = "renew")]
+    Extend(Deferred<ExtendArgs>),
+    /// Release a lock
+    ///
+    /// Gives one hold up, and frees the lock with the last. Inside a job of `redlock run` name and token are known; a job that
+    /// releases its own lease has lost it, and is stopped.
+    Release(Deferred<ReleaseArgs>),
+    /// Show who holds a lock, or all locks
+    ///
+    /// Without a name: every lock under the prefix.
+    Status(Deferred<StatusArgs>),
+    /// Wait until a lock is free, taking nothing
+    ///
+    /// Exits 0 once the lock is free, and 75 when the time is up before.
+    Wait(Deferred<WaitArgs>),
+    /// Print the completions for a shell
+    Completions(Deferred<CompletionsArgs>),
 }
 
-/// The commands. What clap derives would define the flags of all of them at each start; here only those of the one that
-/// is called are.
-impl Subcommand for Command {
-    fn augment_subcommands(redlock: clap::Command) -> clap::Command {
-        let command = |name, about| clap::Command::new(name).about(about);
-        redlock
-            .subcommand(command("run", "Run a command while holding a lock").defer(RunArgs::augment_args))
-            .subcommand(command("acquire", "Take a lock and print its token").defer(AcquireArgs::augment_args))
-            .subcommand(command("extend", "Lengthen a lease").alias("renew").defer(ExtendArgs::augment_args))
-            .subcommand(command("release", "Give a lease up").defer(ReleaseArgs::augment_args))
-            .subcommand(command("status", "Show who holds a lock, or all locks").defer(StatusArgs::augment_args))
-            .subcommand(command("wait", "Wait until a lock is free, taking nothing").defer(WaitArgs::augment_args))
-            .subcommand(
-                command("completions", "Print the completions for a shell").defer(CompletionsArgs::augment_args),
-            )
-            .subcommand_required(true)
+/// The arguments of a command, and the options of every command behind its name. They are defined when the command is called:
+/// to define those of all commands at each start, or to hand clap's `global` options down to all, takes 0.1 ms each.
+#[derive(Debug)]
+pub(crate) struct Deferred<T> {
+    args: T,
+    common: Common,
+}
+
+impl<T: Args> Args for Deferred<T> {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command.defer(|command| Common::augment_args(T::augment_args(command)))
     }
 
-    fn augment_subcommands_for_update(redlock: clap::Command) -> clap::Command {
-        Command::augment_subcommands(redlock)
-    }
-
-    fn has_subcommand(_: &str) -> bool {
-        false
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Deferred::<T>::augment_args(command)
     }
 }
 
-impl FromArgMatches for Command {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Command, clap::Error> {
-        let missing = || clap::Error::new(ErrorKind::MissingSubcommand);
-        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
-        Ok(match name {
-            "run" => Command::Run(Box::new(RunArgs::from_arg_matches(matches)?)),
-            "acquire" => Command::Acquire(AcquireArgs::from_arg_matches(matches)?),
-            "extend" => Command::Extend(ExtendArgs::from_arg_matches(matches)?),
-            "release" => Command::Release(ReleaseArgs::from_arg_matches(matches)?),
-            "status" => Command::Status(StatusArgs::from_arg_matches(matches)?),
-            "wait" => Command::Wait(WaitArgs::from_arg_matches(matches)?),
-            "completions" => Command::Completions(CompletionsArgs::from_arg_matches(matches)?),
-            _ => return Err(missing()),
-        })
+impl<T: FromArgMatches> FromArgMatches for Deferred<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Deferred<T>, clap::Error> {
+        Ok(Deferred { args: T::from_arg_matches(matches)?, common: Common::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Command::from_arg_matches(matches)?;
+        *self = Deferred::from_arg_matches(matches)?;
         Ok(())
+    }
+}
+
+impl<T> Deref for Deferred<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.args
+    }
+}
+
+impl<T> DerefMut for Deferred<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.args
     }
 }
 
@@ -164,11 +194,29 @@ pub(crate) enum Shell {
     Bash,
     Zsh,
     Fish,
-    Elvish,
-    Powershell,
 }
 
-/// What every command takes, before or after its name. They say where and who, never what.
+/// How long to wait in line for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// One try.
+    No,
+    Forever,
+    For(Duration),
+}
+
+impl Wait {
+    fn of(option: Option<Option<Duration>>) -> Wait {
+        match option {
+            None | Some(Some(Duration::ZERO)) => Wait::No,
+            Some(None) => Wait::Forever,
+            Some(Some(time)) => Wait::For(time),
+        }
+    }
+}
+
+// What every command takes, before or after its name. They say where and who, never what. (clap would make a doc comment
+// the description of the command.)
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Common {
@@ -182,11 +230,12 @@ pub(crate) struct Common {
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub(crate) prefix: Option<String>,
     /// How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a
-    /// single node ttl/10 within 250ms to 3s]
+    /// single node ttl/10 within 250ms to 3s; never more than ttl/2]
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) node_timeout: Option<Duration>,
-    /// A node that was started less than D ago does not vote, since it may have forgotten a lease [env: REDLOCK_QUARANTINE]
-    /// [default: the ttl; with a single node 0]
+    /// A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest
+    /// lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE]
+    /// [default: the ttl, at least 30s; with a single node 0]
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) quarantine: Option<Duration>,
     /// Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]
@@ -197,80 +246,92 @@ pub(crate) struct Common {
     pub(crate) label: Option<String>,
     /// How results are printed: text, json, or, with acquire, env: lines for a shell's eval; run has none to print
     /// [default: text]
-    #[arg(long, value_name = "FORMAT", value_enum, hide_short_help = true, hide_possible_values = true)]
-    pub(crate) format: Option<Format>,
-    /// Silence talk; failures still print
+    #[arg(long = "format", value_name = "FORMAT", value_enum, hide_short_help = true, hide_possible_values = true)]
+    pub(crate) given_format: Option<Format>,
+    #[arg(skip)]
+    pub(crate) format: Format,
+    /// Print errors only
     #[arg(short, long, overrides_with = "quiet")]
     pub(crate) quiet: bool,
-    /// Tell more
+    /// Print more detail
     #[arg(short, long, overrides_with = "verbose")]
     pub(crate) verbose: bool,
     /// Print help: -h in short, --help all of it
     #[arg(short, long, action = ArgAction::Help)]
-    help: Option<bool>,
+    pub(crate) help: Option<bool>,
 }
 
-/// Which lock, for the commands that take it as a plain argument too.
+// Which lock: by an option or as a plain argument. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct Named {
     /// The lock
-    #[arg(long = "name", value_name = "N")]
-    pub(crate) name: Option<String>,
+    #[arg(long = "name", value_name = "N", value_parser = lock_name)]
+    option: Option<String>,
     /// The lock
-    #[arg(value_name = "NAME")]
-    pub(crate) plain: Option<String>,
+    #[arg(value_name = "NAME", value_parser = lock_name)]
+    plain: Option<String>,
 }
 
-/// What run and acquire have in common.
+impl Named {
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.option.as_deref().or(self.plain.as_deref())
+    }
+}
+
+// What run and acquire have in common. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct Taking {
+    /// The lock.
+    #[arg(skip)]
+    pub(crate) name: String,
     /// The lock
     ///
     /// 1 to 512 bytes, without control characters; with the prefix before it, the key in Redis.
-    #[arg(long, value_name = "N")]
-    pub(crate) name: String,
+    #[arg(long = "name", value_name = "N", value_parser = lock_name)]
+    option: Option<String>,
     /// The length of lease asked for
     ///
     /// The lock is free that long after the last renewal, whatever happens. From 100ms (run: 500ms) to 30 days.
-    #[arg(long, value_name = "D", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "D", default_value = "30s", value_parser = ttl)]
     pub(crate) ttl: Duration,
+    /// Try once: the default, spelled out as for flock
+    #[arg(short = 'n', conflicts_with = "wait", hide_short_help = true)]
+    once: bool,
     /// Exit with N when the lock is held by another
     ///
     /// 0 to 255 in the place of 75; acquire takes no 0, since a script would go on without the lock.
-    #[arg(short = 'E', long, value_name = "N")]
+    #[arg(short = 'E', long, value_name = "N", value_parser = exit_status)]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Enter the lease that we run under once more
+    /// Share the lock if an enclosing run holds it
     ///
-    /// Where the job around us, or --token, already holds this lock, its lease gets one more hold, and nobody waits for
-    /// himself. Where not, this changes nothing.
+    /// If an enclosing redlock run, or --token, already holds this lock, its lease gets one more hold, and a job does not
+    /// wait for itself. Where the lock is not held, this changes nothing.
     #[arg(long)]
     pub(crate) reentrant: bool,
-    /// The lease to enter, with --reentrant
-    #[arg(long, value_name = "T", hide_short_help = true)]
+    /// The lease to share, with --reentrant
+    #[arg(long, value_name = "T", value_parser = token, hide_short_help = true)]
     pub(crate) token: Option<String>,
 }
 
-/// Run a command while holding a lock
-///
-/// Acquires the lock, starts COMMAND, renews the lease while it runs, and releases the lock at its end. The status is the
-/// command's. If the lease is lost, the job is stopped before anybody else can have the lock.
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock run --name N [OPTIONS] [--] COMMAND [ARG]...")]
+#[command(override_usage = "redlock run --name N [OPTIONS] [--] COMMAND [ARG]...\n       \
+                            redlock run N [OPTIONS] -- COMMAND [ARG]...")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// Queue for the lock, with D for D at most
+    /// Wait in line for the lock, for at most D
     ///
-    /// Without it, and with 0: one try. Put -- before the command where D is left out.
-    #[arg(long, value_name = "D", display_order = 1, value_parser = wait_before_command)]
-    pub(crate) wait: Option<Option<Duration>>,
-    /// SIGTERM to SIGKILL when we stop the job
+    /// Without D: for ever. Without --wait, and with 0: one try. Put -- before the command where D is left out. A Redis that
+    /// cannot be reached is waited for too.
+    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
+    wait: Option<Option<Duration>>,
+    /// SIGTERM to SIGKILL when redlock stops the job
     ///
     /// When the lease is lost, or --max-run is over. One that does not fit into the ttl is refused [default: ttl/4, at most
     /// 10s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
-    /// SIGKILL D after a TERM, INT or QUIT sent to us
+    /// SIGKILL D after redlock gets TERM, INT or QUIT
     ///
     /// Like timeout -k; 0 and the default are never.
     #[arg(long, value_name = "D", value_parser = duration)]
@@ -286,7 +347,7 @@ pub(crate) struct RunArgs {
     ///
     /// Counted from when it was acquired, whatever the command's status; redlock itself ends with the command. For
     /// crontabs of hosts whose clocks differ.
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
     /// Stop the job when it has run for D; exit 124
     ///
@@ -298,148 +359,163 @@ pub(crate) struct RunArgs {
     /// Without it the end of COMMAND is the end of the job, and what it left in the background runs on without the lock.
     #[arg(long)]
     pub(crate) whole: bool,
+    /// Run LINE by /bin/sh -c, in the place of COMMAND
+    #[arg(short = 'c', value_name = "LINE", hide_short_help = true)]
+    line: Option<OsString>,
     /// The command and its arguments, started directly, not through a shell
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, num_args = 1.., hide_short_help = true)]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(value_name = "COMMAND", required_unless_present = "line", trailing_var_arg = true, num_args = 1..)]
+    #[arg(hide_short_help = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
-/// Take a lock and print its token
-///
-/// The token, alone on one line of standard output, is what extend and release ask for. Nobody renews the lease: it ends
-/// after --ttl.
+impl RunArgs {
+    pub(crate) fn wait(&self) -> Wait {
+        Wait::of(self.wait)
+    }
+
+    /// What the job is called where no label is given: the base name of the command, or of the first word of `-c`. Never
+    /// its arguments, which may hold secrets.
+    pub(crate) fn base_name(&self) -> String {
+        let line = self.line.as_ref().map(|line| line.to_string_lossy());
+        let first = match &line {
+            Some(line) => line.split_whitespace().next().unwrap_or_default().into(),
+            None => self.command.first().map(|command| command.to_string_lossy()).unwrap_or_default(),
+        };
+        let name = Path::new(first.as_ref()).file_name().unwrap_or_default().to_string_lossy();
+        let mut label = String::new();
+        for letter in name.chars() {
+            if label.len() + letter.len_utf8() > LONGEST_LABEL {
+                break;
+            }
+            label.push(if letter.is_control() { '?' } else { letter });
+        }
+        label
+    }
+}
+
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock acquire --name N [OPTIONS]")]
+#[command(override_usage = "redlock acquire NAME [OPTIONS]")]
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// Queue for the lock, with D for D at most
+    /// The lock
+    #[arg(value_name = "NAME", value_parser = lock_name)]
+    plain: Option<String>,
+    /// Wait in line for the lock, for at most D
     ///
-    /// Without it, and with 0: one try.
-    #[arg(long, value_name = "D", display_order = 1, value_parser = duration)]
-    pub(crate) wait: Option<Option<Duration>>,
-    #[command(flatten)]
-    pub(crate) common: Common,
+    /// Without D: for ever. Without --wait, and with 0: one try. A Redis that cannot be reached is waited for too.
+    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
+    wait: Option<Option<Duration>>,
 }
 
-/// Lengthen a lease
-///
-/// Never shortens a lease, and never brings a lost one back. Inside a job of `redlock run` name and token are known.
+impl AcquireArgs {
+    pub(crate) fn wait(&self) -> Wait {
+        Wait::of(self.wait)
+    }
+}
+
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock extend --name N --token T [--ttl D] [OPTIONS]")]
+#[command(override_usage = "redlock extend NAME --token T [--ttl D] [OPTIONS]")]
 pub(crate) struct ExtendArgs {
     #[command(flatten)]
     pub(crate) named: Named,
     /// The token that acquire printed
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
     /// The lease lasts for D at least from now [default: the ttl it was taken with]
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
-/// Give a lease up
-///
-/// Frees the lock with the last hold. Inside a job of `redlock run` name and token are known; a job that gives up its own
-/// lease has lost it, and is stopped.
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock release --name N (--token T | --revoke | --force) [OPTIONS]")]
+#[command(override_usage = "redlock release NAME (--token T | --revoke | --force) [OPTIONS]")]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) named: Named,
     /// The token that acquire printed; with --revoke and --force, the eight characters that status shows
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// End somebody's lease safely: its job is stopped, and the lock is free when that is done
+    /// End another's lease safely: its job is stopped, and the lock is free when that is done
     #[arg(long, conflicts_with = "force")]
     pub(crate) revoke: bool,
     /// Free the lock now, while its job may still run
     #[arg(long)]
     pub(crate) force: bool,
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
-/// Show who holds a lock, or all locks
-///
-/// Without a name: every lock under the prefix.
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock status [--name N] [OPTIONS]")]
+#[command(override_usage = "redlock status [NAME] [OPTIONS]")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) named: Named,
     /// Exit 0 when this token holds the lock, else 77
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
     /// Exit 0 when the lock is free, 75 when it is held; so does -q
     #[arg(long)]
     pub(crate) exit_code: bool,
     /// Show it again every D
-    #[arg(long, value_name = "D", value_parser = watch_before_name, default_missing_value = "2s", num_args = 0..=1)]
+    #[arg(long, value_name = "D", value_parser = watch_time, default_missing_value = "2s", num_args = 0..=1)]
     pub(crate) watch: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
-/// Wait until a lock is free, taking nothing
-///
-/// Exits 0 once the lock is free, and 75 when the time is up before.
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock wait --name N [--timeout D] [OPTIONS]")]
+#[command(override_usage = "redlock wait NAME [--timeout D] [OPTIONS]")]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     pub(crate) named: Named,
     /// Wait for D at most [default: for ever]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
-/// Print the completions for a shell
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock completions SHELL")]
 pub(crate) struct CompletionsArgs {
-    /// bash, zsh, fish, elvish or powershell
+    /// bash, zsh or fish
     #[arg(value_name = "SHELL", value_enum, hide_possible_values = true)]
     pub(crate) shell: Shell,
-    #[command(flatten)]
-    pub(crate) common: Common,
 }
 
 /// The definition of the command line, for parsing and for what is made from it.
 pub(crate) fn command() -> clap::Command {
-    // The short screen of `redlock` itself has room for the commands only.
-    Cli::command().mut_args(|arg| arg.hide_short_help(true))
+    Cli::command()
 }
 
 /// Reads a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
-    let arguments = help_as_flag(arguments.into_iter().collect());
-    let parsed = command().try_get_matches_from(&arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let arguments = help_as_option(arguments.into_iter().collect());
+    let mut redlock = command();
+    if arguments.iter().skip(1).all(|argument| argument.as_encoded_bytes().starts_with(b"-")) {
+        // The short screen of `redlock` itself has room for the commands only.
+        redlock = redlock.mut_args(|arg| arg.hide_short_help(true));
+    }
+    let mut read = |arguments: &[OsString]| {
+        redlock.try_get_matches_from_mut(arguments).and_then(|matches| Cli::from_arg_matches(&matches))
+    };
+    let first = read(&arguments);
+    let parsed = match first.as_ref().ok().and_then(|cli| name_as_option(cli, &arguments)) {
+        Some(rearranged) => read(&rearranged),
+        None => first,
+    };
     let error = match parsed {
-        Ok(cli) => return Parsed::Cli(Box::new(cli)),
+        Ok(mut cli) => {
+            return match cli.settle().and_then(|()| check(&cli)) {
+                Ok(()) => Parsed::Cli(Box::new(cli)),
+                Err(why) => Parsed::Wrong(why),
+            };
+        }
         Err(error) => error,
     };
-    let text = error.render().to_string();
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Show(text),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Parsed::Bare(text),
-        ErrorKind::InvalidSubcommand => Parsed::Wrong(unknown_command(&error)),
-        ErrorKind::MissingRequiredArgument if one_line(&text).contains("--name") => {
-            Parsed::Wrong("which lock? --name is missing".to_owned())
-        }
-        _ => Parsed::Wrong(one_line(&text) + &hint(&error, &arguments)),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Show(error.render().to_string()),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Parsed::Bare(error.render().to_string()),
+        _ => Parsed::Wrong(complaint(&error, &arguments)),
     }
 }
 
-/// `help [COMMAND]` as `[COMMAND] --help`. clap's own command of that name would define the flags of all commands at each
-/// start, and take a line of the short screen.
-fn help_as_flag(mut arguments: Vec<OsString>) -> Vec<OsString> {
+/// `help [COMMAND]` as `[COMMAND] --help`: clap's own command of that name takes a line of the short screen.
+fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_help = |arguments: &[OsString]| arguments.get(1).is_some_and(|first| first == "help");
     if is_help(&arguments) {
         while is_help(&arguments) {
@@ -451,148 +527,89 @@ fn help_as_flag(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// A text that clap tells about an error.
-fn told(error: &clap::Error, what: ContextKind) -> &str {
-    match error.get(what) {
-        Some(ContextValue::String(text)) => text,
-        _ => "",
-    }
-}
-
-/// What to say to a word that is no command, and which one may have been meant: never one that is hidden.
-fn unknown_command(error: &clap::Error) -> String {
-    let word = told(error, ContextKind::InvalidSubcommand);
-    let similar = match error.get(ContextKind::SuggestedSubcommand) {
-        Some(ContextValue::Strings(names)) => names.as_slice(),
-        Some(ContextValue::String(name)) => std::slice::from_ref(name),
-        _ => &[],
-    };
-    let redlock = command();
-    let mut meant: Vec<&str> = redlock
-        .get_subcommands()
-        .map(clap::Command::get_name)
-        .filter(|name| similar.iter().any(|one| one == name) || one_letter_off(word, name))
-        .collect();
-    match (meant.pop(), meant.join(", ")) {
-        (None, _) => format!("no command {word:?}; see redlock -h"),
-        (Some(only), others) if others.is_empty() => format!("no command {word:?}; {only}?"),
-        (Some(last), others) => format!("no command {word:?}; {others} or {last}?"),
-    }
-}
-
-/// Whether one letter more or less makes the one word the other.
-fn one_letter_off(one: &str, other: &str) -> bool {
-    let (short, long) = match one.len() < other.len() {
-        true => (one.as_bytes(), other.as_bytes()),
-        false => (other.as_bytes(), one.as_bytes()),
-    };
-    short.len() + 1 == long.len()
-        && (0..long.len()).any(|at| long[..at] == short[..at] && long[at + 1..] == short[at..])
-}
-
-/// What else to say to arguments that are taken for something that they are not.
-fn hint(error: &clap::Error, arguments: &[OsString]) -> String {
-    let unexpected = match error.kind() {
-        ErrorKind::UnknownArgument => told(error, ContextKind::InvalidArg),
-        // The value that is missing stands there, and was taken for flags.
-        ErrorKind::InvalidValue if told(error, ContextKind::InvalidValue).is_empty() => "-",
-        _ => return String::new(),
-    };
-    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).collect();
-    if !unexpected.starts_with('-') {
-        let command = words.iter().skip(1).find(|word| !word.starts_with('-'));
-        let named = words.iter().any(|word| word.starts_with("--name"));
-        return match command.is_some_and(|command| command == "acquire") {
-            true if named => "; acquire starts no command, run does: redlock run --name N -- COMMAND".into(),
-            true => format!("; --name {unexpected}?"),
-            false => String::new(),
-        };
-    }
-    let value = words.windows(2).find_map(|pair| {
-        let (flag, value) = (pair[0].as_ref(), pair[1].as_ref());
-        let flags = value.len() > 2
-            && value.starts_with(unexpected)
-            && !value.starts_with("--")
-            && !value.chars().any(char::is_control);
-        (flags && flag.starts_with("--") && flag.len() > 2).then_some((flag, value))
-    });
-    match value {
-        Some((flag, value)) if value[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("; a negative number after {flag}?")
-        }
-        Some((flag, value)) => {
-            format!("; a value that begins with - is written {flag}={value}")
-        }
-        None => String::new(),
-    }
-}
-
-/// clap's paragraphs on one line, without the usage. A tip stays, unless it says how to pass a flag on as a value.
-fn one_line(text: &str) -> String {
-    let text = text.strip_prefix("error: ").unwrap_or(text);
-    let kept =
-        text.split("\n\n").filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
-    let lines = kept.flat_map(|part| part.split("  tip: ")).filter(|part| !part.starts_with("to pass"));
-    let lines = lines
-        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
-        .map(|part| part.replace("<COMMAND>...", "COMMAND"))
-        .filter(|part| !part.is_empty());
-    lines.collect::<Vec<_>>().join("; ")
-}
-
-/// Whether a command line that could not be understood asked for this format: its failure is to be told in it too.
-pub(crate) fn wants(format: &str, arguments: &[OsString]) -> bool {
-    let before_command = || arguments.iter().skip(1).take_while(|argument| *argument != "--");
-    let asked =
-        before_command().zip(before_command().skip(1)).any(|(flag, value)| flag == "--format" && value == format);
-    let run = before_command().any(|argument| argument == "run");
-    let joined = format!("--format={format}");
-    !run && (asked || before_command().any(|argument| argument == joined.as_str()))
+/// `run N [OPTIONS] -- COMMAND` as `run --name=N [OPTIONS] -- COMMAND`: to clap, a command begins with N.
+fn name_as_option(cli: &Cli, arguments: &[OsString]) -> Option<Vec<OsString>> {
+    let Command::Run(run) = &cli.command else { return None };
+    let (before, tail) = arguments.split_at(arguments.len().checked_sub(run.command.len())?);
+    let is_name = run.taking.option.is_none() && tail.iter().any(|word| word == "--");
+    let is_name = is_name && before.last().is_none_or(|word| word != "--");
+    let mut name = OsString::from("--name=");
+    name.push(tail.first().filter(|_| is_name)?);
+    Some([before, &[name], &tail[1..]].concat())
 }
 
 impl Cli {
-    pub(crate) fn is_acquire(&self) -> bool {
-        matches!(self.command, Command::Acquire(_))
+    /// Brings what can be written in several ways into one form.
+    fn settle(&mut self) -> Result<(), String> {
+        self.merge_common();
+        // Like timeout(1): zero switches a limit off.
+        let limit = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !limit.is_zero());
+        match &mut self.command {
+            Command::Run(args) => {
+                let missing = "which lock? --name is missing, or the name before a --: redlock run N -- COMMAND";
+                args.taking.name = args.taking.option.take().ok_or(missing)?;
+                if let Some(line) = &args.line {
+                    if let Some(command) = args.command.first() {
+                        return Err(format!("two commands, -c and {}; one job at a time", command.display()));
+                    }
+                    args.command = ["/bin/sh".into(), "-c".into(), line.clone()].into();
+                }
+                limit(&mut args.kill_after);
+                limit(&mut args.max_run);
+                limit(&mut args.hold_at_least);
+            }
+            Command::Acquire(args) => {
+                let named = Named { option: args.taking.option.take(), plain: args.plain.take() };
+                one_name(&named)?;
+                args.taking.name = named.name().ok_or("which lock? the name is missing (NAME or --name)")?.to_owned();
+            }
+            Command::Release(args) => {
+                // As `status` shows it.
+                args.token = args.token.take().map(|token| token.trim_end_matches('…').to_owned());
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
-    /// The options of every command, those before and those after its name together; of two the later one counts.
-    pub(crate) fn common(&self) -> Common {
-        let later = match &self.command {
-            Command::Run(args) => &args.common,
-            Command::Acquire(args) => &args.common,
-            Command::Extend(args) => &args.common,
-            Command::Release(args) => &args.common,
-            Command::Status(args) => &args.common,
-            Command::Wait(args) => &args.common,
-            Command::Completions(args) => &args.common,
+    /// The options of every command, those before and those behind its name together; of two the later one counts.
+    fn merge_common(&mut self) {
+        let later = match &mut self.command {
+            Command::Run(args) => &mut args.common,
+            Command::Acquire(args) => &mut args.common,
+            Command::Extend(args) => &mut args.common,
+            Command::Release(args) => &mut args.common,
+            Command::Status(args) => &mut args.common,
+            Command::Wait(args) => &mut args.common,
+            Command::Completions(args) => &mut args.common,
         };
-        let (earlier, later) = (self.common.clone(), later.clone());
-        Common {
+        let (earlier, later) = (std::mem::take(&mut self.common), std::mem::take(later));
+        self.common = Common {
             redis: [earlier.redis, later.redis].concat(),
             prefix: later.prefix.or(earlier.prefix),
             node_timeout: later.node_timeout.or(earlier.node_timeout),
             quarantine: later.quarantine.or(earlier.quarantine),
             password_file: later.password_file.or(earlier.password_file),
             label: later.label.or(earlier.label),
-            format: later.format.or(earlier.format),
+            given_format: later.given_format.or(earlier.given_format),
+            format: later.given_format.or(earlier.given_format).unwrap_or_default(),
             quiet: later.quiet || earlier.quiet,
             verbose: later.verbose || earlier.verbose,
             help: None,
-        }
+        };
     }
 
-    /// The name as it was given, for a message about what is wrong with the rest.
+    /// The name as it was given.
     pub(crate) fn name(&self) -> Option<&str> {
-        let named = match &self.command {
-            Command::Run(args) => return Some(&args.taking.name),
-            Command::Acquire(args) => return Some(&args.taking.name),
-            Command::Extend(args) => &args.named,
-            Command::Release(args) => &args.named,
-            Command::Status(args) => &args.named,
-            Command::Wait(args) => &args.named,
-            Command::Completions(_) => return None,
-        };
-        named.name.as_deref().or(named.plain.as_deref())
+        match &self.command {
+            Command::Run(args) => Some(&args.taking.name),
+            Command::Acquire(args) => Some(&args.taking.name),
+            Command::Extend(args) => args.named.name(),
+            Command::Release(args) => args.named.name(),
+            Command::Status(args) => args.named.name(),
+            Command::Wait(args) => args.named.name(),
+            Command::Completions(_) => None,
+        }
     }
 
     /// What the status of "held by another" is replaced with.
@@ -604,9 +621,218 @@ impl Cli {
         }
     }
 
-    /// Whether results, and so failures, are printed as JSON; `run`'s standard output belongs to its job.
-    pub(crate) fn json(&self) -> bool {
-        !matches!(self.command, Command::Run(_)) && self.common().format == Some(Format::Json)
+    /// `run`'s standard output belongs to its job.
+    pub(crate) fn is_run(&self) -> bool {
+        matches!(self.command, Command::Run(_))
+    }
+}
+
+/// Refuses what cannot be together, as far as it takes neither the environment nor the arithmetic of a lease to know.
+fn check(cli: &Cli) -> Result<(), String> {
+    let refuse = |wrong: bool, why: &str| if wrong { Err(why.to_owned()) } else { Ok(()) };
+    let Common { quiet, verbose, format, label, .. } = &cli.common;
+    refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
+    let acquires = matches!(cli.command, Command::Acquire(_));
+    refuse(*format == Format::Env && !acquires, "--format env goes with acquire only; there are text and json")?;
+    let takes = acquires || matches!(cli.command, Command::Run(_));
+    refuse(label.is_some() && !takes, "--label goes with run and acquire only")?;
+    let taking = |taking: &Taking| {
+        let pointless = taking.token.is_some() && !taking.reentrant;
+        refuse(pointless, "--token goes with --reentrant: it is the lease to share")
+    };
+    match &cli.command {
+        Command::Run(args) => {
+            taking(&args.taking)?;
+            refuse(args.taking.ttl < SHORTEST_TTL_OF_RUN, "--ttl: 500ms is the shortest for run")?;
+            refuse(args.command.iter().take(1).any(|command| command.is_empty()), "the command is empty")
+        }
+        Command::Acquire(args) => {
+            taking(&args.taking)?;
+            let unsafe_zero = args.taking.conflict_exit_code == Some(0);
+            refuse(unsafe_zero, "-E 0 with acquire would let a script go on without the lock; it goes with run")
+        }
+        Command::Extend(args) => one_name(&args.named),
+        Command::Release(args) => {
+            one_name(&args.named)?;
+            let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);
+            refuse(
+                (args.revoke || args.force) && !shown,
+                "--token is too short to say whose lease is meant: it takes the eight characters that status shows",
+            )
+        }
+        Command::Status(args) => {
+            one_name(&args.named)?;
+            let answers = args.token.is_some() || args.exit_code;
+            let names_none = args.named.name().is_none();
+            refuse(
+                names_none && (answers || *quiet),
+                "--token, --exit-code and -q ask about one lock; the name is missing",
+            )?;
+            let never = args.watch.is_some() && answers;
+            refuse(never, "--watch goes on for ever, so that --token and --exit-code never give a status")
+        }
+        Command::Wait(args) => {
+            one_name(&args.named)?;
+            refuse(args.named.name().is_none(), "which lock? the name is missing")
+        }
+        Command::Completions(_) => Ok(()),
+    }
+}
+
+/// Refuses two names that differ.
+fn one_name(named: &Named) -> Result<(), String> {
+    match (&named.option, &named.plain) {
+        (Some(name), Some(plain)) if name != plain => {
+            Err(format!("two names, {name:?} and {plain:?}; one lock at a time"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A text that clap tells about an error.
+fn told(error: &clap::Error, what: ContextKind) -> String {
+    match error.get(what) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(", "),
+        _ => String::new(),
+    }
+}
+
+/// Where the habits of flock, consul and others lead astray: what they write, and what it is called here.
+const MEANT: [(&str, &str); 9] = [
+    ("lock", "run or acquire?"),
+    ("unlock", "release?"),
+    ("refresh", "extend?"),
+    ("list", "status?"),
+    ("ls", "status?"),
+    ("--json", "--format json?"),
+    ("--timeout", "--wait?"),
+    ("--retry", "--wait?"),
+    ("--shell", "-c?"),
+];
+
+/// One line that says what is wrong.
+fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
+    let argument = told(error, ContextKind::InvalidArg);
+    // "--ttl <D>" without its value.
+    let option = argument.split(' ').next().unwrap_or_default().trim_matches(['[', ']', '<', '>', '.']);
+    let option = if option.starts_with('-') { option.to_owned() } else { option.to_lowercase() };
+    let value = told(error, ContextKind::InvalidValue);
+    let meant = |word: &str| MEANT.iter().find(|(known, _)| *known == word).map(|(_, meant)| meant);
+    match error.kind() {
+        ErrorKind::MissingSubcommand => "which command? redlock -h shows them".to_owned(),
+        ErrorKind::InvalidSubcommand => {
+            let word = told(error, ContextKind::InvalidSubcommand);
+            let similar = told(error, ContextKind::SuggestedSubcommand);
+            let similar = similar.rsplit(", ").next().filter(|name| !name.is_empty() && *name != "renew");
+            match (meant(&word), similar) {
+                (Some(meant), _) => format!("no command {word:?}; {meant}"),
+                _ if arguments.iter().any(|argument| argument == "--") => {
+                    format!("no command {word:?}; redlock run N -- COMMAND?")
+                }
+                (None, Some(similar)) => format!("no command {word:?}; {similar}?"),
+                (None, None) => format!("no command {word:?}; see redlock -h"),
+            }
+        }
+        ErrorKind::UnknownArgument if meant(&argument).is_some() => {
+            format!("no option {argument}; {}", meant(&argument).unwrap_or(&""))
+        }
+        ErrorKind::MissingRequiredArgument if argument.contains("COMMAND") => {
+            "which command? COMMAND is missing: redlock run N -- COMMAND".to_owned()
+        }
+        ErrorKind::MissingRequiredArgument if argument.contains("SHELL") => "which shell? bash, zsh or fish".to_owned(),
+        ErrorKind::InvalidValue if value.is_empty() => format!("{option} needs a value"),
+        ErrorKind::InvalidValue => {
+            format!("{option} {value:?}: there are {}", told(error, ContextKind::ValidValue))
+        }
+        ErrorKind::ValueValidation => {
+            let why = error.source().map(ToString::to_string).unwrap_or_default();
+            format!("{option} {value:?}: {why}")
+        }
+        ErrorKind::InvalidUtf8 => "an argument is not UTF-8".to_owned(),
+        _ => one_line(&error.render().to_string()),
+    }
+}
+
+/// clap's paragraphs on one line, without the usage. A tip stays, unless it says how to pass an option on as a value.
+fn one_line(text: &str) -> String {
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    let kept =
+        text.split("\n\n").filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
+    let lines = kept.flat_map(|part| part.split("  tip: ")).filter(|part| !part.starts_with("to pass"));
+    let lines = lines.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let line = lines.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+    line.replace(char::is_control, "?")
+}
+
+/// Whether a command line that could not be understood asked for this format: its failure is to be told in it too.
+pub(crate) fn wants(format: &str, arguments: &[OsString]) -> bool {
+    let before_command = || arguments.iter().skip(1).take_while(|argument| *argument != "--");
+    let asked =
+        before_command().zip(before_command().skip(1)).any(|(flag, value)| flag == "--format" && value == format);
+    let run = before_command().any(|argument| argument == "run");
+    let joined = format!("--format={format}");
+    // What a shell evaluates comes from acquire alone.
+    let fits = format != "env" || before_command().any(|argument| argument == "acquire");
+    !run && fits && (asked || before_command().any(|argument| argument == joined.as_str()))
+}
+
+/// A name of a lock.
+fn lock_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("the name is empty".to_owned()),
+        _ if text.len() > LONGEST_NAME => {
+            Err(format!("the name is {} bytes long, and {LONGEST_NAME} are the most", text.len()))
+        }
+        _ if text.chars().any(char::is_control) => Err("a control character in the name".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A token, which is empty where a script went on after a failed `acquire`.
+fn token(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("empty token: did acquire fail?".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+fn exit_status(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "a status is a number from 0 to 255".to_owned())
+}
+
+/// The length of a lease, in whole milliseconds as Redis counts.
+fn ttl(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        ttl if ttl < SHORTEST_TTL => Err("100ms is the shortest".to_owned()),
+        ttl if ttl > LONGEST_TTL => Err("30 days is the longest".to_owned()),
+        ttl => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
+    }
+}
+
+fn hold_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time > LONGEST_TTL => Err("30 days is the longest".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// `--wait [D]`, which may have swallowed the command or the name.
+fn wait_time(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|why| match text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => why,
+        false => format!("{why}; for the command write --wait -- {text}, or put the name first"),
+    })
+}
+
+/// `status --watch [D]`, which may have swallowed the name.
+fn watch_time(text: &str) -> Result<Duration, String> {
+    match duration(text) {
+        Ok(time) if time < SHORTEST_WATCH => Err("100ms is the shortest".to_owned()),
+        Err(why) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
+            Err(format!("{why}; if it is the name, put the name first"))
+        }
+        result => result,
     }
 }
 
@@ -663,19 +889,150 @@ fn months(text: &str) -> String {
     }
 }
 
-/// `run --wait [D]`, which may have swallowed the command.
-fn wait_before_command(text: &str) -> Result<Duration, String> {
-    let bare_number = text.bytes().all(|byte| byte.is_ascii_digit());
-    duration(text).map_err(|why| match bare_number {
-        true => why,
-        false => format!("{why}; if it is the command, put -- before it: --wait -- {text}"),
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// `status --watch [D]`, which may have swallowed the name.
-fn watch_before_name(text: &str) -> Result<Duration, String> {
-    duration(text).map_err(|why| match text.starts_with(|c: char| c.is_ascii_digit()) {
-        true => why,
-        false => format!("{why}; if it is the name, put it before --watch"),
-    })
+    fn parsed(line: &str) -> Parsed {
+        parse(["redlock"].into_iter().chain(line.split(' ')).map(OsString::from))
+    }
+
+    fn cli(line: &str) -> Cli {
+        match parsed(line) {
+            Parsed::Cli(cli) => *cli,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn run(line: &str) -> Box<Deferred<RunArgs>> {
+        match cli(line).command {
+            Command::Run(args) => args,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    fn refused(line: &str) -> String {
+        match parsed(line) {
+            Parsed::Wrong(why) => why,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn durations() {
+        let is = |text, time| assert_eq!(duration(text), Ok(time), "{text}");
+        is("0", Duration::ZERO);
+        is(" 500ms ", Duration::from_millis(500));
+        is("1m 30s", Duration::from_secs(90));
+        is("1.5s", Duration::from_millis(1500));
+        is("2weeks", Duration::from_secs(14 * 86_400));
+        let is = |text, why: &str| assert_eq!(duration(text), Err(why.to_owned()), "{text}");
+        is("30", "a number needs a unit: 30s?");
+        is("1m 30", "a unit is missing: 30s?");
+        is("5M", "5M is five months; 5m?");
+        is("1M", "1M is one month; 1m?");
+        is("1h 40M", "1h 40M: M is months; m?");
+        is("1y", "1y: months and years differ in length; say it in days, like 30d");
+        is("", "empty; a duration is written 500ms, 30s or 1m 30s");
+        is("3 parsecs", "no unit \"parsecs\"; there are ms, s, m, h, d and w");
+        is("18446744073709551615s 1000ms", "too long");
+        is("0.00000000001s", "too long, or too fine");
+        for bad in ["-5s", "s", "5 5", "1e3s", "٣s", "5s,", "\u{0}", "5µ", ".5s", "5.s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_command_begins_where_the_flags_end() {
+        let of = |line| {
+            let run = run(line);
+            let RunArgs { taking, command, .. } = &**run;
+            let words = command.iter().map(|word| word.to_string_lossy().into_owned());
+            (taking.name.clone(), words.collect::<Vec<_>>().join(" "))
+        };
+        let is = |name: &str, command: &str| (name.to_owned(), command.to_owned());
+        assert_eq!(of("run --name x cmd -v --name y"), is("x", "cmd -v --name y"));
+        assert_eq!(of("run --name x -- cmd -- -q"), is("x", "cmd -- -q"));
+        assert_eq!(of("run --name x cmd -- -q"), is("x", "cmd -- -q"));
+        assert_eq!(of("run --name x --wait -q cmd"), is("x", "cmd"));
+        assert_eq!(of("-q run x -- cmd -- -q"), is("x", "cmd -- -q"));
+        assert_eq!(of("run x --wait 5m --redis redis://a -- cmd"), is("x", "cmd"));
+        assert_eq!(of("run x -c ls --"), is("x", "/bin/sh -c ls"));
+        assert_eq!(of("run -n -c ls --name x"), is("x", "/bin/sh -c ls"));
+        let nameless = "which lock? --name is missing, or the name before a --: redlock run N -- COMMAND";
+        for line in ["run x cmd", "run -- x -- cmd", "run -- cmd", "run -c ls"] {
+            assert_eq!(refused(line), nameless, "{line}");
+        }
+        let no_command = "which command? COMMAND is missing: redlock run N -- COMMAND";
+        assert_eq!(refused("run --name x"), no_command);
+        assert_eq!(refused("run x --"), no_command);
+        assert!(refused("run --wait ./job.sh").ends_with("write --wait -- ./job.sh, or put the name first"));
+        assert_eq!(refused("run --name x -c ls cmd"), "two commands, -c and cmd; one job at a time");
+    }
+
+    #[test]
+    fn waits_and_limits() {
+        assert_eq!(run("run x -- true").wait(), Wait::No);
+        assert_eq!(run("run --name x --wait -- true").wait(), Wait::Forever);
+        assert_eq!(run("run -w 5m x -- true").wait(), Wait::For(Duration::from_secs(300)));
+        assert_eq!(run("run x --wait=0 -- true").wait(), Wait::No);
+        assert!(refused("run x -n --wait -- true").contains("cannot be used with"));
+        let run = run("run x --kill-after 0 --max-run 0s --hold-at-least 0 --ttl 500ms -- true");
+        assert_eq!((run.kill_after, run.max_run, run.hold_at_least), (None, None, None));
+        assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: 500ms is the shortest for run");
+    }
+
+    #[test]
+    fn options_of_every_command_go_before_and_after_its_name() {
+        let Common { redis, prefix, quiet, .. } = cli("--redis a -q run --prefix p: x -- true").common;
+        assert_eq!((redis.join(" ").as_str(), prefix.as_deref(), quiet), ("a", Some("p:"), true));
+        assert_eq!(cli("--prefix p status --prefix q").common.prefix.as_deref(), Some("q"));
+        assert_eq!(refused("-q status -v"), "--quiet and --verbose contradict each other");
+        assert!(cli("run x --format json -- true").is_run() && !cli("status x --format json").is_run());
+    }
+
+    #[test]
+    fn labels_never_show_arguments() {
+        assert_eq!(run("run x -- /usr/bin/pg_dump --password=secret").base_name(), "pg_dump");
+        assert_eq!(run(&format!("run x -- {}", "ü".repeat(200))).base_name(), "ü".repeat(128));
+        let line = ["redlock", "run", "--name", "x", "-c", " /bin/mysql -psecret | wc"].map(OsString::from);
+        let Parsed::Cli(cli) = parse(line) else { panic!("refused") };
+        assert!(matches!(cli.command, Command::Run(run) if run.base_name() == "mysql"));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_one_line() {
+        let lines = [
+            "bogus",
+            "run",
+            "run -x",
+            "run x --name y -- z",
+            "status a b",
+            "--format xml status",
+            "completions foo",
+            "completions",
+            "extend --ttl",
+            "-q",
+            "acquire --name",
+            "acquire --\u{1b}[3m",
+            "acquire a\u{7}\nb",
+        ];
+        for line in lines {
+            let why = refused(line);
+            assert!(!why.contains("Usage:") && !why.contains("  "), "{why}");
+            assert!(!why.contains(char::is_control), "{why}");
+        }
+        let json = |line: &str| wants("json", &line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert!(json("redlock acquire --format json --ttl 30") && json("redlock --format=json bogus"));
+        assert!(!json("redlock run --format json") && !json("redlock acquire -- --format json"));
+    }
+
+    #[test]
+    fn the_short_screen_is_one_screen() {
+        for line in ["-h", "run -h"] {
+            let Parsed::Show(text) = parsed(line) else { panic!("no help") };
+            assert!(text.lines().count() <= 24, "{text}");
+            assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        }
+    }
 }

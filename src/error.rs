@@ -1,11 +1,14 @@
-//! The typed error of everything below the commands. No numbers, no printing, no redis types.
+//! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::{Holder, escaped};
-use crate::sys::signals;
+use crate::lock::answer::{Holder, Holding};
+use crate::redis::Fault;
+use crate::sys::{host, signals};
+use crate::text::{escaped, human};
 use std::fmt;
+use std::io;
 use std::time::Duration;
 
-/// How much of a host, user or label that somebody wrote is shown.
+/// How much of a host, user or label that others wrote is shown.
 const SHOWN: usize = 60;
 
 /// What went wrong, in one line that says what happened to which lock on which node and what to do next.
@@ -13,133 +16,229 @@ const SHOWN: usize = 60;
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
+    /// Two addresses that lead to the same server.
+    SameNode(String, String),
     /// The lock is held by another, and the wait is over.
     Held(Box<Held>),
-    /// No quorum of nodes could be reached, or they cannot serve now.
-    Unavailable(String),
-    /// Refused for good: password, ACL, certificate.
-    Refused(String),
+    /// A lock of something that cannot be told to stop, or is not redlock's at all.
+    CannotEnd(Box<Held>),
+    /// No quorum of nodes has answered. Without a name it is about all locks under the prefix.
+    NoQuorum { name: String, prefix: String, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
+    /// No quorum can tell: these nodes were started too recently, and may have forgotten a lease.
+    Young { name: String, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
+    /// The nodes answer, and do not agree.
+    Disagree(String),
+    /// The nodes took so long to grant a lease that it was of no use any more.
+    GrantedTooLate { name: String, took: Duration, ttl: Duration },
+    /// The lease was lost before the command was started.
+    LostBeforeStart { name: String, what: String },
+    /// This machine lacks something that a job needs.
+    Shortage(String),
+    /// There is no lease to enter once more.
+    NothingToEnter(String),
     /// The token does not hold the lock.
     NotHeld(String),
     /// The token does not hold the lock; this one does.
     HeldByOther(String, Box<Held>),
-    /// The lease of this token has been ended by somebody, and is only good for being released.
+    /// The lease of this token was ended, and is only good for being released.
     Revoked(String),
     /// The result could not be written.
     Output(String),
-    /// Whoever was looking at what we show has seen enough.
+    /// The reader of what is shown has seen enough.
     Unread,
-    /// This signal ended our waiting.
+    /// This signal ended the waiting.
     Interrupted(i32),
     /// A fault in redlock itself.
     Internal(String),
 }
 
 /// A lock that another one has.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) name: String,
-    /// Who has it, as far as is known: nothing of a lock that another library wrote.
-    pub(crate) holder: Option<Holder>,
-    /// What is left of the lease; none when it never expires.
-    pub(crate) lease: Option<Duration>,
-    /// How long we queued, when we did.
+    pub(crate) by: Blocker,
+    /// How long we waited in line, when we did.
     pub(crate) waited: Option<Duration>,
-    /// The key is of a type that no lock of ours has.
-    pub(crate) other_type: bool,
-    /// Free, but promised to the next in line.
-    pub(crate) reserved: bool,
     /// The holder is the job that this redlock was started by.
     pub(crate) by_this_job: bool,
-    /// Nobody wants the lock: it was to be freed.
-    pub(crate) unwanted: bool,
+}
+
+/// What keeps a lock from being taken.
+#[derive(Clone, Debug)]
+pub(crate) enum Blocker {
+    Holding(Holding),
+    /// It is free, but promised to the next in line.
+    Reserved,
+    Unknown,
+}
+
+impl Blocker {
+    pub(crate) fn holder(&self) -> Option<&Holder> {
+        match self {
+            Blocker::Holding(Holding::Lease(holder)) => Some(holder),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(text)
-            | Error::Unavailable(text)
-            | Error::Refused(text)
+            | Error::Shortage(text)
             | Error::NotHeld(text)
             | Error::HeldByOther(text, _)
             | Error::Revoked(text)
             | Error::Output(text)
             | Error::Internal(text) => f.write_str(text),
-            Error::Held(held) => held.fmt(f),
-            Error::Unread => f.write_str("nobody reads standard output any more"),
-            Error::Interrupted(signal) => {
-                write!(f, "interrupted by {}", signals::name(*signal))
+            Error::SameNode(one, other) => {
+                write!(f, "{one} and {other} are the same Redis given twice: each node needs one of its own")
             }
+            Error::Held(held) => held.fmt(f),
+            Error::CannotEnd(held) => {
+                write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
+                f.write_str(match held.by {
+                    Blocker::Holding(Holding::OtherType(_)) => "; it is not redlock's to free",
+                    _ => "; it cannot be told to stop, and --force frees it while its job may still run",
+                })
+            }
+            Error::NoQuorum { name, prefix, nodes, reached, faults } => {
+                match name.as_str() {
+                    "" => write!(f, "all locks under {prefix:?}")?,
+                    name => write!(f, "{name:?}")?,
+                }
+                if *nodes > 1 {
+                    write!(f, ": {reached} of {nodes} nodes answered, {} are needed", nodes / 2 + 1)?;
+                }
+                write!(f, ": {}", listed(faults))?;
+                write!(f, "; {}", advice(faults))
+            }
+            Error::Young { name, nodes, faults } => {
+                let restarted: Vec<String> = nodes
+                    .iter()
+                    .map(|(node, left)| format!("{node} has restarted and cannot tell for {} yet", human(*left)))
+                    .collect();
+                write!(f, "{name:?}: {}", restarted.join(", "))?;
+                if !faults.is_empty() {
+                    write!(f, " ({})", listed(faults))?;
+                }
+                f.write_str("; wait, or lower --quarantine if no lease can have been lost")
+            }
+            Error::Disagree(name) => write!(f, "{name:?}: the nodes do not agree on who holds it; try again"),
+            Error::GrantedTooLate { name, took, ttl } => write!(
+                f,
+                "{name:?} came too late to be used: the nodes took {} of {} to grant it; a longer --ttl helps",
+                human(*took),
+                humantime::format_duration(*ttl)
+            ),
+            Error::LostBeforeStart { name, what } => {
+                write!(f, "lost {name:?} before the command was started: {what}")
+            }
+            Error::NothingToEnter(name) => {
+                write!(f, "the token does not hold {name:?}: its lease has ended, so there is nothing to enter")
+            }
+            Error::Unread => f.write_str("standard output has no reader any more"),
+            Error::Interrupted(signal) => write!(f, "interrupted by {}", signals::name(*signal)),
         }
     }
 }
 
 impl std::error::Error for Error {}
 
-/// Continues "held by …".
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.record {
-            Some(record) => {
-                let (user, host) = (escaped(&record.user, SHOWN), escaped(&record.host, SHOWN));
-                write!(f, "{user}@{host}, pid {}", record.pid)?;
-                if !record.label.is_empty() {
-                    write!(f, " ({})", escaped(&record.label, SHOWN))?;
-                }
-                Ok(())
+impl Error {
+    /// There are no descriptors, or no memory, for what waiting takes. Trying again may help.
+    pub(crate) fn cannot_wait(error: io::Error) -> Error {
+        match host::shortage(&error) {
+            Some(shortage) => Error::Shortage(format!("no node can be asked: {shortage}")),
+            None => Error::Internal(format!("cannot wait: {error}")),
+        }
+    }
+
+    /// The error without what to do about it.
+    pub(crate) fn bare(&self) -> String {
+        match self {
+            Error::NoQuorum { .. } => {
+                let text = self.to_string();
+                text.rsplit_once("; ").map_or(text.clone(), |(what, _)| what.to_owned())
             }
-            None if self.token.is_empty() => f.write_str("something that is not redlock"),
-            None => write!(f, "something that is not redlock (its value begins with \"{}\")", self.short_token()),
+            error => error.to_string(),
         }
     }
 }
 
-impl Holder {
-    /// The part of the token that may be shown: whoever has all of it can release the lock.
-    pub(crate) fn short_token(&self) -> String {
-        escaped(&self.token.chars().take(8).collect::<String>(), 8)
+fn listed(faults: &[(String, Fault)]) -> String {
+    faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What to do about nodes that fail.
+fn advice(faults: &[(String, Fault)]) -> &'static str {
+    let any = |is: fn(&Fault) -> bool| faults.iter().any(|(_, fault)| is(fault));
+    if any(|fault| matches!(fault, Fault::Misconfigured(..))) {
+        "check --redis"
+    } else if any(|fault| matches!(fault, Fault::Refused(..))) {
+        "check the user, its password and its permissions"
+    } else if any(|fault| matches!(fault, Fault::CannotServe(..) | Fault::Shortage(_))) {
+        "try again when it can"
+    } else {
+        "is --redis right, and Redis running there?"
+    }
+}
+
+/// What `status` says of a node that may have forgotten the lock: how long ago it was started, and how long it cannot tell.
+pub(crate) fn restarted(uptime: Option<Duration>, left: Duration) -> String {
+    format!("restarted {} ago, cannot tell for {}", human(uptime.unwrap_or_default()), human(left))
+}
+
+/// Continues "held by …".
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |text: &Option<String>| escaped(text.as_deref().unwrap_or_default(), SHOWN);
+        if !self.has_record() {
+            return match self.token.as_str() {
+                "" => f.write_str("something that is not redlock"),
+                token => write!(
+                    f,
+                    "something that is not redlock (its value begins with \"{}\")",
+                    escaped(&token.chars().take(8).collect::<String>(), 8)
+                ),
+            };
+        }
+        write!(f, "{}@{}, pid {}", shown(&self.user), shown(&self.host), self.pid.unwrap_or(0))?;
+        match &self.label {
+            Some(label) => write!(f, " ({})", escaped(label, SHOWN)),
+            None => Ok(()),
+        }
     }
 }
 
 impl Held {
-    /// Whether there is anything to say about who has it.
-    pub(crate) fn is_known(&self) -> bool {
-        self.holder.is_some() || self.other_type || self.reserved
-    }
-
     /// What is known of who has it, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
-        let record = self.holder.as_ref().and_then(|holder| holder.record.as_ref());
-        let left = self.lease.map(|lease| lease.checked_sub(ago));
-        let lease = match left {
+        let lease = |lease: Option<Duration>| match lease.map(|lease| lease.checked_sub(ago)) {
             Some(Some(left)) => format!(", lease {} left", human(left)),
             Some(None) => String::new(), // renewed meanwhile
             None => ", and never expires".to_owned(),
         };
-        let (holder, record) = match (&self.holder, record) {
-            _ if self.other_type => {
+        let holder = match &self.by {
+            Blocker::Unknown => return "is held by another".to_owned(),
+            Blocker::Reserved => return "is free, but promised to the next in line".to_owned(),
+            Blocker::Holding(Holding::OtherType(left)) => {
                 let text = "is held by something else: its key is of another type than redlock's locks";
-                return format!("{text}{lease}");
+                return format!("{text}{}", lease(*left));
             }
-            _ if self.reserved => return "is free, but promised to the next in line".to_owned(),
-            (_, Some(record)) if let Some(kept) = record.kept => {
-                let host = escaped(&record.host, SHOWN);
-                let left = left.flatten().map(human);
-                let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
-                return format!("finished on {host} {} ago{left}", human(kept + ago));
-            }
-            (None, _) => return "is held by another".to_owned(),
-            (Some(holder), record) => (holder, record),
+            Blocker::Holding(Holding::Lease(holder)) => holder,
         };
-        let whose = match self.by_this_job {
-            true => "this very job: ",
-            false => "",
-        };
-        let since = record.map_or_else(String::new, |record| format!(", for {}", human(record.held + ago)));
-        let revoked = record.and_then(|record| record.revoked.as_ref());
+        if let Some(kept) = holder.kept {
+            let host = escaped(holder.host.as_deref().unwrap_or_default(), SHOWN);
+            let left = holder.lease.and_then(|lease| lease.checked_sub(ago));
+            let left = left.map_or_else(String::new, |left| format!(", kept for {} more", human(left)));
+            return format!("finished on {host} {} ago{left}", human(kept + ago));
+        }
+        let whose = if self.by_this_job { "this very job: " } else { "" };
+        let since = holder.held.map_or_else(String::new, |held| format!(", for {}", human(held + ago)));
+        let revoked = holder.revoked.as_ref();
         let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", escaped(by, SHOWN)));
-        format!("is held by {whose}{holder}{since}{revoked}{lease}")
+        format!("is held by {whose}{holder}{since}{revoked}{}", lease(holder.lease))
     }
 }
 
@@ -148,24 +247,11 @@ impl fmt::Display for Held {
         write!(f, "{:?} {}", self.name, self.situation(Duration::ZERO))?;
         match self.waited {
             Some(waited) => write!(f, "; gave up after {}", human(waited)),
-            None if self.unwanted && self.other_type => write!(f, "; it is not redlock's to free"),
-            None if self.unwanted => {
-                write!(f, "; it cannot be told to stop, and --force frees it while its job may still run")
-            }
             None if self.by_this_job => write!(f, "; {ENTERS}"),
-            None => write!(f, "; --wait queues"),
+            None => f.write_str("; use --wait to queue for it"),
         }
     }
 }
 
 /// What to do about a lock that the job around us has.
-pub(crate) const ENTERS: &str = "--reentrant enters it once more";
-
-/// A time for people: to the second, or to the millisecond when it is shorter.
-pub(crate) fn human(time: Duration) -> String {
-    let rounded = match time {
-        t if t < Duration::from_secs(1) => Duration::from_millis(u64::try_from(t.as_millis()).unwrap_or(0)),
-        t => Duration::from_secs((t + Duration::from_millis(500)).as_secs()),
-    };
-    humantime::format_duration(rounded).to_string()
-}
+pub(crate) const ENTERS: &str = "--reentrant shares it";

@@ -1,8 +1,8 @@
 //! Every exit status of `redlock` with its sentence. The only file with status numbers.
 
 use crate::error::Error;
+use crate::redis::Fault;
 use nix::libc;
-use std::process::ExitCode;
 
 /// How this process ends. Statuses 64 to 78 are those of BSD's sysexits(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,15 +43,37 @@ impl Exit {
     /// The status that a failure ends with.
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
         match error.downcast_ref::<Error>() {
-            Some(Error::Usage(_)) => Exit::Usage,
-            Some(Error::Held(_)) => Exit::Held,
-            Some(Error::Unavailable(_)) => Exit::Unavailable,
-            Some(Error::Refused(_)) => Exit::Refused,
-            Some(Error::NotHeld(_) | Error::HeldByOther(..) | Error::Revoked(_)) => Exit::NotHeld,
+            Some(Error::Usage(_) | Error::SameNode(..)) => Exit::Usage,
+            Some(Error::Held(_) | Error::CannotEnd(_)) => Exit::Held,
+            Some(Error::NoQuorum { nodes, faults, .. }) => {
+                Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault))
+            }
+            Some(
+                Error::Young { .. }
+                | Error::Disagree(_)
+                | Error::GrantedTooLate { .. }
+                | Error::LostBeforeStart { .. }
+                | Error::Shortage(_),
+            ) => Exit::Unavailable,
+            Some(Error::NotHeld(_) | Error::NothingToEnter(_) | Error::HeldByOther(..) | Error::Revoked(_)) => {
+                Exit::NotHeld
+            }
             Some(Error::Output(_)) => Exit::Output,
             Some(Error::Unread) => Exit::Signal(libc::SIGPIPE),
             Some(Error::Interrupted(signal)) => Exit::Signal(*signal),
             Some(Error::Internal(_)) | None => Exit::Internal,
+        }
+    }
+
+    /// What follows when no quorum of `nodes` has answered: for good only when so many refuse for good.
+    fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
+        let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() > (nodes - 1) / 2;
+        if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
+            Exit::Usage
+        } else if enough(Fault::is_final) {
+            Exit::Refused
+        } else {
+            Exit::Unavailable
         }
     }
 
@@ -91,11 +113,5 @@ impl Exit {
             Exit::NotFound => 127,
             Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit.status())
     }
 }

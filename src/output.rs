@@ -1,13 +1,15 @@
 //! Standard output and JSON. The only file that prints results.
 
-use crate::error::{Error, Held, human};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Ended, Freed, Holder, Lease, Record, State, Status, escaped, unprintable};
+use crate::lock::answer::{Holder, rfc3339};
+use crate::lock::{Ended, Given, Lease, Lock, State, Status};
 use crate::sys::inherited;
+use crate::sys::streams::Output;
+use crate::text::{escaped, human, unprintable};
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::io::{ErrorKind, IsTerminal, Write};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 /// How much of what somebody wrote is shown in a column of a table.
 const COLUMN: usize = 40;
@@ -94,32 +96,45 @@ struct Acquired<'a> {
     waited_ms: u64,
 }
 
+/// Writes a result whose reader may keep it waiting: a pipe that is full.
+///
+/// # Errors
+/// [`Error::Output`] when standard output is closed, or its reader gone.
+pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
+    Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
+}
+
+/// Writes what does not wait for its reader: a failure, which may be that there is none.
+fn print_at_once(text: &str) -> Result<(), Error> {
+    Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
+}
+
 /// The token of a new lease, alone on one line.
-pub(crate) fn token(lease: &Lease) -> Result<(), Error> {
-    print(&format!("{}\n", lease.token))
+pub(crate) fn token(lease: &Lease) -> String {
+    format!("{}\n", lease.token)
 }
 
 /// A new lease, for a shell's eval.
-pub(crate) fn lease_env(name: &str, lease: &Lease) -> Result<(), Error> {
-    print(&format!(
+pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
+    format!(
         "REDLOCK_NAME={}\nREDLOCK_TOKEN={}\nREDLOCK_FENCING_TOKEN={}\n",
         quoted(name),
         quoted(&lease.token),
         quoted(&lease.fencing_token.to_string())
-    ))
+    )
 }
 
 /// A new lease as an object.
-pub(crate) fn lease_json(name: &str, key: &str, lease: &Lease) -> Result<(), Error> {
-    print_json(&Acquired {
-        name,
-        key,
+pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String {
+    json(&Acquired {
+        name: &lock.name,
+        key: lock.key(),
         token: &lease.token,
         fencing_token: lease.fencing_token,
         ttl_ms: ms(lease.ttl),
         validity_ms: ms(lease.valid_until().left()),
         holds: lease.holds,
-        waited_ms: ms(lease.waited),
+        waited_ms: ms(waited),
     })
 }
 
@@ -136,56 +151,50 @@ struct Outcome<'a> {
     validity_ms: Option<u64>,
 }
 
-/// What became of a lease that was extended or given up.
-pub(crate) fn ended_json(name: &str, ended: &Ended) -> Result<(), Error> {
-    let (outcome, holds, validity_ms) = match ended {
-        Ended::Extended { validity, holds, .. } => ("extended", Some(*holds), Some(ms(*validity))),
-        Ended::Released => ("released", Some(0), None),
-        Ended::StillHeld(left) => ("still-held", Some(*left), None),
-        Ended::NotHeld => ("not-held", None, None),
-        Ended::HeldByOther(_) => ("held-by-other", None, None),
-        Ended::Revoked(_) => ("revoked", None, None),
+/// What became of a lease that was extended or released.
+pub(crate) fn given_json(name: &str, given: &Given) -> Result<(), Error> {
+    let (outcome, holds, validity_ms) = match given {
+        Given::Extended { validity, holds } => ("extended", Some(*holds), Some(ms(*validity))),
+        Given::Released => ("released", Some(0), None),
+        Given::StillHeld(left) => ("still-held", Some(*left), None),
+        Given::NotHeld => ("not-held", None, None),
+        Given::HeldByOther(_) => ("held-by-other", None, None),
+        Given::Revoked(_) => ("revoked", None, None),
     };
     print_json(&Outcome { name, outcome, holds, validity_ms })
 }
 
-/// What became of somebody's lease that was to be ended.
-pub(crate) fn freed_json(name: &str, freed: &Freed) -> Result<(), Error> {
-    let (outcome, left) = match freed {
-        Freed::Revoked(held) => ("revoked", held.lease),
-        Freed::Released(held) => ("released", held.lease),
-        Freed::NotHeld => ("not-held", None),
-        Freed::HeldByOther(held) | Freed::Foreign(held) => ("held-by-other", held.lease),
+/// What became of another's lease that was to be ended.
+pub(crate) fn ended_json(name: &str, ended: &Ended) -> Result<(), Error> {
+    let (outcome, left) = match ended {
+        Ended::Revoked(holder) => ("revoked", holder.lease),
+        Ended::Released { holder, .. } => ("released", holder.lease),
+        Ended::NotHeld => ("not-held", None),
+        Ended::HeldByOther(held) | Ended::Foreign(held) => {
+            ("held-by-other", held.by.holder().and_then(|holder| holder.lease))
+        }
     };
     print_json(&Outcome { name, outcome, holds: None, validity_ms: left.map(ms) })
 }
 
-/// What became of somebody's lease, for the one who ended it.
-pub(crate) fn freed(name: &str, freed: &Freed) -> Result<(), Error> {
-    match freed {
-        Freed::Revoked(held) => {
+/// What became of another's lease, for the one who ended it.
+pub(crate) fn ended(name: &str, ended: &Ended) -> Result<(), Error> {
+    match ended {
+        Ended::Revoked(holder) => {
             let at_the_latest =
-                held.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
-            print(&format!(
-                "revoked {name:?}, held by {}: free when its job has been stopped{at_the_latest}\n",
-                whose(held)
-            ))
+                holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
+            print(&format!("revoked {name:?}, held by {holder}: free when its job has been stopped{at_the_latest}\n"))
         }
-        Freed::Released(held) => {
-            let record = held.holder.as_ref().and_then(|holder| holder.record.as_ref());
-            let job = match held.lease {
-                _ if record.is_some_and(|record| record.kept.is_some()) => "its job had ended".to_owned(),
+        Ended::Released { holder, .. } => {
+            let job = match holder.lease {
+                _ if holder.kept.is_some() => "its job had ended".to_owned(),
                 Some(left) => format!("its job may still run for {}", human(left)),
                 None => "its job may still run, for ever as far as is known".to_owned(),
             };
-            print(&format!("freed {name:?}, which was held by {}: {job}\n", whose(held)))
+            print(&format!("freed {name:?}, which was held by {holder}: {job}\n"))
         }
-        Freed::NotHeld | Freed::HeldByOther(_) | Freed::Foreign(_) => Ok(()),
+        Ended::NotHeld | Ended::HeldByOther(_) | Ended::Foreign(_) => Ok(()),
     }
-}
-
-fn whose(held: &Held) -> String {
-    held.holder.as_ref().map_or_else(|| "another".to_owned(), Holder::to_string)
 }
 
 #[derive(Serialize)]
@@ -194,7 +203,7 @@ struct Failure<'a> {
     outcome: &'static str,
     status: u8,
     message: String,
-    holder: Option<HolderJson>,
+    holder: Option<&'a Holder>,
 }
 
 /// A failure for `eval "$(redlock acquire --format env)"`, whose status is that of what it evaluates: a script must not go
@@ -203,7 +212,7 @@ struct Failure<'a> {
 /// # Errors
 /// [`Error::Output`] when it could not be written.
 pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
-    text(&format!("(exit {})\n", exit.status()))
+    print_at_once(&format!("(exit {})\n", exit.status()))
 }
 
 /// A failure as an object.
@@ -211,112 +220,35 @@ pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Output`] when it could not be written.
 pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
-    let (outcome, held) = match error.downcast_ref() {
-        Some(Error::Usage(_)) => ("usage", None),
-        Some(Error::Held(held)) => ("held", Some(held)),
-        Some(Error::Unavailable(_)) => ("unavailable", None),
-        Some(Error::Refused(_)) => ("refused", None),
-        Some(Error::NotHeld(_)) => ("not-held", None),
+    let error_type = error.downcast_ref();
+    let (outcome, held) = match error_type {
+        Some(Error::Usage(_) | Error::SameNode(..)) => ("usage", None),
+        Some(Error::Held(held) | Error::CannotEnd(held)) => ("held", Some(held)),
+        Some(Error::NoQuorum { .. }) if exit == Exit::Refused => ("refused", None),
+        Some(Error::NoQuorum { .. }) if exit == Exit::Usage => ("usage", None),
+        Some(
+            Error::NoQuorum { .. }
+            | Error::Young { .. }
+            | Error::Disagree(_)
+            | Error::GrantedTooLate { .. }
+            | Error::LostBeforeStart { .. }
+            | Error::Shortage(_),
+        ) => ("unavailable", None),
+        Some(Error::NotHeld(_) | Error::NothingToEnter(_)) => ("not-held", None),
         Some(Error::HeldByOther(_, held)) => ("held-by-other", Some(held)),
         Some(Error::Revoked(_)) => ("revoked", None),
         Some(Error::Output(_) | Error::Unread) => ("output", None),
         Some(Error::Interrupted(_)) => ("interrupted", None),
         Some(Error::Internal(_)) | None => ("internal", None),
     };
-    let holder = held.and_then(|held| held.holder.as_ref().map(|holder| HolderJson::of(holder, held.lease, None)));
-    print_json(&Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder })
+    let holder = held.and_then(|held| held.by.holder());
+    let failure = Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder };
+    print_at_once(&json(&failure))
 }
 
 #[derive(Serialize)]
-struct HolderJson {
-    token_prefix: String,
-    host: Option<String>,
-    pid: Option<u32>,
-    user: Option<String>,
-    label: Option<String>,
-    acquired_at: Option<String>,
-    held_ms: Option<u64>,
-    fencing_token: Option<u64>,
-    holds: Option<u64>,
-    ttl_ms: Option<u64>,
-    lease_ms: Option<u64>,
-}
-
-/// As much of a text that somebody wrote as anybody needs.
-fn cut(text: &str) -> String {
-    const LONGEST: usize = 256;
-    text.chars().take(LONGEST).collect()
-}
-
-impl HolderJson {
-    fn of(holder: &Holder, lease: Option<Duration>, holds: Option<u64>) -> HolderJson {
-        let record = holder.record.as_ref();
-        HolderJson {
-            token_prefix: holder.token.chars().take(8).collect(),
-            host: record.map(|record| cut(&record.host)),
-            pid: record.map(|record| record.pid),
-            user: record.map(|record| cut(&record.user)),
-            label: record.map(|record| cut(&record.label)).filter(|label| !label.is_empty()),
-            acquired_at: record.and_then(acquired_at),
-            held_ms: record.map(|record| ms(record.held)),
-            fencing_token: record.map(|record| record.fencing_token),
-            holds: record.and(holds),
-            ttl_ms: record.map(|record| ms(record.ttl)),
-            lease_ms: lease.map(ms),
-        }
-    }
-}
-
-/// To the second, in UTC; none when somebody has written a time that no calendar has.
-fn acquired_at(record: &Record) -> Option<String> {
-    let mut text = String::new();
-    let since = UNIX_EPOCH.checked_add(record.since)?;
-    write!(text, "{}", humantime::format_rfc3339_seconds(since)).ok()?;
-    Some(text)
-}
-
-#[derive(Serialize)]
-struct StatusJson<'a> {
-    name: &'a str,
-    key: &'a str,
-    state: &'static str,
-    mode: Option<&'static str>,
-    holders: Vec<HolderJson>,
-    waiting: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nodes: Option<Vec<NodeJson<'a>>>,
-}
-
-#[derive(Serialize)]
-struct NodeJson<'a> {
-    node: &'a str,
-    answer: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a str>,
-}
-
-impl<'a> StatusJson<'a> {
-    fn of(status: &'a Status) -> StatusJson<'a> {
-        let nodes: Vec<NodeJson<'a>> = status
-            .nodes
-            .iter()
-            .map(|node| NodeJson { node: &node.node, answer: node.answer, detail: node.detail.as_deref() })
-            .collect();
-        StatusJson {
-            name: &status.name,
-            key: &status.key,
-            state: word(status.state),
-            mode: status.holder.as_ref().and_then(|holder| holder.record.as_ref()).map(|_| "exclusive"),
-            holders: status.holder.iter().map(|holder| HolderJson::of(holder, status.lease, status.holds)).collect(),
-            waiting: status.waiting,
-            nodes: (!nodes.is_empty()).then_some(nodes),
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct ListJson<'a> {
-    locks: Vec<StatusJson<'a>>,
+struct List<'a> {
+    locks: &'a [Status],
 }
 
 /// The word for a state, in text and JSON alike.
@@ -334,12 +266,12 @@ fn word(state: State) -> &'static str {
 
 /// One lock as an object.
 pub(crate) fn status_json(status: &Status) -> Result<(), Error> {
-    show(&json(&StatusJson::of(status)))
+    show(&json(status))
 }
 
 /// All locks as an object.
 pub(crate) fn list_json(all: &[Status]) -> Result<(), Error> {
-    show(&json(&ListJson { locks: all.iter().map(StatusJson::of).collect() }))
+    show(&json(&List { locks: all }))
 }
 
 /// One lock for people.
@@ -350,47 +282,38 @@ pub(crate) fn status(status: &Status, redraw: bool) -> Result<(), Error> {
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}  {}", escaped(&status.name, 512), word(status.state));
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
-    if let Some(holder) = &status.holder {
+    let holder = status.holder();
+    if let Some(holder) = holder {
         line("by", holder.to_string());
-        if let Some(record) = &holder.record {
-            line(
-                "for",
-                match acquired_at(record) {
-                    Some(since) => format!("{}, since {since}", human(record.held)),
-                    None => human(record.held),
-                },
-            );
-            if let Some(kept) = record.kept {
-                line("ended", format!("{} ago", human(kept)));
-            }
-            if let Some(by) = &record.revoked {
-                line("revoked", format!("by {}", escaped(by, COLUMN)));
-            }
+        match (holder.held, holder.acquired_at.and_then(rfc3339)) {
+            (Some(held), Some(since)) => line("for", format!("{}, since {since}", human(held))),
+            (Some(held), None) => line("for", human(held)),
+            (None, _) => {}
+        }
+        if let Some(kept) = holder.kept {
+            line("ended", format!("{} ago", human(kept)));
+        }
+        if let Some(by) = &holder.revoked {
+            line("revoked", format!("by {}", escaped(by, COLUMN)));
         }
     }
-    match (&status.state, status.lease) {
+    match (&status.state, status.lease()) {
         (State::Free | State::Unknown, _) => {}
         (State::Reserved, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
         (State::Reserved, None) => {}
         (_, None) => line("lease", "never expires".to_owned()),
         (_, Some(left)) => {
-            let of = status.holder.as_ref().and_then(|holder| holder.record.as_ref());
             // One that was extended may last longer than it was taken for.
-            let of = of.filter(|record| left <= record.ttl);
-            let of = of.map_or_else(String::new, |record| format!(" of {}", human(record.ttl)));
+            let of = holder.and_then(|holder| holder.ttl).filter(|&ttl| left <= ttl);
+            let of = of.map_or_else(String::new, |ttl| format!(" of {}", human(ttl)));
             line("lease", format!("{}{of} left", human(left)));
         }
     }
-    if let Some(holder) = &status.holder
-        && !holder.token.is_empty()
-    {
-        let mut token = format!("{}…", holder.short_token());
-        if let Some(record) = &holder.record {
-            token.push_str(&format!(", fencing token {}", record.fencing_token));
-        }
-        line("token", token);
+    if let Some(holder) = holder.filter(|holder| !holder.token.is_empty()) {
+        let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
+        line("token", format!("{}…{fence}", escaped(&holder.short_token(), 8)));
     }
-    if let Some(holds) = status.holds.filter(|&holds| holds > 1) {
+    if let Some(holds) = holder.and_then(|holder| holder.holds).filter(|&holds| holds > 1) {
         line("holds", holds.to_string());
     }
     if let Some(waiting) = status.waiting.filter(|&waiting| waiting > 0) {
@@ -399,7 +322,7 @@ fn status_text(status: &Status) -> String {
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
     if status.nodes.len() > 1 || odd {
         for node in &status.nodes {
-            line("node", format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer)));
+            line("node", format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer.as_str())));
         }
     }
     text.push('\n');
@@ -410,14 +333,14 @@ fn status_text(status: &Status) -> String {
 pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
     let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING"].map(str::to_owned)];
     for status in all {
-        let record = status.holder.as_ref().and_then(|holder| holder.record.as_ref());
+        let holder = status.holder().filter(|holder| holder.has_record());
         let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), human);
         rows.push([
             escaped(&status.name, COLUMN),
             word(status.state).to_owned(),
-            record.and(status.holder.as_ref()).map_or_else(|| "-".to_owned(), Holder::to_string),
-            time(record.map(|record| record.held)),
-            match (status.lease, status.state) {
+            holder.map_or_else(|| "-".to_owned(), Holder::to_string),
+            time(holder.and_then(|holder| holder.held)),
+            match (status.lease(), status.state) {
                 (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
                 (lease, _) => time(lease),
             },

@@ -57,7 +57,7 @@ fn a_held_lock_is_busy_and_stays_as_it_was() {
     let token = acquire(&redis, "backup");
     let (user, host) = myself();
     let busy = format!(
-        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; --wait queues\n"
+        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; use --wait to queue for it\n"
     );
     Test::new(&redis).args(["acquire", "--name", "backup"]).status(75).stderr(like(&busy)).run();
     Test::new(&redis).args(["acquire", "--name", "backup", "--wait", "0"]).status(75).stderr(any()).run();
@@ -252,7 +252,7 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     ] {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&write);
-        let busy = format!("redlock: \"backup\" is held by {by}, and never expires; --wait queues\n");
+        let busy = format!("redlock: \"backup\" is held by {by}, and never expires; use --wait to queue for it\n");
         let test = Test::new(&redis).args(["acquire", "--name", "backup"]);
         test.status(75).stderr(busy).run();
     }

@@ -1,7 +1,7 @@
 //! The exit statuses that take a server in a certain condition to provoke: 69, 74 and 78. The others are shown where
 //! their commands are.
 
-use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, message, ms, status};
+use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, ms, status};
 use nix::sys::signal::Signal;
 use std::fs::File;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ fn writing_commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "new"],
         vec!["run", "--name", "new", "--", "echo", "started"],
-        vec!["acquire", "--name", "new", "--wait", "--format", "text"],
+        vec!["acquire", "--name", "new", "--wait", "300ms", "--format", "text"],
     ]
 }
 
@@ -131,14 +131,11 @@ fn s69_out_of_memory() {
     let token = acquire(&redis, "held");
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
     for arguments in writing_commands() {
-        Test::new(&redis)
-            .args(&arguments)
-            .status(69)
-            .stderr(like(
-                "redlock: \"new\": <node> cannot serve now: OOM command not allowed when used memory > 'maxmemory'; \
-                 try again when it can\n",
-            ))
-            .run();
+        let said = like(
+            "redlock: \"new\": <node> cannot serve now: OOM command not allowed when used memory > 'maxmemory'; \
+             try again when it can\n",
+        );
+        Test::new(&redis).args(&arguments).status(69).stderr(in_the_end(&arguments, said)).run();
     }
     assert!(!redis.exists("redlock:new"));
     // What frees memory, or only looks, works.
@@ -152,12 +149,13 @@ fn s69_out_of_memory() {
 fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
     let redis = Redis::start();
     for limit in 4..8 {
-        let script = format!("ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait");
+        // What the test itself was given, as by flock(1), takes no place.
+        let script = format!("exec 3<&-; ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait 1s");
         let finished = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any()).run();
         let said = finished.stderr;
         if limit == 4 {
             assert_eq!(finished.ended, Ended::Status(69), "{said}");
-            let why = "cannot be asked: this process has too many files open (ulimit -n)";
+            let why = "can be asked: this process has too many files open (ulimit -n)";
             assert!(said.contains(why), "{said}");
         }
         assert!(!said.contains("is --redis right"), "{limit}: {said}");
@@ -173,7 +171,8 @@ fn s69_a_read_only_replica() {
     let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
     eventually(SOON, "replicated", || replica.try_query::<bool>(&["EXISTS", "redlock:held"]).unwrap_or(false));
     for arguments in writing_commands() {
-        Test::new(&replica).args(&arguments).status(69).stderr(message(["\"new\"", "READONLY"])).run();
+        let said = in_the_end(&arguments, message(["\"new\"", "READONLY"]));
+        Test::new(&replica).args(&arguments).status(69).stderr(said).run();
     }
     for command in ["extend", "release"] {
         let test = Test::new(&replica).args([command, "held", "--token", &token]).status(69);
@@ -186,7 +185,8 @@ fn s69_a_read_only_replica() {
 fn s69_too_few_replicas_for_a_write() {
     let redis = Redis::with(&["--min-replicas-to-write", "1"]);
     for arguments in writing_commands() {
-        Test::new(&redis).args(&arguments).status(69).stderr(message(["\"new\"", "NOREPLICAS"])).run();
+        let said = in_the_end(&arguments, message(["\"new\"", "NOREPLICAS"]));
+        Test::new(&redis).args(&arguments).status(69).stderr(said).run();
     }
 }
 
@@ -201,7 +201,8 @@ fn s69_loading() {
         redis.try_query::<String>(&["GET", "1"]).is_err_and(|error| error.code() == Some("LOADING"))
     });
     for arguments in writing_commands() {
-        Test::new(&redis).args(&arguments).status(69).stderr(message(["\"new\"", "LOADING"])).run();
+        let said = in_the_end(&arguments, message(["\"new\"", "LOADING"]));
+        Test::new(&redis).args(&arguments).status(69).stderr(said).run();
     }
 }
 
@@ -217,7 +218,7 @@ fn s69_busy_with_somebodys_script() {
         });
         for arguments in writing_commands() {
             let test = Test::new(&redis).args(&arguments).status(69);
-            test.stderr(message(["\"new\"", "BUSY"])).run();
+            test.stderr(in_the_end(&arguments, message(["\"new\"", "BUSY"]))).run();
         }
         redis.command(&["SCRIPT", "KILL"]);
         assert!(script.join().unwrap().is_err());

@@ -93,11 +93,11 @@ fn unreachable_and_refused() {
     redis.kill();
     for arguments in [
         &["acquire", "--name", "backup"][..],
-        &["acquire", "--name", "backup", "--wait"],
+        &["acquire", "--name", "backup", "--wait", "50ms"],
         &["extend", "backup", "--token", "t"],
         &["release", "backup", "--token", "t"],
         &["release", "backup", "--force"],
-        &["wait", "backup"],
+        &["wait", "backup", "--timeout", "50ms"],
         &["status"],
     ] {
         failure(&redis.tcp_url(), arguments, 69, "null");

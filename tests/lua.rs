@@ -1,8 +1,10 @@
 //! The Lua scripts as they are checked in, on a real server: each case that matters by itself, and by chance, against a
 //! model of what they should do.
 
+mod holds;
 mod model;
 mod random;
+mod restarts;
 
 use crate::support::{Redis, SOON, eventually, ms};
 use redis::{Connection, PubSub, Value};
@@ -16,12 +18,29 @@ const CLOCK: &str = "1700000000000";
 
 macro_rules! script {
     ($file:literal) => {
-        redis::Script::new(concat!(
-            include_str!("../src/lock/scripts/queue.lua"),
-            include_str!(concat!("../src/lock/scripts/", $file, ".lua"))
-        ))
+        (
+            $file,
+            concat!(
+                include_str!("../src/lock/scripts/queue.lua"),
+                include_str!(concat!("../src/lock/scripts/", $file, ".lua"))
+            ),
+        )
     };
 }
+
+const SCRIPTS: [(&str, &str); 11] = [
+    script!("take"),
+    script!("fence"),
+    script!("leave"),
+    script!("rollback"),
+    script!("extend"),
+    script!("enter"),
+    script!("release"),
+    script!("recreate"),
+    script!("revoke"),
+    script!("holds"),
+    script!("inspect"),
+];
 
 fn part(name: &str) -> String {
     format!("{BASE}{name}")
@@ -79,20 +98,23 @@ struct Scripts {
 
 impl Scripts {
     fn on(connection: Connection) -> Scripts {
-        let scripts = [
-            ("take", script!("take")),
-            ("fence", script!("fence")),
-            ("leave", script!("leave")),
-            ("rollback", script!("rollback")),
-            ("extend", script!("extend")),
-            ("enter", script!("enter")),
-            ("release", script!("release")),
-            ("rejoin", script!("rejoin")),
-            ("revoke", script!("revoke")),
-            ("holds", script!("holds")),
-            ("inspect", script!("inspect")),
-        ];
+        Scripts::behind(connection, "")
+    }
+
+    /// With these lines in front of each of them.
+    fn behind(connection: Connection, lines: &str) -> Scripts {
+        let scripts = SCRIPTS.map(|(name, body)| (name, redis::Script::new(&format!("{lines}{body}"))));
         Scripts { connection, scripts: scripts.into() }
+    }
+
+    /// On a server that says this of its age. (A clock that was set back cannot be had here.)
+    fn aged(connection: Connection, uptime: &str) -> Scripts {
+        let info = format!("'uptime_in_seconds:{uptime}\\r\\nrun_id:0a\\r\\n'");
+        let pcall = format!("function(c, ...) if c == 'INFO' then return {info} end return server.pcall(c, ...) end");
+        Scripts::behind(
+            connection,
+            &format!("local server = redis; local redis = {{call = server.call, pcall = {pcall}}}\n"),
+        )
     }
 
     /// Runs a script with these arguments behind the first one.
@@ -114,6 +136,25 @@ impl Scripts {
     fn take(&mut self, waiter: &str, token: &str, ttl: &str, ticket: &str) -> Reply {
         let rest = [CLOCK, "0", "host", "1", "u", "label"];
         self.run("take", &[&[waiter, token, ttl, ticket], &rest[..]].concat())
+    }
+
+    /// Takes or leaves it, on a node whose vote counts after so many seconds.
+    #[track_caller]
+    fn take_after(&mut self, quarantine: &str, waiter: &str, token: &str) -> Reply {
+        self.run("take", &[waiter, token, "60000", "", CLOCK, "", "host", "1", "u", "label", quarantine])
+    }
+
+    /// Takes as a waiter that has seen a lease: its token, on which run of the server, ms left, fencing token.
+    #[track_caller]
+    fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
+        let rest = ["60000", "", CLOCK, "", "host", "1", "u", "label", "0"];
+        self.run("take", &[&[waiter, token], &rest[..], &seen[..]].concat())
+    }
+
+    /// Re-creates a lease with the fencing token 5: token, run of the server, whether it is the only node, hold.
+    #[track_caller]
+    fn recreate(&mut self, token: &str, run_id: &str, alone: &str, hold: &str) -> Reply {
+        self.run("recreate", &[token, "60000", "5", "host", "1", "u", "label", run_id, alone, hold])
     }
 
     #[track_caller]
@@ -141,6 +182,11 @@ fn heard(ears: &mut PubSub<'_>) -> (String, String) {
     let message = ears.get_message().unwrap();
     let channel = message.get_channel_name().rsplit(':').next().unwrap().to_owned();
     (channel, message.get_payload().unwrap())
+}
+
+fn run_id(redis: &Redis) -> String {
+    let info: String = redis.query(&["INFO", "server"]);
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
 }
 
 fn waiters(redis: &Redis) -> Vec<String> {
@@ -247,6 +293,29 @@ fn a_thawed_waiter_finds_the_free_lock_in_its_old_place() {
     assert_eq!(reply.text(0), "granted");
     assert_eq!(waiters(&redis), ["late"]);
     drop(ears);
+}
+
+#[test]
+fn a_queue_is_not_forgotten_while_a_waiter_behind_a_dead_one_looks() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    scripts.take("dead", "u", "60000", "");
+    scripts.take("alive", "v", "60000", "");
+    redis.command(&["PEXPIRE", &part("queue"), "60000"]);
+    assert_eq!(scripts.take("alive", "v", "60000", "").int(5), Some(1));
+    let left = redis.pttl(&part("queue"));
+    assert!(left > 800_000, "{left}");
+}
+
+#[test]
+fn a_grant_is_rolled_back_before_the_waiter_has_been_told_its_place() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    // The answer is lost, and with it the ticket.
+    assert_eq!(scripts.take("me", "t", "60000", "").text(0), "granted");
+    assert_eq!(scripts.run("rollback", &["me", "t", ""]), word("left"));
+    assert_eq!(redis.keys(), [part("fence")]);
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod interop;
 mod json;
 mod losses;
 mod lua;
+mod margins;
 mod masters;
 mod owners;
 mod queue;

@@ -1,8 +1,8 @@
 //! Several independent masters: quorum, early decision, roll-back, extension without re-creation, restarted nodes.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, like, message,
-    ms, release, reset_command_calls, several, status,
+    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, in_the_end,
+    like, message, ms, release, reset_command_calls, several, status,
 };
 use std::time::{Duration, Instant};
 
@@ -62,11 +62,12 @@ fn quorum_counts_the_configured_nodes_not_the_reached_ones() {
             vec!["extend", "backup", "--token", &token],
             vec!["release", "backup", "--token", &token],
             vec!["status", "backup"],
-            vec!["wait", "backup"],
+            vec!["wait", "backup", "--timeout", "300ms"],
         ] {
             let counted =
                 if arguments[0] == "status" { String::new() } else { format!("{} of {count} ", count - dead) };
-            let test = Test::new(&nodes).args(&arguments).status(69).stderr(message(["\"", &counted]));
+            let said = in_the_end(&arguments, message(["\"", &counted]));
+            let test = Test::new(&nodes).args(&arguments).status(69).stderr(said);
             let finished = test.stdout(crate::support::when("nothing started", |text| !text.contains("started"))).run();
             assert!(finished.elapsed < Duration::from_secs(4), "{arguments:?}: {:?}", finished.elapsed);
         }

@@ -72,7 +72,7 @@ fn the_holder_of_a_job() {
     let pid = job.pid();
     let busy = format!(
         "redlock: \"backup\" is held by {user}@{host}, pid {pid} (sleep), for <duration>, lease <duration> left; \
-         --wait queues\n"
+         use --wait to queue for it\n"
     );
     Test::new(&redis).args(["run", "--name", "backup", "--", "true"]).status(75).stderr(like(busy)).run();
 }
@@ -103,7 +103,7 @@ fn without_a_label_nothing_stands_in_for_it() {
     acquire(&redis, "backup");
     let (user, host) = myself();
     let busy = format!(
-        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; --wait queues\n"
+        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; use --wait to queue for it\n"
     );
     Test::new(&redis).args(["acquire", "--name", "backup"]).status(75).stderr(like(busy)).run();
 }
@@ -307,19 +307,22 @@ fn a_waiter_is_told_what_a_loser_is() {
     Test::sh(&redis, &format!("exec redlock run -q --name backup -- {job}"))
         .status(75)
         .stderr(like(
-            "redlock: waiting for \"backup\", held by this very job: <any>; --reentrant enters it once more\n<any>\n",
+            "redlock: waiting up to 100ms for \"backup\", 1st in line; held by this very job: <user>@<host> (redlock); \
+             --reentrant shares it\n<any>\n",
         ))
         .run();
     let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 100ms -- true";
     Test::sh(&redis, kept)
         .status(75)
         .stderr(like(
-            "redlock: waiting for \"kept\", finished on <host> <duration> ago, kept for <duration> more\n<any>\n",
+            "redlock: waiting up to 100ms for \"kept\", 1st in line; finished on <host> <duration> ago, \
+             kept for <duration> more\n<any>\n",
         ))
         .run();
     redis.command(&["HSET", "redlock:hash", "field", "1"]);
     let test = Test::new(&redis).args(["acquire", "--name", "hash", "--wait", "100ms"]);
-    test.status(75).stderr(like("redlock: waiting for \"hash\", held by something else: <any>\n<any>\n")).run();
+    let waiting = "redlock: waiting up to 100ms for \"hash\", 1st in line; held by something else: <any>\n<any>\n";
+    test.status(75).stderr(like(waiting)).run();
 }
 
 #[test]

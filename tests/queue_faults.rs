@@ -214,9 +214,46 @@ fn the_end_of_the_wait_is_told_with_the_holder() {
         .stderr(when("two lines, the last one busy", |text| {
             let lines: Vec<&str> = text.lines().collect();
             lines.len() == 2
-                && lines[0].starts_with("redlock: waiting for \"backup\", held by ")
+                && lines[0].starts_with("redlock: waiting up to 300ms for \"backup\", 1st in line; held by ")
                 && lines[1].starts_with("redlock: \"backup\" is held by ")
         }))
         .run();
     assert!(Line::is_clean(&redis));
+}
+
+/// The holder and as many waiters behind it die together; then one that lives has it soon after the lease has ended.
+#[track_caller]
+fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &[Redis], dead: usize) {
+    let test = Test::new(servers).args(["run", "-q", "--name", Line::NAME, "--ttl", "3s", "--", "sh", "-c"]);
+    let holder = test.arg("echo ready; exec sleep 60").any_end().stderr(any()).spawn();
+    holder.prints("ready");
+    let token = nodes[0].get(Line::KEY).unwrap();
+    let join = || {
+        let (before, waiter) = (Line::length(&nodes[0]), Line::waiter(servers).spawn());
+        nodes.iter().for_each(|node| Line::becomes(node, before + 1));
+        waiter
+    };
+    let first: Vec<Running> = (0..dead).map(|_| join()).collect();
+    let alive = join();
+    for process in first.iter().chain([&holder]) {
+        process.send(Signal::SIGKILL);
+    }
+    let left = nodes.iter().map(|node| node.pttl(Line::KEY)).max().unwrap();
+    let expires = Instant::now() + ms(left.max(0).cast_unsigned());
+    let next = alive.finish().token();
+    let late = Instant::now().saturating_duration_since(expires);
+    assert!(late < Duration::from_secs(3), "{late:?} after the end of the lease");
+    assert_ne!(next, token);
+}
+
+#[test]
+fn the_next_one_is_served_soon_after_the_holder_and_the_first_twenty_five_died_together() {
+    let redis = Redis::start();
+    dies_with_the_first(&redis, std::slice::from_ref(&redis), 25);
+}
+
+#[test]
+fn so_it_is_on_several_masters() {
+    let nodes = crate::support::several(3);
+    dies_with_the_first(&nodes, &nodes, 12);
 }

@@ -1,6 +1,6 @@
-//! What a waiter shows: one live line on a terminal, one line elsewhere.
+//! What a waiter shows: one live line on a terminal of which it is the foreground job, one line elsewhere.
 
-use crate::support::{Line, Redis, SOON, Test, any, eventually, like, myself, release, when};
+use crate::support::{Line, Redis, SOON, Terminal, Test, any, eventually, free_port, like, message, myself, release};
 use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
 use std::fs::File;
@@ -9,14 +9,18 @@ use std::sync::{Arc, Mutex};
 
 /// A terminal that shows nothing but what was written to it.
 #[derive(Debug)]
-struct Terminal {
+struct Screen {
     written: Arc<Mutex<Vec<u8>>>,
 }
 
-impl Terminal {
+impl Screen {
     /// The terminal, and what a process writes to.
-    fn new() -> (Terminal, File) {
-        let size = Winsize { ws_row: 24, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
+    fn new() -> (Screen, File) {
+        Screen::of_width(200)
+    }
+
+    fn of_width(columns: u16) -> (Screen, File) {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(Some(&size), None).unwrap();
         let (mut master, slave) = (File::from(pty.master), File::from(pty.slave));
         let written = Arc::new(Mutex::new(Vec::new()));
@@ -28,7 +32,7 @@ impl Terminal {
                 sink.lock().unwrap().extend_from_slice(&chunk[..length]);
             }
         });
-        (Terminal { written }, slave)
+        (Screen { written }, slave)
     }
 
     fn written(&self) -> String {
@@ -97,12 +101,12 @@ impl Terminal {
     }
 }
 
-/// Takes the lock with a label.
+/// Takes the lock with a label; the token, and what is said of who has it.
 fn labelled(redis: &Redis) -> (String, String) {
     let test = Test::new(redis).args(["acquire", "--name", Line::NAME, "--label", "nightly"]);
     let token = test.stdout(any()).run().token();
     let (user, host) = myself();
-    (token, format!("held by {user}@{host}, pid <n> (nightly)"))
+    (token, format!("held by {user}@{host} (nightly)"))
 }
 
 fn waiter(redis: &Redis) -> Test {
@@ -114,22 +118,51 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
     let redis = Redis::start();
     let (token, holder) = labelled(&redis);
     let first = Line::join(&redis, Line::waiter(&redis));
-    let (terminal, slave) = Terminal::new();
-    let second = Line::join(&redis, waiter(&redis).stderr_to(slave));
-    let form = format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left, 1 before us");
-    let seen = terminal.shows(&form);
-    eventually(SOON, "it is brought up to date", || terminal.screen() != [seen.clone()]);
-    terminal.shows(&form);
+    let (screen, slave) = Screen::new();
+    let second = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
+    screen.shows(&format!("redlock: waiting up to 10m for \"backup\", 2nd in line; {holder}"));
+    // It is brought up to date.
+    screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 2nd in line; {holder}"));
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
     // The first in line knows it, and who has it now.
     let (user, host) = myself();
-    terminal.shows(&format!(
-        "redlock: waiting for \"backup\", held by {user}@{host}, pid <n>, for <duration>, lease <duration> left"
-    ));
+    screen.shows(&format!("redlock: waiting <n>s of 10m for \"backup\", 1st in line; held by {user}@{host}"));
     release(&redis, Line::NAME, &next);
     second.finish();
-    eventually(SOON, "the line is gone", || terminal.screen().is_empty());
+    eventually(SOON, "the line is gone", || screen.screen().is_empty());
+}
+
+#[test]
+fn a_line_that_does_not_fit_is_cut_at_the_columns_of_the_terminal() {
+    let redis = Redis::start();
+    let (token, _) = labelled(&redis);
+    let (screen, slave) = Screen::of_width(42);
+    let waiter = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
+    // The last column stays free: some terminals begin a new line once it is full.
+    let line = screen.shows("redlock: waiting <any> of 10m for \"backup\",<any>…");
+    assert_eq!(line.chars().count(), 41, "{line}");
+    release(&redis, Line::NAME, &token);
+    waiter.finish();
+    eventually(SOON, "the line is gone", || screen.screen().is_empty());
+}
+
+#[test]
+fn in_the_background_of_a_terminal_nothing_is_drawn() {
+    let redis = Redis::start();
+    let (token, holder) = labelled(&redis);
+    let terminal = Terminal::bash(&redis);
+    terminal.enters("redlock acquire --name backup --wait &");
+    terminal.shows(&format!("redlock: waiting for \"backup\", 1st in line; {holder}\r\n"));
+    // Past the moment at which the line would be brought up to date.
+    terminal.enters("sleep 1.2; echo la''ter");
+    terminal.shows("later\r\n");
+    assert!(!terminal.all().contains('\u{1b}'), "{:?}", terminal.all());
+    terminal.enters("fg");
+    terminal.shows("\r\u{1b}[Kredlock: waiting ");
+    release(&redis, Line::NAME, &token);
+    terminal.prompts();
+    assert_eq!(terminal.status(), 0);
 }
 
 #[test]
@@ -137,19 +170,20 @@ fn an_interrupt_clears_the_live_line() {
     let redis = Redis::start();
     let (_, holder) = labelled(&redis);
     for run in [false, true] {
-        let (terminal, slave) = Terminal::new();
+        let (screen, slave) = Screen::new();
         let test = if run {
             let test = Test::new(&redis).args(["run", "--name", Line::NAME, "--wait"]);
             test.args(["--", "true"]).env("TERM", "xterm")
         } else {
             waiter(&redis)
         };
-        let waiter = Line::join(&redis, test.stderr_to(slave).signal(Signal::SIGTERM));
-        terminal.shows(&format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left"));
+        let waiter = Line::join(&redis, test.at_terminal(slave).signal(Signal::SIGTERM));
+        screen.shows(&format!("redlock: waiting for \"backup\", 1st in line; {holder}"));
+        assert!(screen.written().contains("\u{1b}[K"), "it is drawn");
         waiter.send(Signal::SIGTERM);
         waiter.finish();
         eventually(SOON, "nothing of it is left but the message", || {
-            terminal.screen().iter().all(|line| line.contains("interrupted by SIGTERM"))
+            screen.screen().iter().all(|line| line.contains("interrupted by SIGTERM"))
         });
     }
 }
@@ -158,21 +192,20 @@ fn an_interrupt_clears_the_live_line() {
 fn quiet_shows_nothing_on_a_terminal() {
     let redis = Redis::start();
     let (token, _) = labelled(&redis);
-    let (terminal, slave) = Terminal::new();
-    let waiter = Line::join(&redis, Line::waiter(&redis).env("TERM", "xterm").stderr_to(slave));
+    let (screen, slave) = Screen::new();
+    let waiter = Line::join(&redis, Line::waiter(&redis).env("TERM", "xterm").at_terminal(slave));
     release(&redis, Line::NAME, &token);
     waiter.finish();
-    assert_eq!(terminal.written(), "");
+    assert_eq!(screen.written(), "");
 }
 
 #[test]
 fn elsewhere_one_line_at_the_start_is_all() {
     let redis = Redis::start();
     let (token, holder) = labelled(&redis);
-    let form = format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left");
-    let first = Line::join(&redis, waiter(&redis).stderr(like(format!("{form}\n"))));
-    let test = waiter(&redis).stderr(when("one line", |text| text.lines().count() == 1));
-    let second = Line::join(&redis, test);
+    let form = |place: &str| format!("redlock: waiting for \"backup\", {place} in line; {holder}\n");
+    let first = Line::join(&redis, waiter(&redis).stderr(like(form("1st"))));
+    let second = Line::join(&redis, waiter(&redis).stderr(like(form("2nd"))));
     release(&redis, Line::NAME, &token);
     let next = first.finish().token();
     release(&redis, Line::NAME, &next);
@@ -184,18 +217,69 @@ fn a_terminal_that_cannot_erase_gets_one_line_too() {
     let redis = Redis::start();
     let (token, holder) = labelled(&redis);
     for term in [Some("dumb"), None] {
-        let (terminal, slave) = Terminal::new();
+        let (screen, slave) = Screen::new();
         let test = match term {
             Some(term) => waiter(&redis).env("TERM", term),
             None => waiter(&redis).env_remove("TERM"),
         };
-        let test = test.stderr_to(slave).signal(Signal::SIGKILL);
-        let waiter = Line::join(&redis, test);
-        let form = format!("redlock: waiting for \"backup\", {holder}, for <duration>, lease <duration> left<any>");
-        terminal.shows(&form);
-        waiter.send(Signal::SIGKILL);
+        let waiter = Line::join(&redis, test.at_terminal(slave).signal(Signal::SIGTERM));
+        screen.shows(&format!("redlock: waiting for \"backup\", 1st in line; {holder}"));
+        waiter.send(Signal::SIGTERM);
         waiter.finish();
-        assert!(!terminal.written().contains('\u{1b}'));
+        assert!(!screen.written().contains('\u{1b}'));
     }
     release(&redis, Line::NAME, &token);
+}
+
+#[test]
+fn who_only_waits_until_it_is_free_has_no_place_in_line() {
+    let redis = Redis::start();
+    let (token, holder) = labelled(&redis);
+    let first = Line::join(&redis, Line::waiter(&redis));
+    let watcher = Test::new(&redis).args(["wait", Line::NAME, "--timeout", "1m"]).spawn();
+    watcher.says(like(format!("redlock: waiting up to 1m for \"backup\"; {holder}")));
+    release(&redis, Line::NAME, &token);
+    let next = first.finish().token();
+    release(&redis, Line::NAME, &next);
+    watcher.finish();
+}
+
+#[test]
+fn a_redis_that_is_down_is_told_once_at_once() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let waits = |command: &[&str]| Test::new(url.as_str()).args(command).status(69);
+    let down =
+        "\"backup\": 127.0.0.1:<n> cannot be reached: connection refused; is --redis right, and Redis running there?";
+    for command in [
+        &["acquire", "backup", "--wait", "1500ms"][..],
+        &["acquire", "-v", "backup", "--wait", "1500ms"],
+        &["run", "backup", "--wait", "1500ms", "--", "true"],
+        &["wait", "backup", "--timeout", "1500ms"],
+    ] {
+        let waiter = waits(command).stderr(like(format!("redlock: {down}\n"))).spawn();
+        let start = std::time::Instant::now();
+        waiter.says(like(format!("redlock: {down}; trying again")));
+        assert!(start.elapsed() < crate::support::ms(1_000), "{command:?}: {:?}", start.elapsed());
+        waiter.finish();
+    }
+    waits(&["acquire", "-q", "backup", "--wait", "600ms"]).stderr(message(["cannot be reached"])).run();
+}
+
+#[test]
+fn on_a_terminal_the_line_says_that_redis_is_down() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let (screen, slave) = Screen::new();
+    let test = Test::new(url.as_str()).args(["acquire", "backup", "--wait", "1m"]).env("TERM", "xterm");
+    let waiter = test.at_terminal(slave).signal(Signal::SIGTERM).spawn();
+    let down = "127.0.0.1:<n> cannot be reached: connection refused; is --redis right, and Redis running there?";
+    let (said, live) = (
+        like(format!("redlock: \"backup\": {down}; trying again")),
+        like(format!("redlock: waiting <n>s of 1m for \"backup\"; {down}")),
+    );
+    eventually(SOON, "both lines", || match screen.screen().as_slice() {
+        [first, second] => said.matches(first) && live.matches(second),
+        _ => false,
+    });
+    waiter.send(Signal::SIGTERM);
+    waiter.finish();
 }

@@ -129,38 +129,13 @@ fn another_lock_in_the_job_does_not_take_the_jobs_token() {
 }
 
 #[test]
-fn the_job_does_not_see_a_password() {
-    let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
-    let url = redis.tcp_url();
-    let with_password = url.replace("redis://", "redis://:s3cret@");
-    let directory = Directory::new();
-    let file = directory.path().join("password");
-    std::fs::write(&file, "s3cret\n").unwrap();
-    let file = file.to_str().unwrap();
-    let extends = "env; redlock extend >&2; echo extended=$?";
-    for (number, (test, seen, works_within)) in [
-        (Test::new(with_password.as_str()), false, false),
-        // What the caller has put into the environment is the job's too.
-        (Test::new(url.as_str()).env("REDLOCK_PASSWORD", "s3cret"), true, true),
-        (Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file), false, true),
-        (Test::new(url.as_str()).args(["--password-file", file]), false, true),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let test = test.args(["run", "--name", &format!("lock-{number}"), "--", "sh", "-c", extends]);
-        let finished = test.stdout(any()).stderr(any()).run();
-        assert_eq!(finished.stdout.contains("s3cret"), seen, "{number}: {}", finished.stdout);
-        assert!(!finished.stderr.contains("s3cret"), "{number}: {}", finished.stderr);
-        assert_eq!(finished.stdout.contains("extended=0\n"), works_within, "{number}: {}", finished.stderr);
-    }
-}
-
-#[test]
 fn a_busy_lock_is_75_and_the_command_is_not_started() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    run(&redis, ["--", "echo", "started"]).status(75).stderr(message(["\"backup\" is held by", "--wait queues"])).run();
+    run(&redis, ["--", "echo", "started"])
+        .status(75)
+        .stderr(message(["\"backup\" is held by", "use --wait to queue for it"]))
+        .run();
     run(&redis, ["-q", "--", "echo", "started"]).status(75).run();
     run(&redis, ["-q", "-E", "0", "--", "echo", "started"]).run();
     run(&redis, ["-q", "-E", "42", "--", "echo", "started"]).status(42).run();
@@ -277,7 +252,7 @@ fn hold_at_least_keeps_the_lock_whatever_the_status_but_not_the_caller() {
         let start = Instant::now();
         test.status(status).run();
         assert!(redis.exists("redlock:backup") || start.elapsed() > ms(700));
-        let busy = "redlock: \"backup\" finished on <host> <duration> ago, kept for <duration> more; --wait queues\n";
+        let busy = "redlock: \"backup\" finished on <host> <duration> ago, kept for <duration> more; use --wait to queue for it\n";
         if start.elapsed() < ms(300) {
             run(&redis, ["--", "true"]).status(75).stderr(like(busy)).run();
         }

@@ -286,7 +286,8 @@ fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
     assert_eq!(status(&redis, "backup")["state"], "kept");
     let left = redis.pttl("redlock:backup");
     assert!((1..=20_000).contains(&left), "{left}");
-    let busy = "redlock: \"backup\" finished on <host> <duration> ago, kept for <duration> more; --wait queues\n";
+    let busy =
+        "redlock: \"backup\" finished on <host> <duration> ago, kept for <duration> more; use --wait to queue for it\n";
     let test = Test::new(&redis).args(["run", "--name", "backup", "--", "true"]);
     test.status(75).stderr(like(busy)).run();
 }

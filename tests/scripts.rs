@@ -173,6 +173,6 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
     Test::sh(&redis, &format!("set -e; {line}")).status(75).run();
     Test::sh(&redis, "set -e; eval \"$(redlock acquire --format=env)\"; echo went on")
         .status(64)
-        .stderr("redlock: which lock? --name is missing\n")
+        .stderr("redlock: which lock? the name is missing (NAME or --name)\n")
         .run();
 }

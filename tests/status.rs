@@ -151,8 +151,9 @@ fn a_lock_whose_job_has_ended_is_kept() {
     assert_eq!(status(&redis, "backup")["state"], "kept");
     Test::new(&redis).args(["status", "-q", "backup"]).status(75).stdout(any()).run();
     let (_, host) = myself();
-    let busy =
-        format!("redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; --wait queues\n");
+    let busy = format!(
+        "redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; use --wait to queue for it\n"
+    );
     Test::new(&redis).args(["acquire", "--name", "backup"]).status(75).stderr(like(busy)).run();
 }
 

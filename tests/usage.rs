@@ -260,7 +260,7 @@ fn help_is_a_command_as_well() {
     assert_eq!(shown(&["help"]), shown(&["--help"]));
     assert_eq!(shown(&["help", "run"]), shown(&["run", "--help"]));
     let test = Test::bare().args(["help", "lock"]).status(64);
-    test.stderr("redlock: no command \"lock\"; see redlock -h\n").run();
+    test.stderr("redlock: no command \"lock\"; run or acquire?\n").run();
 }
 
 #[test]
@@ -269,16 +269,20 @@ fn what_was_meant_is_said() {
         let test = Test::bare().args(arguments).status(64);
         test.stderr(message([hint])).run();
     };
-    said(&["rn"], "no command \"rn\"; run?");
     said(&["statsu"], "no command \"statsu\"; status?");
-    let dash = "a value that begins with - is written --name=-dash";
-    said(&["acquire", "--name", "-dash"], dash);
-    said(&["run", "--name", "-dash", "--", "true"], dash);
-    said(&["acquire", "--name", "-verbose"], "written --name=-verbose");
-    let negative = ["acquire", "--name", "x", "--ttl", "-5s"];
-    said(&negative, "a negative number after --ttl?");
+    said(&["frobnicate"], "no command \"frobnicate\"; see redlock -h");
+    // What consul, flock and others call it.
+    said(&["lock", "x", "true"], "no command \"lock\"; run or acquire?");
+    said(&["unlock", "x"], "no command \"unlock\"; release?");
+    said(&["backup", "--", "true"], "redlock run N -- COMMAND?");
+    said(&["run", "-n", "backup", "true"], "redlock run N -- COMMAND");
+    said(&["acquire", "--name", "x", "true"], "two names");
+    said(&["acquire", "x", "--timeout", "5s"], "no option --timeout; --wait?");
+    said(&["status", "x", "--json"], "--format json?");
+    // An optional value that may have swallowed the command or the name.
+    said(&["run", "--name", "x", "--wait", "./job.sh"], "--wait -- ./job.sh");
+    said(&["acquire", "-w", "backup"], "put the name first");
+    said(&["status", "--watch", "backup"], "put the name first");
+    said(&["acquire", "--name", "-verbose"], "--name needs a value");
     said(&["acquire", "--name", "x", "--ttl=-5s"], "a duration is never negative");
-    let run = "acquire starts no command, run does: redlock run --name N -- COMMAND";
-    said(&["acquire", "--name", "x", "--", "true"], run);
-    said(&["acquire", "--name", "x", "true"], run);
 }

@@ -1,6 +1,8 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
-use crate::support::{Redis, SOON, Test, acquire, acquire_for, any, eventually, message, ms, release, when};
+use crate::support::{
+    Redis, SOON, Test, acquire, acquire_for, any, eventually, in_the_end, message, ms, release, when,
+};
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
@@ -61,11 +63,13 @@ fn foreign_locks_are_waited_for_as_well() {
 }
 
 #[test]
-fn an_unreachable_server_is_69_at_once() {
+fn a_server_that_stays_unreachable_is_69_when_the_time_is_over() {
     let mut redis = Redis::start();
     redis.kill();
-    let test = Test::new(&redis).args(["wait", "backup"]).status(69).stderr(message(["\"backup\""]));
-    test.within(Duration::from_secs(5)).run();
+    let arguments = ["wait", "backup", "--timeout", "500ms"];
+    let test = Test::new(&redis).args(arguments).status(69).stderr(in_the_end(&arguments, message(["\"backup\""])));
+    let finished = test.within(Duration::from_secs(5)).run();
+    assert!(finished.elapsed >= ms(500), "{:?}", finished.elapsed);
 }
 
 #[test]

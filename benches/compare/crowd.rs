@@ -3,7 +3,7 @@
 use crate::holding;
 use crate::measure::{Samples, Table, notes, processor_time};
 use crate::peers::{Peer, redlock};
-use crate::support::{Directory, Monitor, Redis, descendants, eventually, ms};
+use crate::support::{Directory, Monitor, Redis, descendants, die_with_parent, eventually, ms};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Crowd {
         let start = |id: usize, hold| {
             let mut command = command(&holding(hold, &log, id));
             command.stdout(Stdio::null()).stdin(Stdio::null());
-            command.spawn().unwrap()
+            die_with_parent(&mut command).spawn().unwrap()
         };
         let holder = start(0, Duration::ZERO);
         let pid = holder.id();
@@ -89,19 +89,39 @@ pub(crate) fn hand_over(redis: &Redis, peers: &[Peer]) {
     table.print();
 }
 
+/// The same on several masters, which no other peer has.
+pub(crate) fn hand_over_on(urls: &str, title: &str) {
+    let mut samples = Samples::default();
+    let command = |job: &[String]| {
+        let mut command = redlock(urls);
+        command.args(["run", "-q", "--name", "bench-crowd", "--wait", "--"]).args(job);
+        command
+    };
+    for _ in 0..3 {
+        let mut crowd = Crowd::gather(50, ms(20), command, |_| {});
+        queued(urls, "bench-crowd", 50);
+        crowd.open_gate();
+        crowd.finish();
+        samples.extend(gaps(&crowd.log()));
+    }
+    let mut table = Table::new(title);
+    table.row("redlock run", &samples);
+    table.print();
+}
+
 /// Waits until all of them wait.
 fn settle(redis: &Redis, peer: &Peer, name: &str) {
     match peer.name {
-        "redlock run" => queued(redis, name, 50),
+        "redlock run" => queued(&redis.tcp_url(), name, 50),
         "redis-py Lock" => std::thread::sleep(Duration::from_secs(9)),
         "etcdctl lock" => std::thread::sleep(Duration::from_secs(4)),
         _ => std::thread::sleep(Duration::from_secs(1)),
     }
 }
 
-fn queued(redis: &Redis, name: &str, count: usize) {
+fn queued(urls: &str, name: &str, count: usize) {
     eventually(LONG, "all of them wait", || {
-        let status = redlock(&redis.tcp_url()).args(["status", name, "--format", "json"]).output();
+        let status = redlock(urls).args(["status", name, "--format", "json"]).output();
         let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
         status["waiting"].as_u64() == u64::try_from(count).ok()
     });

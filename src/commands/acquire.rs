@@ -1,66 +1,86 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
-use super::talk;
-use crate::cli::Format;
+use super::{block_on, lock, request, settings, talk};
+use crate::cli::{AcquireArgs, Common, Format};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Alarm, Lease, Locker};
+use crate::lock::{Claim, Lease, Lock, Request, Waiting};
 use crate::output;
-use crate::plan::Acquire;
-use crate::sys::interrupt::Ending;
-use crate::sys::signals::{Arrivals, Arrived, Signals};
-use crate::waiting::Line;
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use crate::progress::ProgressLine;
+use crate::sys::clock::Boot;
+use crate::sys::signals::{ENDING, Signals, not_ignored};
+use crate::sys::wait::Readable;
+use std::cell::RefCell;
 
-fn line(plan: &Acquire) -> Line {
-    Line::new(&plan.name, plan.manner.quiet, plan.manner.verbose)
+pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    let taking = &args.taking;
+    let lock = lock(&settings, &taking.name, taking.ttl)?;
+    // This process ends before the lease; the script that called it has the token.
+    let pid = std::os::unix::process::parent_id();
+    let request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
+    let line = ProgressLine::new(&taking.name, common.quiet, common.verbose, args.wait());
+    // From here on a signal is read, and ends what is being waited for.
+    let signals =
+        Signals::block(&not_ignored(&ENDING)).map_err(|error| Error::Internal(error.desc().to_lowercase()))?;
+    block_on(acquire_and_print(lock, &request, line, signals, common))?;
+    Ok(Exit::Done)
 }
 
-/// Acquires it with this thread, which looks for signals itself.
-fn acquire_by_itself(plan: &Acquire, locker: &mut Locker, signals: Signals) -> anyhow::Result<Lease> {
-    let signals = Arc::new(Arrivals::of(signals));
-    let seen = Arc::clone(&signals);
-    let descriptor = signals.as_fd().try_clone_to_owned()?;
-    let alarm = Alarm::new(descriptor, move || seen.any(|_| true, || {}));
-    let mut line = line(plan);
-    let acquired = locker.acquire_here(&plan.request, &alarm, &mut |waiting| line.show(waiting));
-    let Some(Arrived { signal, .. }) = signals.next() else {
-        return Ok(acquired?);
+async fn acquire_and_print(
+    mut lock: Lock,
+    request: &Request,
+    line: ProgressLine,
+    signals: Signals,
+    common: &Common,
+) -> Result<(), Error> {
+    let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
+    let start = Boot::now();
+    let line = RefCell::new(line);
+    let mut show = |waiting: &Waiting| line.borrow_mut().show(waiting);
+    let mut claim = Claim::new();
+    let acquired = tokio::select! {
+        biased;
+        arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
+        () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
+        acquired = lock.acquire(&mut claim, request, &mut show) => acquired,
     };
-    if let Ok(lease) = acquired {
-        // It came before anybody knows of the token.
-        let _ = locker.release(&lease, None);
-    }
-    Err(Error::Interrupted(signal).into())
-}
-
-pub(crate) fn run(plan: Acquire) -> anyhow::Result<Exit> {
-    let ending = Ending::keep_back();
-    let mut locker = Locker::new(&plan.settings, &plan.name, plan.request.ttl)?;
-    let lease = match ending.open().filter(|_| locker.asks_by_itself()) {
-        Some(signals) => acquire_by_itself(&plan, &mut locker, signals)?,
-        None => {
-            let interrupter = locker.interrupter();
-            ending.tell(move |signal| interrupter.interrupt(signal));
-            let mut line = line(&plan);
-            locker.acquire(&plan.request, &mut |waiting| line.show(waiting))?
+    drop(line);
+    let lease = match acquired {
+        Ok(lease) => lease,
+        Err(error) => {
+            lock.withdraw(&claim).await;
+            return Err(error);
         }
     };
-    let printed = match plan.manner.format {
+    let text = match common.format {
         Format::Text => output::token(&lease),
-        Format::Env => output::lease_env(&plan.name, &lease),
-        Format::Json => output::lease_json(&plan.name, locker.key(), &lease),
+        Format::Env => output::lease_env(&lock.name, &lease),
+        Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
+    };
+    let printed = tokio::select! {
+        biased;
+        arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
+        printed = output::print_when_read(&text) => printed,
     };
     if let Err(error) = printed {
-        // Nobody knows the token: nobody could release it.
-        return Err(match locker.release(&lease, None) {
-            Ok(_) => anyhow::Error::from(error).context(format!("{:?} was released again", plan.name)),
-            Err(_) => anyhow::Error::from(error).context(format!("{:?} stays taken until its lease ends", plan.name)),
-        });
+        return Err(give_back(&mut lock, &lease, error).await);
     }
-    if plan.manner.verbose {
-        talk(&format!("acquired {:?} on {}, fencing token {}", plan.name, locker.nodes(), lease.fencing_token));
+    if common.verbose {
+        let (name, nodes) = (&lock.name, lock.where_it_is());
+        talk(&format!("acquired {name:?} on {nodes}, fencing token {}", lease.fencing_token));
     }
-    Ok(Exit::Done)
+    Ok(())
+}
+
+/// The token could not be printed: without it the lease could not be released.
+async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
+    let released = lock.release(lease, None).await;
+    match (error, released) {
+        (Error::Output(why), Ok(_)) => Error::Output(format!("{:?} was released again: {why}", lock.name)),
+        (Error::Output(why), Err(_)) => {
+            Error::Output(format!("{:?} stays taken until its lease ends: {why}", lock.name))
+        }
+        (error, _) => error,
+    }
 }

@@ -1,36 +1,38 @@
 //! `redlock extend`: makes a lease last longer.
 
-use super::talk;
-use crate::cli::Format;
-use crate::error::{Error, Held, human};
+use super::{DEFAULT_TTL, block_on, lock, settings, talk};
+use crate::cli::{Common, ExtendArgs, Format};
+use crate::error::{Error, Held};
 use crate::exit::Exit;
-use crate::lock::{Ended, Locker, escaped};
+use crate::lock::Given;
 use crate::output;
-use crate::plan::{Extend, default_ttl};
+use crate::text::{escaped, human};
 
-pub(crate) fn run(plan: Extend) -> anyhow::Result<Exit> {
-    let mut locker = Locker::new(&plan.settings, &plan.name, plan.ttl.unwrap_or(default_ttl()))?;
-    let ended = locker.extend_token(&plan.token, plan.ttl)?;
-    let name = &plan.name;
+pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    let (name, token) = settings.name_and_token(args.named.name(), args.token.as_deref())?;
+    let token = token.ok_or_else(|| Error::Usage("which lease? --token is missing".to_owned()))?;
+    let mut lock = lock(&settings, &name, args.ttl.unwrap_or(DEFAULT_TTL))?;
+    let given = block_on(lock.extend_token(&token, args.ttl))?;
     let lost = "it is not brought back, and what it protects may be in use elsewhere: acquire it anew";
-    Err(match ended {
-        Ended::Extended { validity, .. } => {
-            match plan.manner.format {
-                Format::Json => output::ended_json(name, &ended)?,
-                _ if plan.manner.quiet => {}
-                _ => talk(&format!("extended {name:?}, {} left for sure", human(validity))),
+    Err(match given {
+        Given::Extended { validity, .. } => {
+            match common.format {
+                Format::Json => output::given_json(&name, &given)?,
+                _ if common.quiet => {}
+                _ => talk(&format!("extended {name:?}, valid for {}", human(validity))),
             }
             return Ok(Exit::Done);
         }
-        Ended::Revoked(by) => Error::Revoked(format!(
+        Given::Revoked(by) => Error::Revoked(format!(
             "the lease on {name:?} was revoked by {}: stop what it protects, then release it",
             escaped(&by, 80)
         )),
-        Ended::HeldByOther(held) if is_beginning(&plan.token, &held) => {
-            let text = format!("{name:?} is held with a token that only begins so: extend takes all of it");
+        Given::HeldByOther(held) if is_beginning(&token, &held) => {
+            let text = format!("that is only the start of the token that holds {name:?}; extend needs the whole token");
             Error::HeldByOther(text, held)
         }
-        Ended::HeldByOther(held) => {
+        Given::HeldByOther(held) => {
             let text = format!("the lease on {name:?} has ended, and {} now has it: {lost}", whose(&held));
             Error::HeldByOther(text, held)
         }
@@ -42,11 +44,10 @@ pub(crate) fn run(plan: Extend) -> anyhow::Result<Exit> {
 /// Whether this is what `status` shows of the holder's token, rather than another one.
 pub(super) fn is_beginning(token: &str, held: &Held) -> bool {
     let shown = token.trim_end_matches('…');
-    let holder = held.holder.as_ref();
-    shown.len() >= 4 && holder.is_some_and(|holder| holder.token.starts_with(shown))
+    shown.len() >= 4 && held.by.holder().is_some_and(|holder| holder.token.starts_with(shown))
 }
 
 /// Who has a lock that is not ours.
 pub(super) fn whose(held: &Held) -> String {
-    held.holder.as_ref().map_or_else(|| "something else".to_owned(), ToString::to_string)
+    held.by.holder().map_or_else(|| "something else".to_owned(), ToString::to_string)
 }

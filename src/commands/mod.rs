@@ -1,4 +1,4 @@
-//! One file for each command of `redlock`: a task becomes calls of the lock, and their result becomes output.
+//! One file for each command of `redlock`: arguments become calls of the lock, and their result becomes output.
 
 mod acquire;
 mod completions;
@@ -8,63 +8,86 @@ mod run;
 mod status;
 mod wait;
 
+use crate::cli::{Cli, Command, Common, Taking, Wait};
+use crate::config::{self, Settings};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::plan::Task;
-use crate::sys::{inherited, stdio};
-use nix::sys::signal::Signal;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use crate::lock::{Lock, Owner, Reenter, Request};
+use crate::sys::{self, streams};
 use std::time::Duration;
 
-/// Carries a task out.
+/// What a command that takes no lease derives its time-outs from.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// Carries a command out.
 ///
 /// # Errors
 /// Whatever kept it from being done; the exit status follows from it.
-pub(crate) fn carry_out(task: Task) -> anyhow::Result<Exit> {
-    match task {
-        Task::Run(plan) => run::run(*plan),
-        Task::Acquire(plan) => acquire::run(plan),
-        Task::Extend(plan) => extend::run(plan),
-        Task::Release(plan) => release::run(plan),
-        Task::Status(plan) => status::run(plan),
-        Task::Await(plan) => wait::run(plan),
-        Task::Completions(shell) => completions::run(shell),
+pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
+    let common = &cli.common;
+    match &cli.command {
+        Command::Run(args) => run::run(args, common),
+        Command::Acquire(args) => acquire::run(args, common),
+        Command::Extend(args) => extend::run(args, common),
+        Command::Release(args) => release::run(args, common),
+        Command::Status(args) => status::run(args, common),
+        Command::Wait(args) => wait::run(args, common),
+        // Needs no settings, and works with broken ones too.
+        Command::Completions(args) => completions::run(args),
     }
 }
 
-/// Tells something that is not a result.
+/// Says something that is not a result.
 fn talk(text: &str) {
-    stdio::say(&format!("redlock: {text}"));
+    streams::say(&format!("redlock: {text}"));
 }
 
-/// Ctrl-C for the commands that hold nothing: they only have to leave the terminal as it was.
-struct Watch(Receiver<()>);
+/// Runs `future` to its end.
+///
+/// # Errors
+/// Its own, and [`Error::Shortage`] when there are no descriptors left.
+fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    sys::wait::block_on(future).map_err(Error::cannot_wait)?
+}
 
-impl Watch {
-    fn start() -> anyhow::Result<Watch> {
-        let (sender, interrupted) = mpsc::channel();
-        Watch::on_interrupt(move |_| {
-            // Nobody listens any more when we are about to end anyway.
-            let _ = sender.send(());
-        })?;
-        Ok(Watch(interrupted))
+/// The lock of this name, with the prefix before it.
+///
+/// # Errors
+/// [`Error::Usage`] when its keys do not fit beside each other.
+fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
+    Ok(settings.lock(name, &settings.checked_name(name)?, ttl))
+}
+
+/// Reads the settings.
+///
+/// # Errors
+/// [`Error::Usage`] for what is wrong with them.
+fn settings(common: &Common) -> Result<Settings, Error> {
+    let settings = config::settings(common)?;
+    if common.verbose {
+        settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
     }
+    Ok(settings)
+}
 
-    /// Calls `told` on Ctrl-C, unless it was ignored when we were started (`&` in a script).
-    fn on_interrupt(told: impl Fn(i32) + Send + 'static) -> anyhow::Result<()> {
-        if !inherited::is_ignored(Signal::SIGINT as i32) {
-            ctrlc::set_handler(move || told(Signal::SIGINT as i32))?;
+/// What run and acquire ask for. `pid` is the process that will have the lock.
+fn request(taking: &Taking, wait: Wait, settings: &Settings, pid: u32, label: String) -> Request {
+    let (ancestors, reenter) = match (&taking.token, taking.reentrant) {
+        (Some(token), _) => (vec![token.clone()], Reenter::Must),
+        (None, reentrant) => {
+            let innermost_first = settings.ancestors.iter().rev().cloned().collect();
+            (innermost_first, if reentrant { Reenter::IfHeld } else { Reenter::No })
         }
-        Ok(())
-    }
-
-    fn interrupted_within(&self, time: Duration) -> Option<Exit> {
-        match self.0.recv_timeout(time) {
-            Ok(()) => Some(Exit::Signal(Signal::SIGINT as i32)),
-            Err(RecvTimeoutError::Timeout) => None,
-            Err(RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(time); // Ctrl-C is ignored
-                None
-            }
-        }
+    };
+    Request {
+        ttl: taking.ttl,
+        wait: match wait {
+            Wait::No => Duration::ZERO,
+            Wait::Forever => Duration::MAX,
+            Wait::For(time) => time,
+        },
+        owner: Owner::local(pid, label),
+        ancestors,
+        reenter,
     }
 }

@@ -1,68 +1,75 @@
-//! `redlock release`: gives a lease up, or ends somebody else's.
+//! `redlock release`: gives a lease up, or ends another's.
 
 use super::extend::{is_beginning, whose};
-use super::talk;
-use crate::cli::Format;
-use crate::error::{Error, Held};
+use super::{DEFAULT_TTL, block_on, lock, settings, talk};
+use crate::cli::{Common, Format, ReleaseArgs};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Ended, Freed, Locker};
+use crate::lock::{Ended, Given, Lock};
 use crate::output;
-use crate::plan::{How, Release, default_ttl};
 
-pub(crate) fn run(plan: Release) -> anyhow::Result<Exit> {
-    let mut locker = Locker::new(&plan.settings, &plan.name, default_ttl())?;
-    match &plan.how {
-        How::Token(token) => give_up(&plan, &mut locker, token),
-        How::Revoke(prefix) => end(&plan, &mut locker, prefix.as_deref().unwrap_or_default(), false),
-        How::Force(prefix) => end(&plan, &mut locker, prefix.as_deref().unwrap_or_default(), true),
+pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    let (name, token) = settings.name_and_token(args.named.name(), args.token.as_deref())?;
+    let lock = lock(&settings, &name, DEFAULT_TTL)?;
+    if args.revoke || args.force {
+        return end(lock, &token.unwrap_or_default(), args.force, common);
     }
+    let token = token.ok_or_else(|| {
+        Error::Usage("which lease? --token is missing; --revoke and --force end another's".to_owned())
+    })?;
+    give_up(lock, &token, common)
 }
 
-fn give_up(plan: &Release, locker: &mut Locker, token: &str) -> anyhow::Result<Exit> {
-    let name = &plan.name;
-    let ended = locker.release_token(token)?;
+fn give_up(mut lock: Lock, token: &str, common: &Common) -> anyhow::Result<Exit> {
+    let given = block_on(lock.release_token(token))?;
+    let name = &lock.name;
     let lost = "work may have run unprotected; a longer --ttl covers it";
-    let said = match &ended {
-        Ended::Released => format!("released {name:?}"),
-        Ended::StillHeld(1) => format!("{name:?} is still held, 1 hold is left"),
-        Ended::StillHeld(left) => format!("{name:?} is still held, {left} holds are left"),
-        Ended::HeldByOther(held) if is_beginning(token, held) => {
-            let text = format!(
-                "{name:?} is held with a token that only begins so: this takes all of it, --revoke and --force the beginning"
-            );
+    let said = match &given {
+        Given::Released => format!("released {name:?}"),
+        Given::StillHeld(1) => format!("{name:?} is still held, 1 hold is left"),
+        Given::StillHeld(left) => format!("{name:?} is still held, {left} holds are left"),
+        Given::HeldByOther(held) if is_beginning(token, held) => {
+            let text =
+                format!("that is only the start of the token that holds {name:?}; release needs the whole token");
             return Err(Error::HeldByOther(text, held.clone()).into());
         }
-        Ended::HeldByOther(held) => {
+        Given::HeldByOther(held) => {
             let text = format!("the lease on {name:?} had ended, and {} now has it: {lost}", whose(held));
             return Err(Error::HeldByOther(text, held.clone()).into());
         }
         _ => return Err(Error::NotHeld(format!("the lease on {name:?} had ended: {lost}")).into()),
     };
-    match plan.manner.format {
-        Format::Json => output::ended_json(name, &ended)?,
-        _ if plan.manner.quiet => {}
+    match common.format {
+        Format::Json => output::given_json(name, &given)?,
+        _ if common.quiet => {}
         _ => talk(&said),
     }
     Ok(Exit::Done)
 }
 
-fn end(plan: &Release, locker: &mut Locker, token_prefix: &str, force: bool) -> anyhow::Result<Exit> {
-    let name = &plan.name;
-    let freed = locker.end_lease(token_prefix, force)?;
-    Err(match freed {
-        Freed::Revoked(_) | Freed::Released(_) => {
-            match plan.manner.format {
-                Format::Json => output::freed_json(name, &freed)?,
-                _ => output::freed(name, &freed)?,
+fn end(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyhow::Result<Exit> {
+    let ended = block_on(lock.end_lease(token_prefix, force))?;
+    let name = &lock.name;
+    if let Ended::Released { missed, .. } = &ended
+        && !missed.is_empty()
+    {
+        talk(&format!("{name:?} may still be held on a node that missed this: {}; repeat it", missed.join(", ")));
+    }
+    Err(match &ended {
+        Ended::Revoked(_) | Ended::Released { .. } => {
+            match common.format {
+                Format::Json => output::ended_json(name, &ended)?,
+                _ => output::ended(name, &ended)?,
             }
             return Ok(Exit::Done);
         }
-        Freed::NotHeld => Error::NotHeld(format!("nobody holds {name:?}")),
-        Freed::HeldByOther(held) => {
-            let text = format!("the holder of {name:?} has changed: {} has it now; look at status again", whose(&held));
-            Error::HeldByOther(text, Box::new(held))
+        Ended::NotHeld => Error::NotHeld(format!("{name:?} is not held")),
+        Ended::HeldByOther(held) => {
+            let text = format!("the holder of {name:?} has changed: {} has it now; look at status again", whose(held));
+            Error::HeldByOther(text, Box::new(held.clone()))
         }
-        Freed::Foreign(held) => Error::Held(Box::new(Held { unwanted: true, ..held })),
+        Ended::Foreign(held) => Error::CannotEnd(Box::new(held.clone())),
     }
     .into())
 }

@@ -1,8 +1,42 @@
-//! `redlock run`.
+//! `redlock run`: runs a command while it holds a lock.
 
+use super::{lock, request, settings};
+use crate::cli::{Common, OnLost, RunArgs};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::supervise::{self, Plan};
+use crate::progress::ProgressLine;
+use crate::run::timeline::largest_grace;
+use crate::run::{self, Job};
+use humantime::format_duration;
+use std::time::Duration;
 
-pub(crate) fn run(plan: Plan) -> anyhow::Result<Exit> {
-    Ok(supervise::run(plan)?)
+pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    let taking = &args.taking;
+    let largest = largest_grace(taking.ttl);
+    if args.grace.is_some_and(|grace| grace > largest) {
+        let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
+        let (ttl, largest) = (format_duration(taking.ttl), format_duration(largest));
+        return Err(Error::Usage(format!(
+            "--grace does not fit into a ttl of {ttl} beside three tries to renew it; {largest} is the largest"
+        ))
+        .into());
+    }
+    let label = settings.label.clone().unwrap_or_else(|| args.base_name());
+    let lock = lock(&settings, &taking.name, taking.ttl)?;
+    let job = Job {
+        request: request(taking, args.wait(), &settings, std::process::id(), label),
+        command: args.command.clone(),
+        environment: settings.environment.clone(),
+        grace: args.grace,
+        kill_after: args.kill_after,
+        continue_when_lost: args.on_lost == OnLost::Continue,
+        hold_at_least: args.hold_at_least,
+        max_run: args.max_run,
+        whole: args.whole,
+        quiet: common.quiet,
+        verbose: common.verbose,
+    };
+    let line = ProgressLine::new(&taking.name, common.quiet, common.verbose, args.wait());
+    Ok(run::run(job, lock, line)?)
 }

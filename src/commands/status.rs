@@ -1,48 +1,55 @@
 //! `redlock status`: who has a lock, or all of them.
 
-use super::{Watch, talk};
-use crate::cli::Format;
+use super::{DEFAULT_TTL, lock, settings, talk};
+use crate::cli::{Common, Format, StatusArgs};
+use crate::config::Settings;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{self, Locker, State};
+use crate::lock::{Lock, State, same_lease};
 use crate::output;
-use crate::plan::{Status, default_ttl};
+use crate::sys::{inherited, signals, wait};
+use nix::libc;
 
-pub(crate) fn run(plan: Status) -> anyhow::Result<Exit> {
-    let name = plan.name.clone().unwrap_or_default();
-    let mut locker = Locker::new(&plan.settings, &name, default_ttl())?;
-    let Some(every) = plan.watch else {
-        return once(&plan, &mut locker, false);
+pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    let mut lock = match args.named.name() {
+        Some(name) => lock(&settings, name, DEFAULT_TTL)?,
+        None => settings.lock("", &settings.prefix, DEFAULT_TTL),
     };
-    let watch = Watch::start()?;
-    loop {
-        match once(&plan, &mut locker, true) {
-            Ok(_) => {}
-            // What is watched may come back.
-            Err(error) if matches!(error.downcast_ref(), Some(Error::Unavailable(_))) => talk(&format!("{error:#}")),
-            Err(error) => return Err(error),
-        }
-        if let Some(exit) = watch.interrupted_within(every) {
-            return Ok(exit);
-        }
+    // Unless Ctrl-C was ignored from the start (`&` in a script).
+    if args.watch.is_some() && !inherited::is_ignored(libc::SIGINT) {
+        ctrlc::set_handler(|| signals::end_by(libc::SIGINT))?;
     }
+    wait::block_on(async {
+        let Some(every) = args.watch else { return show(args, common, &settings, &mut lock).await };
+        loop {
+            match show(args, common, &settings, &mut lock).await {
+                Ok(_) => {}
+                // What is watched may come back.
+                Err(error) if Exit::of(&error) == Exit::Unavailable => talk(&format!("{error:#}")),
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(every).await;
+        }
+    })
+    .map_err(Error::cannot_wait)?
 }
 
-fn once(plan: &Status, locker: &mut Locker, watching: bool) -> anyhow::Result<Exit> {
-    let json = plan.manner.format == Format::Json;
-    if plan.name.is_none() {
-        let all = locker.list(&plan.settings.prefix)?;
+async fn show(args: &StatusArgs, common: &Common, settings: &Settings, lock: &mut Lock) -> anyhow::Result<Exit> {
+    let json = common.format == Format::Json;
+    let watching = args.watch.is_some();
+    let Some(name) = args.named.name() else {
+        let all = lock.list(&settings.prefix).await?;
         match json {
             true => output::list_json(&all)?,
-            false if all.is_empty() && !plan.manner.quiet && !watching => {
-                talk(&format!("no locks under {:?} on {}", plan.settings.prefix, locker.nodes()));
+            false if all.is_empty() && !common.quiet && !watching => {
+                talk(&format!("no locks under {:?} on {}", settings.prefix, lock.where_it_is()));
             }
             false => output::list(&all, watching)?,
         }
         return Ok(Exit::Done);
-    }
-    let name = plan.name.as_deref().unwrap_or_default();
-    let status = locker.inspect()?;
+    };
+    let status = lock.inspect().await?;
     match json {
         true => output::status_json(&status)?,
         false => output::status(&status, watching)?,
@@ -50,20 +57,20 @@ fn once(plan: &Status, locker: &mut Locker, watching: bool) -> anyhow::Result<Ex
     if watching {
         return Ok(Exit::Done);
     }
-    Ok(match (status.state, &plan.token, &status.holder) {
+    Ok(match (status.state, &args.token, status.holder()) {
         (State::Unknown, ..) => {
-            talk(&status.trouble());
+            talk(&status.trouble().unwrap_or_default());
             Exit::Unavailable
         }
-        (_, Some(token), Some(holder)) if lock::same_lease(&holder.token, token) => Exit::Done,
+        (_, Some(token), Some(holder)) if same_lease(&holder.token, token) => Exit::Done,
         (_, Some(_), _) => {
-            if !plan.manner.quiet {
+            if !common.quiet {
                 talk(&format!("that token does not hold {name:?}"));
             }
             Exit::NotHeld
         }
         (State::Free, None, _) => Exit::Done,
-        (_, None, _) if plan.exit_code => Exit::Held,
+        (_, None, _) if args.exit_code || common.quiet => Exit::Held,
         _ => Exit::Done,
     })
 }

@@ -7,9 +7,6 @@
 
 use super::quorum::quorum;
 
-#[cfg(test)]
-mod simulation;
-
 /// What has to happen before a granted lease may use its fencing token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Settlement {

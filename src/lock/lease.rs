@@ -1,97 +1,56 @@
-//! A lease that is held: how long it is surely ours, lengthening it, giving it up.
+//! A lease that is held: how long it is surely ours, renewing it, extending it, giving it up.
 
-use super::ask::Answers;
-use super::holds::split_token;
-use super::node::{Event, FaultKind, Order, Reply};
-use super::owner::{Holder, owner};
-use super::quorum::{Verdict, surely, validity};
-use super::{Locker, scripts};
-use crate::error::{Error, Held};
+use super::answer::{Absence, Extend, Holding, Holds, Identity, Release};
+use super::owner::Owner;
+use super::quorum::{surely, validity};
+use super::recreate::{self, Round, Said};
+use super::token::{self, BASE};
+use super::{Lock, scripts};
+use crate::error::{Blocker, Error, Held};
+use crate::redis::{Answers, Fault, Got};
 use crate::sys::clock::Boot;
+use crate::text::escaped;
 use std::time::Duration;
 
-/// How long is waited until a release has been sent to a node that others need not wait for.
-pub(super) const SEE_OFF: Duration = Duration::from_millis(250);
+/// The ttl of a lease that has no record of it.
+pub(super) const UNKNOWN_TTL_MS: &str = "30000";
 
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
     /// The random identity of the lease, with the suffix of our hold if we entered somebody's.
     pub(crate) token: String,
+    /// Our hold: [`BASE`], or the id of the one with which the lease was entered.
+    pub(super) hold: String,
     /// Larger than that of every earlier lease on this lock.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
     /// How many holds the lease has, ours included.
     pub(crate) holds: u64,
-    /// How long we queued for it.
-    pub(crate) waited: Duration,
-    pub(super) pid: u32,
-    pub(super) label: String,
-    /// Answers to earlier questions than this are not about this lease.
-    pub(super) first_round: u64,
-    /// For each node, until when it surely keeps our key.
-    pub(super) deadlines: Vec<Option<Boot>>,
+    pub(super) owner: Owner,
+    /// What each node has confirmed.
+    pub(super) backing: Vec<Backing>,
 }
 
-impl Lease {
-    /// The end of validity: before this moment a quorum of nodes surely has our key. Long past when there is none left.
-    pub(crate) fn valid_until(&self) -> Boot {
-        validity(&self.deadlines).unwrap_or(Boot::at(Duration::ZERO))
-    }
+/// What one node has confirmed of a lease: until when it backs it, and which run of the server does.
+pub(super) type Backing = recreate::Backing<Boot, String>;
 
-    /// When the request that the validity counts from was sent: the last confirmed one.
-    pub(crate) fn confirmed_at(&self) -> Boot {
-        self.valid_until() - surely(self.ttl)
-    }
-
-    /// The token and the id of the hold, if it has one.
-    fn parts(&self) -> (&str, Option<&str>) {
-        split_token(&self.token)
-    }
-
-    /// What a node's answer means for the time that it surely keeps our key.
-    pub(super) fn take_in(&mut self, node: usize, sent: Boot, reply: &Reply) {
-        match reply.text(0) {
-            "granted" | "extended" => {
-                let until = sent + surely(self.ttl);
-                let deadline = &mut self.deadlines[node];
-                *deadline = Some(deadline.map_or(until, |known| known.max(until)));
-            }
-            "gone" | "other" | "revoked" => self.deadlines[node] = None,
-            _ => {}
-        }
-    }
-}
-
-/// The answer to one renewal.
+/// What one try to renew has brought.
 #[derive(Debug)]
 pub(crate) enum Renewal {
     /// A quorum has extended the lease.
     Confirmed,
-    /// No quorum answered in time; the lease is what it was. `faults` says what each failing node did ("10.0.0.1:6379
-    /// timed out"); with `reconnect` the next try may start at once: a connection was found closed.
-    Unconfirmed { faults: String, reconnect: bool },
+    /// No quorum answered in time; the lease is what it was. What each failing node did ("10.0.0.1:6379 timed out"); with
+    /// `soon` the next try may start at once.
+    Unconfirmed { faults: String, soon: bool },
     /// So many nodes do not have our lease that no quorum can be left. Continues "lost "backup": it …".
     Lost(String),
-    /// Somebody wants something else; nothing was decided.
-    Interrupted,
-}
-
-/// Why [`Locker::idle`] came back.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Idle {
-    /// The time is up.
-    Due,
-    /// [`super::Interrupter::interrupt`] was called.
-    Interrupted,
-    /// A late answer has changed the validity of the lease.
-    Changed,
 }
 
 /// What became of a lease that was to be extended or given up.
 #[derive(Clone, Debug)]
-pub(crate) enum Ended {
-    /// It lasts this much longer, surely; so many holds.
+pub(crate) enum Given {
+    /// It surely lasts this much longer; so many holds.
     Extended {
         validity: Duration,
         holds: u64,
@@ -99,230 +58,309 @@ pub(crate) enum Ended {
     Released,
     /// One hold less, so many left.
     StillHeld(u64),
-    /// The lease has ended, and nobody has the lock.
+    /// No quorum has the lease, nor anything else.
     NotHeld,
-    /// Somebody else has it.
     HeldByOther(Box<Held>),
-    /// Somebody has ended it; it cannot be extended.
+    /// It was ended by this user, and cannot be extended.
     Revoked(String),
 }
 
-impl Locker {
-    /// Asks all nodes to extend the lease; comes back at `give_up` at the latest. A node that has lost its memory is
-    /// given the lease anew after a quorum of the others has confirmed it.
-    pub(crate) fn renew(&mut self, lease: &mut Lease, give_up: Boot) -> Renewal {
-        let (stem, _) = lease.parts();
-        let ttl = lease.ttl.as_millis().to_string();
-        let call = self.script(&scripts::EXTEND, &[stem, stem, &ttl, &ttl]);
-        let answers = self.ask_all(&call, give_up, |answers| answers.decided("extended"));
-        self.take_in_late(lease);
-        // What is gone comes last: only a lease that is confirmed is given to others anew.
-        let (gone, others): (Vec<_>, Vec<_>) = answers.replies().partition(|(_, _, reply)| reply.text(0) == "gone");
-        for (node, sent, reply) in others.into_iter().chain(gone) {
-            self.take_in(lease, node, sent, reply);
-        }
-        if answers.tally(|reply| reply.text(0) == "extended").verdict() == Verdict::Yes {
-            return Renewal::Confirmed;
-        }
-        if validity(&lease.deadlines).is_none() {
-            return Renewal::Lost(self.what_became(&answers));
-        }
-        if answers.interrupted.is_some() {
-            return Renewal::Interrupted;
-        }
-        let reconnect = answers.faults().any(|(_, fault)| fault.kind == FaultKind::Closed);
-        Renewal::Unconfirmed { faults: self.describe_faults(&answers), reconnect }
+/// A node's run_id, none where it refuses INFO.
+pub(super) fn run_of(from: &Identity) -> Option<String> {
+    Some(from.run_id.clone()).filter(|run_id| !run_id.is_empty())
+}
+
+impl Lease {
+    /// The end of validity: before this moment a quorum of nodes surely has our key. Long past when there is none left.
+    pub(crate) fn valid_until(&self) -> Boot {
+        recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }
 
-    /// Takes in one node's answer. A node that has lost its memory is given the lease anew, as long as a quorum has it;
-    /// what it answers is taken in when it comes.
-    fn take_in(&mut self, lease: &mut Lease, node: usize, sent: Boot, reply: &Reply) {
-        lease.take_in(node, sent, reply);
-        if reply.text(0) != "gone" || lease.valid_until().passed() {
+    /// When the request that the validity counts from was sent: the last confirmed one.
+    pub(crate) fn confirmed_at(&self) -> Boot {
+        self.valid_until() - surely(self.ttl)
+    }
+
+    fn stem(&self) -> &str {
+        token::split(&self.token).0
+    }
+
+    /// Takes in the confirmations that have come so far, unless they come too late to count.
+    fn note_confirmations(&mut self, answers: &Answers<Extend>, until: Boot) {
+        if self.valid_until().passed() {
             return;
         }
-        let (stem, _) = lease.parts();
+        for (node, _, answer) in answers.iter() {
+            if let Extend::Extended { from, .. } = answer {
+                self.backing[node].until = Some(until);
+                self.backing[node].run = run_of(from);
+            }
+        }
+    }
+}
+
+impl Lock {
+    /// Asks all nodes to extend the lease, until `give_up` at the latest. `moved` is called as soon as the answers have moved the
+    /// end of validity. A node that has lost its memory is given the lease again where that is safe (`recreate.rs`).
+    ///
+    /// May be dropped at any await: what was confirmed is in the lease.
+    pub(crate) async fn renew(&mut self, lease: &mut Lease, give_up: Boot, moved: &mut dyn FnMut(&Lease)) -> Renewal {
+        let sent = Boot::now();
+        let until = sent + surely(lease.ttl);
+        let ttl = lease.ttl.as_millis().to_string();
+        let call = self.call(&scripts::EXTEND, &[lease.stem(), lease.stem(), &ttl, UNKNOWN_TTL_MS, &lease.hold]);
+        let answers: Answers<Extend> = self
+            .nodes
+            .ask(
+                &call,
+                |_| true,
+                give_up,
+                |answers| {
+                    let before = lease.valid_until();
+                    lease.note_confirmations(answers, until);
+                    if lease.valid_until() != before {
+                        moved(lease);
+                    }
+                    Boot::NEVER
+                },
+            )
+            .await;
+        for (node, fault) in answers.faults() {
+            if *fault == Fault::TimedOut {
+                // Half-open, or a primary of yesterday: its answer would come too late to count.
+                self.nodes.disconnect(node);
+            }
+        }
+        let said: Vec<Said<String>> = answers.0.iter().map(|got| self.said(got.as_ref())).collect();
+        let before = lease.valid_until();
+        let judgement = recreate::judge(&mut lease.backing, &said, Round { sent, until, now: Boot::now() });
+        let mut confirmed = said.iter().filter(|said| matches!(said, Said::Confirmed { .. })).count();
+        let mut lost = judgement.lost;
+        if !judgement.recreate.is_empty() {
+            let (recreated, higher) = self.recreate(lease, &judgement.recreate).await;
+            confirmed += recreated;
+            lost |= higher;
+        }
+        if lost {
+            return Renewal::Lost(self.what_became(&answers));
+        }
+        if lease.valid_until() != before {
+            moved(lease);
+        }
+        if confirmed >= self.quorum() {
+            return Renewal::Confirmed;
+        }
+        let faults: Vec<String> =
+            answers.faults().map(|(node, fault)| format!("{} {fault}", self.nodes.name(node))).collect();
+        Renewal::Unconfirmed {
+            faults: if faults.is_empty() { "too few nodes have it".to_owned() } else { faults.join(", ") },
+            soon: answers.faults().any(|(_, fault)| fault.heals_soon()) || !judgement.recreate.is_empty(),
+        }
+    }
+
+    /// One node's answer to a renewal, as the rule for re-creation sees it.
+    fn said(&self, got: Option<&Got<Extend>>) -> Said<String> {
+        match got.map(|got| &got.answer) {
+            Some(Ok(Extend::Extended { from, .. })) => Said::Confirmed { run: run_of(from) },
+            Some(Ok(Extend::Gone { from })) => {
+                Said::Gone { run: run_of(from), young: !self.quarantine.left(from.uptime).is_zero() }
+            }
+            Some(Ok(Extend::Other(_) | Extend::NoHold)) => Said::Another,
+            Some(Ok(Extend::Revoked { .. })) => Said::Revoked,
+            Some(Ok(Extend::Restarted | Extend::Higher) | Err(_)) | None => Said::Silent,
+        }
+    }
+
+    /// Gives the lease again to nodes that have forgotten it, each on the run that said so. Returns how many have it now, and
+    /// whether a later holder has been there.
+    async fn recreate(&mut self, lease: &mut Lease, on: &[(usize, Option<String>)]) -> (usize, bool) {
         let ttl = lease.ttl.as_millis().to_string();
         let fence = lease.fencing_token.to_string();
-        let [host, pid, user, label] = owner(lease.pid, &lease.label);
-        let call = self.script(&scripts::REJOIN, &[stem, &ttl, &fence, &host, &pid, &user, &label]);
-        let deadline = self.deadline();
-        self.round += 1;
-        self.nodes[node].ask(self.round, call, deadline, Order::InTurn, None);
+        let alone = if self.nodes.len() == 1 { "1" } else { "0" };
+        let (mut recreated, mut higher) = (0, false);
+        for (node, run) in on {
+            let [host, pid, user, label] = lease.owner.fields();
+            let run = run.as_deref().unwrap_or_default();
+            let args = [lease.stem(), &ttl, &fence, host, pid, user, label, run, alone, &lease.hold];
+            let call = self.call(&scripts::RECREATE, &args);
+            let until = Boot::now() + surely(lease.ttl);
+            let deadline = self.nodes.deadline();
+            let answers: Answers<Extend> = self.nodes.ask(&call, |at| at == *node, deadline, |_| Boot::NEVER).await;
+            match answers.0[*node].as_ref().map(|got| &got.answer) {
+                Some(Ok(Extend::Extended { from, .. })) => {
+                    let counts = recreate::confirm(&mut lease.backing, *node, until, run_of(from), Boot::now());
+                    recreated += usize::from(counts);
+                }
+                Some(Ok(Extend::Higher)) => higher = true,
+                _ => {}
+            }
+        }
+        (recreated, higher)
     }
 
     /// In whose hands a lost lease is now: what the node says that knows most.
-    fn what_became(&self, answers: &Answers) -> String {
-        let of = |word| answers.replies().find(|(_, _, reply)| reply.text(0) == word);
-        if let Some((node, _, reply)) = of("revoked") {
-            let by = super::escaped(reply.text(1), 80);
-            return format!("it was revoked by {by} ({})", self.nodes[node].address());
-        }
-        match (of("other"), of("gone")) {
-            (Some((node, _, reply)), _) => {
-                let holder = Holder::of(reply.text(1), reply.at(3));
-                format!("{} now has it ({})", holder, self.nodes[node].address())
+    fn what_became(&self, answers: &Answers<Extend>) -> String {
+        let revoked = answers.iter().find_map(|(node, _, answer)| match answer {
+            Extend::Revoked { by } => {
+                Some(format!("it was revoked by {} ({})", escaped(by, 80), self.nodes.name(node)))
             }
-            (None, Some((node, _, _))) => format!("it was released or deleted on {}", self.nodes[node].address()),
-            (None, None) => "too few nodes have it".to_owned(),
-        }
-    }
-
-    /// Takes in the answers that came late.
-    fn take_in_late(&mut self, lease: &mut Lease) {
-        for event in std::mem::take(&mut self.pending) {
-            match event {
-                Event::Answer { node, round, sent, result: Ok(reply) } if round >= lease.first_round => {
-                    self.take_in(lease, node, sent, &reply);
-                }
-                Event::Interrupt(signal) => self.pending.push_back(Event::Interrupt(signal)),
-                _ => {}
+            _ => None,
+        });
+        let other = answers.iter().find_map(|(node, _, answer)| match answer {
+            Extend::Other(Holding::Lease(holder)) => Some(format!("{holder} now has it ({})", self.nodes.name(node))),
+            Extend::Other(Holding::OtherType(_)) => {
+                Some(format!("something that is not redlock now has it ({})", self.nodes.name(node)))
             }
-        }
+            _ => None,
+        });
+        let gone = answers.iter().find_map(|(node, _, answer)| match answer {
+            Extend::Gone { .. } => Some(format!("it was released or deleted on {}", self.nodes.name(node))),
+            _ => None,
+        });
+        revoked.or(other).or(gone).unwrap_or_else(|| "too few nodes have it".to_owned())
     }
+}
 
-    /// Waits until `until`, taking in late answers.
-    pub(crate) fn idle(&mut self, lease: &mut Lease, until: Boot) -> Idle {
-        let before = lease.valid_until();
-        while let Some(event) = self.next_event(until) {
-            match event {
-                Event::Interrupt(_) => return Idle::Interrupted,
-                Event::Answer { node, round, sent, result: Ok(reply) } if round >= lease.first_round => {
-                    self.take_in(lease, node, sent, &reply);
-                    if lease.valid_until() != before {
-                        return Idle::Changed;
-                    }
-                }
-                _ => {}
-            }
-        }
-        Idle::Due
-    }
-
-    /// Gives our hold of the lease up; with `keep`, the lock stays taken for that long. Returns how many holds are left.
+impl Lock {
+    /// Gives our hold of the lease up; with `keep`, the lock stays taken for that long. Returns how many holds are left. Has a
+    /// deadline of its own.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] when no quorum can have had the lease, [`Error::Unavailable`] when too few nodes answered.
-    /// Has a deadline of its own.
-    pub(crate) fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
-        let (stem, hold) = lease.parts();
-        let ended = match hold {
-            None => self.give_up_hold(stem, stem, "base", keep)?,
-            Some(id) => self.give_up_hold(&lease.token, stem, id, keep)?,
+    /// [`Error::NotHeld`] and [`Error::HeldByOther`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few
+    /// nodes answered.
+    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
+        let token = match lease.hold.as_str() {
+            BASE => lease.stem(),
+            _ => &lease.token,
         };
-        match ended {
-            Ended::Released => Ok(0),
-            Ended::StillHeld(left) => Ok(left),
-            Ended::HeldByOther(held) => {
-                let by = held.holder.map_or_else(|| "another".to_owned(), |holder| holder.to_string());
-                Err(Error::NotHeld(format!("lost {:?}: {by} now has it", self.name)))
+        match self.give_up_hold(token, lease.stem(), &lease.hold, keep).await? {
+            Given::Released => Ok(0),
+            Given::StillHeld(left) => Ok(left),
+            Given::HeldByOther(held) => {
+                let by = held.by.holder().map_or_else(|| "another".to_owned(), ToString::to_string);
+                Err(Error::HeldByOther(format!("{by} now has it"), held))
             }
             _ => Err(Error::NotHeld("it was released or deleted while in use".to_owned())),
         }
     }
 
-    pub(super) fn give_up_hold(
+    /// Gives up one hold of the lease that `token` names: the hold whose token it is, else the newest.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] and [`Error::Young`].
+    pub(crate) async fn release_token(&mut self, token: &str) -> Result<Given, Error> {
+        if let (stem, Some(id)) = token::split(token) {
+            return self.give_up_hold(token, stem, id, None).await;
+        }
+        if self.nodes.len() == 1 {
+            return self.give_up_hold(token, token, "newest", None).await;
+        }
+        // A node that missed a hold would give up an older one: all have to be asked for the same.
+        match self.newest_hold(token).await?.as_str() {
+            BASE => self.give_up_hold(token, token, BASE, None).await,
+            id => self.give_up_hold(&token::of_hold(token, id), token, id, None).await,
+        }
+    }
+
+    async fn give_up_hold(
         &mut self,
         token: &str,
         stem: &str,
         hold: &str,
         keep: Option<Duration>,
-    ) -> Result<Ended, Error> {
+    ) -> Result<Given, Error> {
         let keep = keep.unwrap_or_default().as_millis().to_string();
-        let call = self.script(&scripts::RELEASE, &[token, stem, hold, &keep]);
-        let done = |reply: &Reply| matches!(reply.text(0), "released" | "still-held");
-        self.cleaning_up = true;
-        let answers = self.tell_all(&call, Order::AtOnce, |answers| answers.tally(done).verdict() != Verdict::Open);
-        self.see_it_off(&answers, SEE_OFF);
-        self.cleaning_up = false;
-        if answers.tally(done).verdict() == Verdict::Yes {
-            let still = answers.replies().filter(|(_, _, reply)| reply.text(0) == "still-held");
-            let left = still.map(|(_, _, reply)| reply.int(1).and_then(|n| u64::try_from(n).ok()).unwrap_or(1));
+        let call = self.call(&scripts::RELEASE, &[token, stem, hold, &keep]);
+        let answers: Answers<Release> = self.ask_each(&call).await;
+        let released = answers.count(|answer| matches!(answer, Release::Released));
+        let left = answers.said().filter_map(|answer| match answer {
+            Release::StillHeld { holds } => Some(*holds),
+            _ => None,
+        });
+        let (still_held, left) = (left.clone().count(), left.max());
+        if released + still_held >= self.quorum() {
             // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-            return Ok(match left.max() {
-                Some(left) if answers.count("released") < self.quorum() => Ended::StillHeld(left),
-                _ => Ended::Released,
+            return Ok(match left {
+                Some(left) if released < self.quorum() => Given::StillHeld(left),
+                _ => Given::Released,
             });
         }
-        self.not_ours(&answers)
+        let others = answers.said().filter_map(|answer| match answer {
+            Release::Other(holding) => Some(holding),
+            _ => None,
+        });
+        let gone = self.count_gone(answers.said().filter_map(Absence::absent));
+        self.not_ours(others, gone).ok_or_else(|| self.unanswered_by(&answers))
     }
 
-    /// Waits until a request is on its way to every node that has been asked anything before, or has had no time to begin
-    /// with it: we may end after it, and where it has not been sent the lock would stay taken for as long as its lease.
-    pub(super) fn see_it_off(&mut self, answers: &Answers, patience: Duration) {
-        let until = Boot::now() + patience;
-        let due = |locker: &Locker| {
-            let nodes = locker.nodes.iter().zip(&answers.got);
-            let mut late = nodes.filter(|(node, got)| {
-                got.is_none()
-                    && (node.has_written(1) && !node.has_written(answers.round)
-                        || node.is_about_to_begin(answers.round))
-            });
-            late.next().is_some()
-        };
-        while due(self) && !until.passed() {
-            let moment = Boot::now() + Duration::from_millis(1);
-            if let Some(event) = self.receive(moment) {
-                self.pending.push_back(event);
-            }
+    /// The newest hold that any node knows of the lease.
+    async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
+        let call = self.call(&scripts::HOLDS, &[token]);
+        let answers: Answers<Holds> = self.ask_each(&call).await;
+        if answers.said().count() < self.quorum() {
+            return Err(self.no_quorum(&answers));
         }
+        let newest = answers.said().filter_map(|answer| match answer {
+            Holds::Newest { hold, entered } => Some((*entered, hold.clone())),
+            Holds::Gone { .. } => None,
+        });
+        Ok(newest.max().map_or_else(|| BASE.to_owned(), |(_, hold)| hold))
     }
 
     /// Extends the lease that `token` names to at least `ttl` from now; none: the ttl it was taken with.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] or [`Error::Refused`] when too few nodes answered.
-    pub(crate) fn extend_token(&mut self, token: &str, ttl: Option<Duration>) -> Result<Ended, Error> {
-        const UNKNOWN_TTL_MS: &str = "30000";
-        let (stem, _) = split_token(token);
+    /// [`Error::NoQuorum`] and [`Error::Young`].
+    pub(crate) async fn extend_token(&mut self, token: &str, ttl: Option<Duration>) -> Result<Given, Error> {
+        let (stem, _) = token::split(token);
         let ttl = ttl.map_or(0, |ttl| ttl.as_millis()).to_string();
-        let call = self.script(&scripts::EXTEND, &[token, stem, &ttl, UNKNOWN_TTL_MS]);
-        let answers = self.tell_all(&call, Order::InTurn, |answers| answers.decided("extended"));
-        self.see_it_off(&answers, SEE_OFF);
-        if answers.tally(|reply| reply.text(0) == "extended").verdict() == Verdict::Yes {
-            let mut deadlines = vec![None; self.nodes.len()];
-            let mut holds = 1;
-            for (node, sent, reply) in answers.replies().filter(|(_, _, reply)| reply.text(0) == "extended") {
+        let call = self.call(&scripts::EXTEND, &[token, stem, &ttl, UNKNOWN_TTL_MS, ""]);
+        let answers: Answers<Extend> = self.ask_each(&call).await;
+        let mut deadlines = vec![None; self.nodes.len()];
+        let mut most_holds = 1;
+        for (node, sent, answer) in answers.iter() {
+            if let Extend::Extended { lasts, holds, .. } = answer {
                 // Without an expiry it lasts for ever, or as long as JSON can say.
-                let lasts = u64::try_from(reply.int(1).unwrap_or(0)).unwrap_or(u64::from(u32::MAX));
-                deadlines[node] = Some(sent + surely(Duration::from_millis(lasts)));
-                holds = holds.max(u64::try_from(reply.int(2).unwrap_or(1)).unwrap_or(1));
+                let lasts = lasts.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
+                deadlines[node] = Some(sent + surely(lasts));
+                most_holds = most_holds.max(*holds);
             }
-            let validity = validity(&deadlines).map_or(Duration::ZERO, Boot::left);
-            return Ok(Ended::Extended { validity, holds });
         }
-        self.not_ours(&answers)
+        if let Some(until) = validity(&deadlines) {
+            return Ok(Given::Extended { validity: until.left(), holds: most_holds });
+        }
+        if let Some(by) = answers.said().find_map(|answer| match answer {
+            Extend::Revoked { by } => Some(by.clone()),
+            _ => None,
+        }) {
+            return Ok(Given::Revoked(by));
+        }
+        let others = answers.said().filter_map(|answer| match answer {
+            Extend::Other(holding) => Some(holding),
+            _ => None,
+        });
+        let gone = self.count_gone(answers.said().filter_map(Absence::absent))
+            + answers.count(|answer| matches!(answer, Extend::NoHold));
+        self.not_ours(others, gone).ok_or_else(|| self.unanswered_by(&answers))
     }
 
-    /// What it means that no quorum did what was asked.
-    fn not_ours(&self, answers: &Answers) -> Result<Ended, Error> {
-        let no = |reply: &Reply| matches!(reply.text(0), "gone" | "other" | "revoked");
-        if answers.tally(no).yes <= self.nodes.len() - self.quorum() {
-            return Err(match answers.interrupted {
-                Some(signal) => Error::Interrupted(signal),
-                None => self.no_quorum(answers),
-            });
+    /// How many of the nodes that do not know a lease can be believed.
+    pub(super) fn count_gone<'a>(&self, from: impl Iterator<Item = &'a Identity>) -> usize {
+        from.filter(|from| self.quarantine.left(from.uptime).is_zero()).count()
+    }
+
+    /// What it means that no quorum did what was asked; none when too few nodes say so.
+    fn not_ours<'a>(&self, others: impl Iterator<Item = &'a Holding> + Clone, gone: usize) -> Option<Given> {
+        if others.clone().count() + gone <= self.minority() {
+            return None;
         }
-        let of = |word| answers.replies().map(|(_, _, reply)| reply).find(|reply| reply.text(0) == word);
-        Ok(match (of("revoked"), of("other")) {
-            (Some(reply), _) => Ended::Revoked(reply.text(1).to_owned()),
-            (None, Some(reply)) => Ended::HeldByOther(Box::new(self.held(reply))),
-            (None, None) => Ended::NotHeld,
+        Some(match others.into_iter().next() {
+            Some(holding) => Given::HeldByOther(Box::new(self.held_by(holding.clone()))),
+            None => Given::NotHeld,
         })
     }
 
-    /// Reads `{'held' or 'other', value, PTTL, owner record, …}` and `{'foreign', type, PTTL}`.
-    pub(super) fn held(&self, reply: &Reply) -> Held {
-        let foreign = reply.text(0) == "foreign";
-        let value = if foreign { "" } else { reply.text(1) };
-        // Another library's value may be empty; in an answer "other" that stands for a key of another type too.
-        let other_type = foreign || value.is_empty() && reply.text(0) == "other";
-        Held {
-            name: self.name.clone(),
-            holder: (!other_type).then(|| Holder::of(value, reply.at(3))),
-            lease: reply.int(2).and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
-            other_type,
-            ..Held::default()
-        }
+    fn held_by(&self, holding: Holding) -> Held {
+        Held { name: self.name.clone(), by: Blocker::Holding(holding), waited: None, by_this_job: false }
     }
 }

@@ -1,357 +1,442 @@
 //! Waiting in line: first come, first served, at a cost for each hand-over that does not depend on how many wait.
 //!
-//! Whoever frees the lock pops the first in line and calls it on a channel of its own, so that being called is being
-//! next, and nobody else wakes up. PUBLISH tells how many heard it: a dead waiter shows itself by that, and is dropped
-//! once. A frozen one loses the reservation after a second, and comes back with its old ticket. Nobody is dropped for a
-//! clock. In case a call is lost, each waiter looks by itself now and then, the first one often.
+//! Freeing the lock pops the first in line and calls it on a channel of its own, so that being called is being next, and
+//! no other waiter wakes up. PUBLISH tells how many heard it: a dead waiter shows itself by that, and is dropped once. A frozen
+//! one loses the reservation after a second, and comes back with its old ticket. No waiter is dropped for a clock. In case a
+//! call is lost, each waiter looks by itself now and then, the first one often.
+//!
+//! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::acquire::{Attempt, Candidate, HURRY};
-use super::ears::Ears;
+use super::answer::{Holding, Identity, Left};
+use super::attempt::{Attempt, Busy, Claim, Remembered, can_heal};
 use super::lease::Lease;
-use super::node::{Event, Node, Order};
-use super::refusal::Busy;
-use super::{Locker, Request, scripts};
-use crate::error::{Error, Held};
+use super::status::State;
+use super::{Lock, Reenter, Request, end_of, scripts, token};
+use crate::error::{Blocker, Error, Held};
+use crate::redis::{Answers, Heard, Listeners};
 use crate::sys::clock::{Boot, unix_time};
-use crate::sys::random::uuid;
+use crate::sys::random::{full_jitter, jitter};
+use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
 /// How often the first in line looks by itself: another library frees its lock without calling anybody.
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
-/// How soon who has just become the first looks: the new lease may be one that runs out before it would look otherwise.
+/// How soon the new first one looks: the new lease may run out before it would look otherwise.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 /// The others look the more rarely the farther back they are, this rarely at most.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
-/// An expiry is looked at this much after it is due.
-pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// An expiry is looked at this much after it is due, by the first one, and up to this much by the others: holder and first
+/// waiters may have died together, and one look of any waiter drops all dead ones before it. But not more often than this
+/// much for each place in line.
+const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
+const OTHERS_PER_PLACE: Duration = Duration::from_millis(100);
 /// What the last look may take, even if the wait is over then.
 const LAST_LOOK: Duration = Duration::from_millis(100);
-/// After losing part of a lock to a rival, wait up to this long before the next try.
+/// After losing part of a lock to a rival in line, wait up to this long before the next try.
 const RIVALRY: Duration = Duration::from_millis(100);
-/// The same after a failure of nodes: at first, and at most.
+/// The same before there is a line: up to these times, before each further try.
+const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
+const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
+/// After a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
-pub(super) const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
-/// How much longer than for most nodes is waited for the rest of them when the line is left.
-const SLOWER: Duration = Duration::from_millis(20);
+const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
+/// How often `redlock wait` looks by itself.
+const WAIT_LOOKS: Duration = Duration::from_millis(500);
+
 /// What a waiter can say about what it waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) held: Held,
-    /// How many are before us.
-    pub(crate) rank: u64,
+    /// How many stand before this waiter, once it stands in line.
+    pub(crate) rank: Option<u64>,
     /// Why the nodes cannot be asked at present.
     pub(crate) trouble: Option<String>,
-    /// This happened just now, and is told only to who wants to know everything.
+    /// This happened just now; for `--verbose`.
     pub(crate) news: Option<String>,
 }
 
 /// A place in line, and what is known of the lock.
-struct Place {
-    me: Candidate,
+struct InLine<'a> {
+    request: &'a Request,
     start: Boot,
     /// When the wait is over.
     end: Boot,
-    ears: Ears,
     busy: Busy,
     /// The nodes know that we wait.
-    in_line: bool,
+    queued: bool,
     /// When to look whether it is our turn.
     look: Boot,
-    /// Who has called us since the last look.
+    /// Which nodes have called us since the last look.
     called: Vec<bool>,
-    /// Why the nodes could not be asked the last time.
+    /// Why the nodes could not be asked the last time, and how often in a row.
     trouble: Option<Error>,
-    /// How often in a row they could not.
     failures: u32,
-    /// A node could not be asked, or could not have called us; that is to be told of.
+    /// A node could not be asked, or could not have called us; that it works again is news.
     away: bool,
+    /// The lease that a single server had when we last saw it.
+    remembered: Option<Remembered>,
+    /// That server has been gone since.
+    gone: bool,
 }
 
-impl Locker {
-    /// Queues until the lock is ours, the wait that began at `start` is over, or a signal comes.
-    pub(super) fn queue(
+impl Lock {
+    /// Takes the lock, enters a lease that is held once more, or waits in line for as long as the request says. `notify` is
+    /// called when the wait begins and whenever something about it has changed.
+    ///
+    /// May be dropped at any await; whoever drops it, and whoever gets an error, calls [`Lock::withdraw`] with the claim.
+    ///
+    /// # Errors
+    /// [`Error::Held`], [`Error::NoQuorum`] and [`Error::Young`]; [`Error::NothingToEnter`] when a lease had to be entered
+    /// that has ended; [`Error::SameNode`] when two addresses lead to the same node.
+    pub(crate) async fn acquire(
         &mut self,
+        claim: &mut Claim,
         request: &Request,
-        busy: Busy,
-        start: Boot,
-        on_wait: &mut dyn FnMut(&Waiting),
+        notify: &mut dyn FnMut(&Waiting),
     ) -> Result<Lease, Error> {
-        let mut me = Candidate { waiter: uuid().simple().to_string(), ticket: String::new() };
+        let start = Boot::now();
+        if request.reenter != Reenter::No {
+            for ancestor in &request.ancestors {
+                if let Some(lease) = self.enter(claim, ancestor, request).await? {
+                    return Ok(lease);
+                }
+            }
+            if request.reenter == Reenter::Must {
+                return Err(Error::NothingToEnter(self.name.clone()));
+            }
+        }
+        let end = end_of(request.wait, start);
+        let mut attempt = self.attempt(claim, request, None, Boot::NEVER).await;
+        // Of rivals that come at the same time each may get a part, and then one of them should get all.
+        for base in RIVALRY_MS {
+            let is_over = !request.wait.is_zero() && end.passed();
+            if is_over || !matches!(&attempt, Attempt::Busy(busy) if busy.split) {
+                break;
+            }
+            self.withdraw(claim).await;
+            let pause = Duration::from_millis(base).max(start.elapsed() * 3).min(RIVALRY_AT_MOST);
+            sleep_until(Boot::now() + full_jitter(pause)).await;
+            attempt = self.attempt(claim, request, None, Boot::NEVER).await;
+        }
+        match attempt {
+            Attempt::Granted(lease) => Ok(lease),
+            Attempt::Busy(busy) if request.wait.is_zero() => Err(self.is_held(&busy.by, request, None)),
+            Attempt::Faulty(error) if request.wait.is_zero() || !can_heal(&error) => Err(error),
+            not_yet => {
+                let line = InLine::new(request, start, not_yet, self.nodes.len());
+                self.wait_in_line(claim, line, notify).await
+            }
+        }
+    }
+
+    async fn wait_in_line(
+        &mut self,
+        claim: &mut Claim,
+        mut line: InLine<'_>,
+        notify: &mut dyn FnMut(&Waiting),
+    ) -> Result<Lease, Error> {
+        // What the tries before may have left has no name in the queue.
+        self.withdraw(claim).await;
+        claim.waiter = token::new_token();
         if self.nodes.len() > 1 {
             // With numbers given by each node, two waiters could each be first on some of them, for good.
-            me.ticket = unix_time().as_micros().to_string();
+            claim.ticket = unix_time().as_micros().to_string();
         }
-        on_wait(&waiting(&busy, request, None));
-        let mut place = Place {
-            start,
-            end: request.wait.end(start),
-            ears: Ears::new(self.keys.waiter(&me.waiter), self.nodes.len()),
-            me,
-            busy,
-            in_line: false,
-            look: Boot::now(),
-            called: vec![false; self.nodes.len()],
-            trouble: None,
-            failures: 0,
-            away: false,
-        };
-        let waited = self.wait_in_line(&mut place, request, on_wait);
-        self.stop_listening();
-        waited
-    }
-
-    pub(super) fn stop_listening(&mut self) {
-        self.nodes.iter_mut().for_each(Node::stop_listening);
-    }
-
-    fn wait_in_line(
-        &mut self,
-        place: &mut Place,
-        request: &Request,
-        on_wait: &mut dyn FnMut(&Waiting),
-    ) -> Result<Lease, Error> {
-        self.hear(&mut place.ears, self.deadline().min(place.end))?;
+        // Of a lock that another has, the first look tells, with the place in line.
+        if let Some(trouble) = &line.trouble {
+            notify(&line.told(self, Some(trouble.to_string())));
+        }
+        let mut listeners = self.nodes.listen(&self.keys.waiter(&claim.waiter));
+        self.until_heard(&mut listeners, line.end).await;
+        line.look = line.look.min(Boot::now());
         loop {
-            if place.look.passed()
-                && !place.end.passed()
-                && let Some(lease) = self.look(place, request, on_wait)?
+            if line.look.passed()
+                && !line.end.passed()
+                && let Some(lease) = self.look(claim, &mut line, &mut listeners, notify).await?
             {
                 return Ok(lease);
             }
-            if place.end.passed() {
-                self.leave(&place.me, true);
-                if let Some(trouble) = place.trouble.take() {
-                    return Err(trouble);
-                }
-                let waited = Some(Boot::now().since(place.start));
-                return Err(self.is_held(&place.busy, request, waited));
+            if line.end.passed() {
+                let waited = Some(line.start.elapsed());
+                return Err(line.trouble.take().unwrap_or_else(|| self.is_held(&line.busy.by, line.request, waited)));
             }
-            place.ears.open(self);
-            let until = place.look.min(place.end).min(place.ears.due());
-            let Some(event) = self.next_event(until) else {
-                continue;
-            };
-            match event {
-                Event::Alarm => {
-                    self.leave(&place.me, true);
-                    return Err(Error::Interrupted(0));
-                }
-                Event::Interrupt(signal) => {
-                    self.leave(&place.me, true);
-                    return Err(Error::Interrupted(signal));
-                }
-                Event::Heard { node, text } if text == "go" => {
-                    place.called[node] = true;
-                    let callers = place.called.iter().filter(|&&called| called).count();
-                    let soon = if callers >= self.quorum() { Boot::now() } else { Boot::now() + full_jitter(RIVALRY) };
-                    place.look = place.look.min(soon);
-                }
-                Event::Heard { .. } => {
-                    // We are first now, and keep watch.
-                    place.busy.rank = 0;
-                    place.look = place.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
-                    on_wait(&waiting(&place.busy, request, None));
-                }
-                Event::Listening { node, listener } if place.ears.is(node, listener) => {
-                    place.ears.hearing[node] = true;
-                    place.look = Boot::now(); // a call may have been missed
-                }
-                Event::Deaf { node, listener, .. } if place.ears.is(node, listener) => {
-                    // Whoever heard may hear again at once; whoever did not has a node that is down.
-                    place.away |= place.ears.hearing[node];
-                    let pause = if place.ears.hearing[node] { FAILURE } else { FAILURE_AT_MOST };
-                    place.ears.close(node, jitter(pause));
-                }
-                _ => {}
+            tokio::select! {
+                (node, heard) = listeners.next() => line.hear(self, node, heard, notify),
+                () = sleep_until(line.look.min(line.end)) => {}
             }
         }
     }
 
+    /// Waits until a quorum of nodes would be heard: a waiter that queues before it hears misses its call.
+    async fn until_heard(&mut self, listeners: &mut Listeners, end: Boot) {
+        let mut deaf = vec![false; self.nodes.len()];
+        let quorum = self.quorum();
+        let hear = async {
+            while listeners.hearing() < quorum && deaf.iter().filter(|&&deaf| deaf).count() <= deaf.len() - quorum {
+                let (node, heard) = listeners.next().await;
+                deaf[node] = matches!(heard, Heard::Deaf);
+            }
+        };
+        crate::redis::within(self.nodes.deadline().min(end), hear).await;
+    }
+
     /// Tries to take the lock, and if it is not our turn decides when to try again.
-    fn look(
+    async fn look(
         &mut self,
-        place: &mut Place,
-        request: &Request,
-        on_wait: &mut dyn FnMut(&Waiting),
+        claim: &mut Claim,
+        line: &mut InLine<'_>,
+        listeners: &mut Listeners,
+        notify: &mut dyn FnMut(&Waiting),
     ) -> Result<Option<Lease>, Error> {
-        let was_called = std::mem::replace(&mut place.called, vec![false; self.nodes.len()]);
+        let was_called = std::mem::replace(&mut line.called, vec![false; self.nodes.len()]);
         // A server that hangs is not waited for much longer than was asked for.
-        let until = place.end.max(Boot::now() + LAST_LOOK);
-        match self.attempt(&place.me, request, until) {
+        let until = line.end.max(Boot::now() + LAST_LOOK);
+        match self.attempt(claim, line.request, line.remembered.as_ref(), until).await {
             Attempt::Granted(lease) => {
-                self.step_out(&place.me);
-                let waited = Boot::now().since(place.start);
-                return Ok(Some(Lease { waited, ..lease }));
+                self.step_out(claim).await;
+                return Ok(Some(lease));
             }
-            // It has left the line.
-            Attempt::Interrupted(signal) => return Err(Error::Interrupted(signal)),
-            Attempt::Faulty(error @ (Error::Refused(_) | Error::Usage(_))) => {
-                self.leave(&place.me, false);
-                return Err(error);
-            }
+            Attempt::Faulty(error) if !can_heal(&error) => return Err(error),
             Attempt::Faulty(error) => {
-                let mut told = waiting(&place.busy, request, Some(error.to_string()));
-                if place.failures == 0 {
+                line.server_is_gone();
+                let mut told = line.told(self, Some(error.to_string()));
+                if line.failures == 0 {
                     told.news.clone_from(&told.trouble);
                 }
-                place.away = true;
-                place.failures += 1;
-                let pause = (FAILURE * 2u32.saturating_pow(place.failures)).min(FAILURE_AT_MOST);
-                place.look = Boot::now() + jitter(pause);
-                place.trouble = Some(error);
-                on_wait(&told);
+                line.away = true;
+                line.failures += 1;
+                let pause = (FAILURE * 2u32.saturating_pow(line.failures)).min(FAILURE_AT_MOST);
+                line.look = Boot::now() + jitter(pause);
+                line.trouble = Some(error);
+                notify(&told);
             }
-            Attempt::Busy(now) => {
-                place.failures = 0;
-                place.trouble = None;
-                let in_line = std::mem::replace(&mut place.in_line, true);
+            Attempt::Busy(busy) => {
+                line.failures = 0;
+                line.trouble = None;
                 let dropped: Vec<usize> =
-                    now.queued.iter().copied().filter(|&node| in_line && !was_called[node]).collect();
-                let mut told = waiting(&now, request, None);
-                if place.away && in_line && place.ears.hear() >= self.quorum() {
-                    place.away = false;
+                    busy.queued.iter().copied().filter(|&node| line.queued && !was_called[node]).collect();
+                if !busy.ticket.is_empty() && self.nodes.len() == 1 {
+                    claim.ticket.clone_from(&busy.ticket);
+                }
+                let back = line.away && line.queued && listeners.hearing() >= self.quorum();
+                line.take_in(*busy);
+                let mut told = line.told(self, None);
+                if back {
+                    line.away = false;
                     told.news = Some("in line again".to_owned());
                 }
                 if !dropped.is_empty() {
-                    place.away = false;
-                    // Whoever called us did not find us: the subscription is dead, or the node forgot us.
-                    for &node in &dropped {
-                        place.ears.close(node, Duration::ZERO);
-                    }
+                    line.away = false;
                     told.news = Some(format!("queued anew on {} of {} nodes", dropped.len(), self.nodes.len()));
                 }
-                if !now.ticket.is_empty() && self.nodes.len() == 1 {
-                    place.me.ticket.clone_from(&now.ticket);
-                }
-                place.look =
-                    Boot::now() + if now.split && now.rank == 0 { full_jitter(RIVALRY) } else { next_look(&now) };
-                on_wait(&told);
-                place.busy = *now;
+                // A node that called us did not find us: the subscription is dead, or the node forgot us.
+                dropped.into_iter().for_each(|node| listeners.reopen(node));
+                notify(&told);
             }
         }
         Ok(None)
     }
 
-    /// Waits until a quorum of nodes hears us, or until `until`: who queues before hearing misses its call.
-    fn hear(&mut self, ears: &mut Ears, until: Boot) -> Result<(), Error> {
-        ears.open(self);
-        while ears.hear() < self.quorum() {
-            match self.next_event(until) {
-                None => break,
-                Some(Event::Interrupt(signal)) => return Err(Error::Interrupted(signal)),
-                Some(Event::Alarm) => return Err(Error::Interrupted(0)),
-                Some(Event::Listening { node, .. }) => ears.hearing[node] = true,
-                Some(Event::Deaf { node, .. }) => {
-                    ears.close(node, FAILURE_AT_MOST);
-                    let listeners = ears.listeners.iter().flatten().count();
-                    if listeners < self.quorum() {
-                        break;
-                    }
+    /// Granted by a quorum: gives up the place in line on the nodes that did not grant.
+    async fn step_out(&mut self, claim: &Claim) {
+        if self.nodes.len() > 1 {
+            let call = self.call(&scripts::LEAVE, &[&claim.waiter, ""]).in_full();
+            let deadline = self.nodes.deadline();
+            let quorum = self.quorum();
+            let soon = Boot::now() + Duration::from_millis(20);
+            let _: Answers<Left> = self
+                .nodes
+                .ask(&call, |_| true, deadline, |left| if left.said().count() >= quorum { soon } else { Boot::NEVER })
+                .await;
+        }
+    }
+
+    /// Waits until the lock is free and no waiter is in line for it, and takes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Held`] when the time is over, [`Error::NoQuorum`] when waiting cannot help or was in vain.
+    pub(crate) async fn wait_until_free(
+        &mut self,
+        timeout: Duration,
+        notify: &mut dyn FnMut(&Waiting),
+    ) -> Result<(), Error> {
+        let start = Boot::now();
+        let end = end_of(timeout, start);
+        let mut listeners = self.nodes.listen(&self.keys.free());
+        loop {
+            let status = self.inspect().await?;
+            if status.state == State::Free && status.waiting.unwrap_or(0) == 0 {
+                return Ok(());
+            }
+            if status.state == State::Free {
+                // Free, and promised to no waiter, though there is a line: its first are dead, or do not know yet.
+                let call = self.call(&scripts::LEAVE, &["", ""]);
+                let _: Answers<Left> = self.nodes.ask_all(&call, self.nodes.deadline()).await;
+            }
+            if end.passed() {
+                return Err(match status.unanswered {
+                    Some(error) => error,
+                    None => Error::Held(Box::new(Held { waited: Some(start.elapsed()), ..status.held() })),
+                });
+            }
+            notify(&Waiting { held: status.held(), rank: None, trouble: status.trouble(), news: None });
+            let look = status.lease().map_or(WAIT_LOOKS, |left| WAIT_LOOKS.min(left + AFTER_EXPIRY));
+            let look = (Boot::now() + look).min(end);
+            loop {
+                tokio::select! {
+                    (_, heard) = listeners.next() => if !matches!(heard, Heard::Deaf) { break },
+                    () = sleep_until(look) => break,
                 }
-                Some(_) => {}
             }
         }
-        Ok(())
-    }
-
-    /// Granted by a quorum: gives up the place in line on the nodes that did not grant. Nobody waits for their answer, only
-    /// until it is on its way, since we may end at once.
-    fn step_out(&mut self, me: &Candidate) {
-        if self.nodes.len() > 1 {
-            let call = self.script(&scripts::LEAVE, &[&me.waiter, ""]);
-            let deadline = self.deadline();
-            let all = vec![true; self.nodes.len()];
-            let left = self.ask(&call, all, deadline, Order::Undo, |_| true);
-            self.see_it_off(&left, SLOWER);
-        }
-    }
-
-    /// Leaves the line on every node. Whether a node has done it is waited for, since one that does not is where the
-    /// others would wait for us; but of those that are slow or do not answer only until the rest have.
-    fn leave(&mut self, me: &Candidate, hurry: bool) {
-        let call = self.script(&scripts::LEAVE, &[&me.waiter, ""]);
-        self.cleaning_up = true;
-        let start = Boot::now();
-        let deadline = start + if hurry { HURRY } else { self.node_timeout.max(HURRY) };
-        let all = vec![true; self.nodes.len()];
-        let mut left = self.ask(&call, all, deadline, Order::Undo, |_| true);
-        self.take_more(&mut left, deadline, |locker, left| left.got.iter().flatten().count() < locker.quorum());
-        let until = Boot::now() + Boot::now().since(start) * 2 + SLOWER;
-        self.take_more(&mut left, until.min(deadline), |_, _| true);
-        self.cleaning_up = false;
     }
 }
 
-fn waiting(busy: &Busy, request: &Request, trouble: Option<String>) -> Waiting {
-    Waiting { held: busy.of(request), rank: busy.rank, trouble, news: None }
+impl<'a> InLine<'a> {
+    fn new(request: &'a Request, start: Boot, not_yet: Attempt, nodes: usize) -> InLine<'a> {
+        let mut line = InLine {
+            request,
+            start,
+            end: end_of(request.wait, start),
+            busy: Busy {
+                by: Blocker::Unknown,
+                from: Identity::default(),
+                left: None,
+                rank: 0,
+                ticket: String::new(),
+                queued: Vec::new(),
+                split: false,
+            },
+            queued: false,
+            look: Boot::now(),
+            called: vec![false; nodes],
+            trouble: None,
+            failures: 0,
+            away: false,
+            remembered: None,
+            gone: false,
+        };
+        match not_yet {
+            Attempt::Busy(busy) => {
+                line.take_in(*busy);
+                line.queued = false;
+                line.look = Boot::now();
+            }
+            Attempt::Faulty(error) => {
+                line.trouble = Some(error);
+                line.look = Boot::now() + jitter(FAILURE);
+            }
+            Attempt::Granted(_) => {}
+        }
+        line
+    }
+
+    /// The nodes have told who has the lock, and how far we are in line.
+    fn take_in(&mut self, busy: Busy) {
+        self.queued = true;
+        self.gone = false;
+        if let (1, Blocker::Holding(Holding::Lease(holder))) = (self.called.len(), &busy.by)
+            && holder.lease.is_some()
+            && let Some(fencing_token) = holder.fencing_token
+        {
+            self.remembered = Some(Remembered {
+                token: holder.token.clone(),
+                run_id: busy.from.run_id.clone(),
+                fencing_token,
+                until: Boot::now() + holder.longest(),
+            });
+        }
+        self.look = Boot::now() + if busy.split && busy.rank == 0 { full_jitter(RIVALRY) } else { next_look(&busy) };
+        self.busy = busy;
+    }
+
+    /// The single server cannot be asked any more: what it had may last for its whole length from now.
+    fn server_is_gone(&mut self) {
+        if !std::mem::replace(&mut self.gone, true)
+            && let (Some(seen), Blocker::Holding(Holding::Lease(holder))) = (&mut self.remembered, &self.busy.by)
+        {
+            seen.until = seen.until.max(Boot::now() + holder.longest());
+        }
+    }
+
+    fn hear(&mut self, lock: &Lock, node: usize, heard: Heard, notify: &mut dyn FnMut(&Waiting)) {
+        match heard {
+            Heard::Message(text) if text == "go" => {
+                self.called[node] = true;
+                let callers = self.called.iter().filter(|&&called| called).count();
+                let soon = if callers >= lock.quorum() { Boot::now() } else { Boot::now() + full_jitter(RIVALRY) };
+                self.look = self.look.min(soon);
+            }
+            Heard::Message(_) => {
+                // We are first now, and keep watch.
+                self.busy.rank = 0;
+                self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
+                notify(&self.told(lock, None));
+            }
+            // A call may have been missed.
+            Heard::Listening => self.look = Boot::now(),
+            Heard::Deaf => {
+                self.server_is_gone();
+                self.away = true;
+            }
+        }
+    }
+
+    fn told(&self, lock: &Lock, trouble: Option<String>) -> Waiting {
+        let held = lock.held(&self.busy.by, self.request, None);
+        Waiting { held, rank: self.queued.then_some(self.busy.rank), trouble, news: None }
+    }
 }
 
 /// When a waiter looks by itself. The first often, the one at rank r every r + 1 seconds, so that W waiters look about
-/// ln W times a second; whoever could have the lock next also when it runs out.
+/// ln W times a second; and when the lease runs out.
 fn next_look(busy: &Busy) -> Duration {
+    let places = u32::try_from(busy.rank).unwrap_or(u32::MAX).saturating_add(1);
     let regular = match busy.rank {
         0 => FIRST_LOOKS,
-        rank => Duration::from_secs(rank + 1).min(OTHERS_LOOK),
+        rank => Duration::from_secs(rank.saturating_add(1)).min(OTHERS_LOOK),
     };
     let regular = jitter(regular);
-    match busy.left {
-        Some(left) if busy.rank == 0 || busy.held.reserved => regular.min(left + AFTER_EXPIRY),
-        _ => regular,
+    match (busy.left, &busy.by) {
+        (Some(left), Blocker::Reserved) => regular.min(left + AFTER_EXPIRY),
+        (Some(left), _) if busy.rank == 0 => regular.min(left + AFTER_EXPIRY),
+        (Some(left), _) => {
+            let after = left + OTHERS_AFTER_EXPIRY / 10 + full_jitter(OTHERS_AFTER_EXPIRY * 9 / 10);
+            regular.min(after.max(OTHERS_PER_PLACE.saturating_mul(places)))
+        }
+        (None, _) => regular,
     }
-}
-
-/// This time, 10 % more or less, so that those who started together do not stay together.
-fn jitter(time: Duration) -> Duration {
-    time.mul_f64(0.9 + 0.2 * random())
-}
-
-/// Anything from nothing to this time.
-pub(super) fn full_jitter(time: Duration) -> Duration {
-    time.mul_f64(random())
-}
-
-/// A random number from 0 to 1.
-fn random() -> f64 {
-    let (bits, _) = uuid().as_u64_pair();
-    // The version takes bits 12 to 15; the upper 32 bits are random.
-    f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Held;
 
-    fn busy(rank: u64, left_ms: u64, reserved: bool) -> Busy {
-        Busy {
-            held: Held { reserved, ..Held::default() },
-            left: Some(Duration::from_millis(left_ms)),
-            rank,
-            ticket: String::new(),
-            queued: Vec::new(),
-            partial: false,
-            split: false,
-        }
+    fn busy(rank: u64, left_ms: u64, by: Blocker) -> Busy {
+        let from = Identity::default();
+        let left = Some(Duration::from_millis(left_ms));
+        Busy { by, from, left, rank, ticket: String::new(), queued: Vec::new(), split: false }
     }
 
     #[test]
     fn a_thousand_waiters_look_less_than_fifty_times_a_second() {
-        let looks: f64 = (0..1000).map(|rank| 1.0 / next_look(&busy(rank, 1_000_000, false)).as_secs_f64()).sum();
-        assert!(looks < 50.0, "{looks}");
+        let looks = |left| -> f64 {
+            (0..1000).map(|rank| 1.0 / next_look(&busy(rank, left, Blocker::Unknown)).as_secs_f64()).sum()
+        };
+        assert!(looks(1_000_000) < 50.0, "{}", looks(1_000_000));
+        // With leases that are always about to run out: 10 ln W.
+        assert!(looks(400) < 80.0, "{}", looks(400));
     }
 
     #[test]
     fn the_first_in_line_looks_when_the_lease_runs_out() {
-        assert_eq!(next_look(&busy(0, 100, false)), Duration::from_millis(102));
-        assert!(next_look(&busy(0, 5000, false)) <= FIRST_LOOKS * 11 / 10);
-        assert!(next_look(&busy(3, 100, false)) >= Duration::from_secs(3));
-        assert_eq!(next_look(&busy(3, 100, true)), Duration::from_millis(102));
-    }
-
-    #[test]
-    fn chance_covers_its_whole_range() {
-        let drawn: Vec<f64> = (0..1000).map(|_| random()).collect();
-        assert!(drawn.iter().all(|x| (0.0..=1.0).contains(x)));
-        assert!(drawn.iter().any(|&x| x < 0.1) && drawn.iter().any(|&x| x > 0.9));
+        let next = |rank, left, by| next_look(&busy(rank, left, by));
+        assert_eq!(next(0, 100, Blocker::Unknown), Duration::from_millis(102));
+        assert!(next(0, 5000, Blocker::Unknown) <= FIRST_LOOKS * 11 / 10);
+        assert_eq!(next(3, 100, Blocker::Reserved), Duration::from_millis(102));
+        let others = next(3, 1000, Blocker::Unknown);
+        assert!(others >= Duration::from_millis(1010) && others <= Duration::from_millis(1100), "{others:?}");
+        assert!(next(3, 10, Blocker::Unknown) >= Duration::from_millis(400));
     }
 }

@@ -36,6 +36,11 @@ impl Boot {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// The time since this point; zero when it lies ahead.
+    pub(crate) fn elapsed(self) -> Duration {
+        Boot::now().since(self)
+    }
+
     /// Whether this point has been reached.
     pub(crate) fn passed(self) -> bool {
         Boot::now() >= self

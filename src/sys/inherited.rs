@@ -1,32 +1,48 @@
-//! What this process was started with, as far as Rust's start-up code or we ourselves change it:
-//! the signal mask, ignored signals, closed standard descriptors. A child gets it back.
+//! What this process was started with, as far as it is changed here: closed standard descriptors, ignored signals, the signal
+//! mask. A child gets it back.
 
+use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow};
+use nix::sys::stat::Mode;
+use std::ffi::{CStr, OsStr, OsString};
+use std::os::fd::IntoRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Bits 0 to 2: standard input, output or error was closed; bit 3: SIGPIPE was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 const SIGPIPE_IGNORED: u8 = 1 << 3;
 
-/// Runs before `main`, and before std's start-up code, which opens /dev/null over closed standard
-/// descriptors and ignores SIGPIPE, so that nobody could tell afterwards.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static READ_AT_START: extern "C" fn() = read_at_start;
-
-extern "C" fn read_at_start() {
+/// Notes how this process was started, and does what std's start-up code would do, which notes nothing: opens /dev/null in the
+/// place of closed standard descriptors, and ignores SIGPIPE.
+pub(crate) fn take_note() {
     let mut bits = 0;
     for descriptor in 0..3 {
         // SAFETY: F_GETFD touches no memory, and any number may be asked about.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
             bits |= 1 << descriptor;
+            // The kernel gives the lowest number that is free, which is this one.
+            let _ = nix::fcntl::open("/dev/null", OFlag::O_RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
         }
     }
     if is_ignored(libc::SIGPIPE) {
         bits |= SIGPIPE_IGNORED;
     }
+    // SAFETY: SIG_IGN installs no handler.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     AT_START.store(bits, Ordering::Relaxed);
+}
+
+/// The arguments as C's main gets them.
+///
+/// # Safety
+/// `argv` must point to `argc` C strings that live as long as the process.
+pub(crate) unsafe fn arguments(argc: libc::c_int, argv: *const *const libc::c_char) -> Vec<OsString> {
+    let count = usize::try_from(argc).unwrap_or(0);
+    // SAFETY: the caller's promise.
+    let words = (0..count).map(|at| unsafe { CStr::from_ptr(*argv.add(at)) });
+    words.map(|word| OsStr::from_bytes(word.to_bytes()).to_owned()).collect()
 }
 
 /// Whether standard input (0), output (1) or error (2) was closed when this process started.

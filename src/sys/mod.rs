@@ -5,11 +5,12 @@
 pub(crate) mod clock;
 pub(crate) mod host;
 pub(crate) mod inherited;
-pub(crate) mod interrupt;
 pub(crate) mod packets;
 pub(crate) mod process;
 pub(crate) mod random;
 pub(crate) mod signals;
 pub(crate) mod stdio;
+pub(crate) mod streams;
 pub(crate) mod timer;
 pub(crate) mod tree;
+pub(crate) mod wait;

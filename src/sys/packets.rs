@@ -2,7 +2,6 @@
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair};
 use serde::{Serialize, de::DeserializeOwned};
 use std::io;
@@ -51,12 +50,6 @@ impl Packets {
     pub(crate) fn close_copy(&self) {
         // SAFETY: the owner is another process; here the descriptor is not used again, nor dropped.
         unsafe { libc::close(self.0.as_raw_fd()) };
-    }
-
-    /// Whether the other end is gone.
-    pub(crate) fn is_hung_up(&self) -> bool {
-        let mut end = [PollFd::new(self.as_fd(), PollFlags::empty())];
-        poll(&mut end, PollTimeout::ZERO) == Ok(1)
     }
 
     /// Takes in the next message without waiting. A message that cannot be read counts as

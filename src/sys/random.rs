@@ -2,6 +2,7 @@
 
 use nix::errno::Errno;
 use nix::libc;
+use std::time::Duration;
 use uuid::{Builder, Uuid};
 
 /// A random UUID. Takes no descriptor, of which there may be none left.
@@ -13,5 +14,34 @@ pub(crate) fn uuid() -> Uuid {
         Ok(16) => Builder::from_random_bytes(bytes).into_uuid(),
         // A kernel before 3.17, or a signal before there was any randomness.
         _ => Uuid::new_v4(),
+    }
+}
+
+/// A random number from 0 to 1.
+fn random() -> f64 {
+    let (bits, _) = uuid().as_u64_pair();
+    // The version takes bits 12 to 15; the upper 32 bits are random.
+    f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
+}
+
+/// This time, 10 % more or less, so that those who started together do not stay together.
+pub(crate) fn jitter(time: Duration) -> Duration {
+    time.mul_f64(0.9 + 0.2 * random())
+}
+
+/// Anything from nothing to this time.
+pub(crate) fn full_jitter(time: Duration) -> Duration {
+    time.mul_f64(random())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_covers_its_whole_range() {
+        let drawn: Vec<f64> = (0..1000).map(|_| random()).collect();
+        assert!(drawn.iter().all(|x| (0.0..=1.0).contains(x)));
+        assert!(drawn.iter().any(|&x| x < 0.1) && drawn.iter().any(|&x| x > 0.9));
     }
 }

@@ -7,9 +7,7 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +28,12 @@ impl Signals {
         SignalFd::with_flags(set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
     }
 
+    /// Blocks `set` in this thread, and in those that it starts, and opens a descriptor for it.
+    pub(crate) fn block(set: &SigSet) -> nix::Result<Signals> {
+        set.thread_block()?;
+        Signals::open(set)
+    }
+
     /// The next signal, if one is pending.
     pub(crate) fn next(&self) -> Option<Arrived> {
         let info = self.0.read_signal().ok().flatten()?;
@@ -43,46 +47,8 @@ impl AsFd for Signals {
     }
 }
 
-/// Signals that are read where somebody waits for something else, and kept for whoever acts on them.
-#[derive(Debug)]
-pub(crate) struct Arrivals {
-    signals: Signals,
-    kept: Mutex<VecDeque<Arrived>>,
-}
-
-impl Arrivals {
-    pub(crate) fn of(signals: Signals) -> Arrivals {
-        Arrivals { signals, kept: Mutex::default() }
-    }
-
-    /// The next signal, if one has come.
-    pub(crate) fn next(&self) -> Option<Arrived> {
-        self.kept().pop_front().or_else(|| self.signals.next())
-    }
-
-    /// Whether one has come that `ends` a wait. `SIGCHLD` is only told to `child`.
-    pub(crate) fn any(&self, ends: impl Fn(i32) -> bool, child: impl Fn()) -> bool {
-        let mut kept = self.kept();
-        while let Some(arrived) = self.signals.next() {
-            if arrived.signal == libc::SIGCHLD {
-                child();
-            } else if !kept.contains(&arrived) {
-                kept.push_back(arrived);
-            }
-        }
-        kept.iter().any(|arrived| ends(arrived.signal))
-    }
-
-    fn kept(&self) -> MutexGuard<'_, VecDeque<Arrived>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl AsFd for Arrivals {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.signals.as_fd()
-    }
-}
+/// What asks a waiting program to end.
+pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
 /// Those of `signals` that are not ignored: an ignored one, once blocked, would arrive all the same.
 pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {

@@ -16,11 +16,14 @@ pub(super) enum Expected {
     Left(i64),
     /// The server's clock in microseconds, as text.
     Now,
-    /// Uptime and identity of the node, or empty texts.
-    Identity(bool),
+    /// Uptime and identity of the node.
+    Identity,
     /// An owner record and the time.
     Record(BTreeMap<String, String>),
 }
+
+/// The quarantine that a young node of these tests is asked for.
+pub(super) const YOUNG_S: i64 = 1_000_000;
 
 /// What stands in a record instead of the time of day.
 pub(super) const SOME_TIME: &str = "some time";
@@ -51,9 +54,20 @@ pub(super) struct Model {
     pub(super) reserved: Option<Timed<String>>,
     /// The oldest first.
     pub(super) holds: Option<Timed<Vec<String>>>,
+    /// Until when a hold has made the lease last, beyond what it was taken for.
+    pub(super) extended: BTreeMap<String, i64>,
     pub(super) listening: BTreeSet<String>,
     /// Channel and text of what somebody heard.
     pub(super) heard: Vec<(String, String)>,
+}
+
+/// What a waiter remembers of a lease that it saw.
+pub(super) struct Seen<'a> {
+    pub(super) token: &'a str,
+    /// On another run of the server than the present one.
+    pub(super) before: bool,
+    pub(super) left: i64,
+    pub(super) fence: u64,
 }
 
 pub(super) struct Owner<'a> {
@@ -67,6 +81,10 @@ fn text(text: impl Into<String>) -> Expected {
 
 fn list<const N: usize>(items: [Expected; N]) -> Expected {
     Expected::List(items.into())
+}
+
+fn gone() -> Expected {
+    list([text("gone"), Expected::Identity])
 }
 
 impl Model {
@@ -124,6 +142,38 @@ impl Model {
         Expected::Int(i64::try_from(holds.max(1)).unwrap())
     }
 
+    /// What is recorded of the ttl of the lease that holds the lock.
+    fn recorded(&self) -> Option<i64> {
+        let ours = self.lease.is_some() && self.field("token") == self.value();
+        ours.then(|| self.field("ttl"))?.map(|ttl| ttl.parse().unwrap())
+    }
+
+    /// Enters a hold, the one that took the lock always before the others. Once given up, that one stays so.
+    fn add_hold(&mut self, hold: &str) {
+        if self.holds.is_none() && hold == "base" {
+            return;
+        }
+        let ends = self.lock.as_ref().and_then(|lock| lock.ends);
+        let holds = self.holds.get_or_insert(Timed { value: vec!["base".to_owned()], ends: None });
+        if !holds.value.iter().any(|known| known == hold) {
+            let at = if hold == "base" { 0 } else { holds.value.len() };
+            holds.value.insert(at, hold.to_owned());
+        }
+        holds.ends = ends;
+    }
+
+    /// A hold makes the lease last longer than it was taken for.
+    fn note_end(&mut self, hold: &str, ttl: i64) {
+        if self.recorded().is_none_or(|recorded| ttl <= recorded) {
+            return;
+        }
+        let ends = self.extended.entry(hold.to_owned()).or_default();
+        *ends = (*ends).max(self.now + ttl);
+        if let Some(lease) = &mut self.lease {
+            lease.value.insert(format!("to:{hold}"), SOME_TIME.to_owned());
+        }
+    }
+
     fn tells(&mut self, waiter: &str, what: &str) -> bool {
         let hears = self.listening.contains(waiter);
         if hears {
@@ -167,12 +217,14 @@ impl Model {
         self.lock = None;
         self.lease = None;
         self.holds = None;
+        self.extended.clear();
     }
 
     fn write(&mut self, token: &str, ttl: i64, fence: u64, by: &Owner<'_>) {
         let ends = Some(self.now + ttl);
         self.lock = Some(Timed { value: Value::Text(token.to_owned()), ends });
         self.holds = None;
+        self.extended.clear();
         let fields = [
             ("token", token),
             ("fence", &fence.to_string()),
@@ -229,12 +281,13 @@ impl Model {
         ttl: i64,
         ticket: Option<u64>,
         clock: u64,
-        identity: bool,
         by: &Owner<'_>,
+        quarantine: bool,
+        seen: Option<&Seen<'_>>,
         given: Option<u64>,
         server_us: u64,
     ) -> Expected {
-        let who = Expected::Identity(identity);
+        let who = Expected::Identity;
         if self.is_other_type() {
             let [word, kind, left] = self.foreign();
             return list([word, kind, left, who]);
@@ -242,6 +295,14 @@ impl Model {
         if self.is_ours(token) {
             self.lengthen(ttl);
             return list([text("granted"), text(self.field("fence").unwrap_or("0")), who]);
+        }
+        let forgotten = |seen: &&Seen<'_>| seen.before && seen.left > 0 && self.counter.unwrap_or(0) < seen.fence;
+        if let Some(seen) = seen.filter(forgotten).filter(|_| self.lock.is_none() && self.reserved.is_none()) {
+            self.reserved = Some(Timed { value: seen.token.to_owned(), ends: Some(self.now + seen.left) });
+        }
+        if self.lock.is_none() && quarantine {
+            let [rank, told, queued] = self.place(me, ticket, given, server_us);
+            return list([text("young"), Expected::Left(YOUNG_S), who, rank, told, queued]);
         }
         if self.lock.is_none() {
             let grant = if let Some(reserved) = &self.reserved {
@@ -266,6 +327,18 @@ impl Model {
                 return list([text("granted"), text(fence.to_string()), who]);
             }
         }
+        let [rank, told, queued] = self.place(me, ticket, given, server_us);
+        let (left, owner, reserved) = match &self.reserved {
+            _ if self.lock.is_some() => (self.left(), self.owner(), 0),
+            Some(reserved) => (Expected::Left(self.left_of(reserved.ends)), list([]), 1),
+            None => unreachable!("free, not reserved, and not granted"),
+        };
+        let value = text(self.value().unwrap_or(""));
+        list([text("held"), value, left, owner, who, rank, told, queued, Expected::Int(reserved)])
+    }
+
+    /// Puts a waiter into the line: rank, ticket, whether it was not there before.
+    fn place(&mut self, me: &str, ticket: Option<u64>, given: Option<u64>, server_us: u64) -> [Expected; 3] {
         let (mut rank, mut queued) = (-1, 0);
         let mut told = ticket.map_or(String::new(), |ticket| ticket.to_string());
         if !me.is_empty() {
@@ -283,14 +356,7 @@ impl Model {
             rank = self.queue.iter().position(|(_, waiter)| waiter == me).unwrap().try_into().unwrap();
             told = ticket.or(self.ticket_of(me)).unwrap().to_string();
         }
-        let (left, owner, reserved) = match &self.reserved {
-            _ if self.lock.is_some() => (self.left(), self.owner(), 0),
-            Some(reserved) => (Expected::Left(self.left_of(reserved.ends)), list([]), 1),
-            None => unreachable!("free, not reserved, and not granted"),
-        };
-        let value = text(self.value().unwrap_or(""));
-        let [rank, queued, reserved] = [rank, queued, reserved].map(Expected::Int);
-        list([text("held"), value, left, owner, who, rank, text(told), queued, reserved])
+        [Expected::Int(rank), text(told), Expected::Int(queued)]
     }
 
     pub(super) fn fence(&mut self, token: &str, fence: u64) -> Expected {
@@ -323,20 +389,22 @@ impl Model {
         list([text("left")])
     }
 
-    pub(super) fn rollback(&mut self, me: &str, token: &str, ticket: u64) -> Expected {
+    pub(super) fn rollback(&mut self, me: &str, token: &str, ticket: Option<u64>) -> Expected {
         if self.is_ours(token) {
             self.free();
         }
         if !me.is_empty() {
             self.reserved.take_if(|reserved| reserved.value == me);
-            self.line_up(me, ticket);
+            if let Some(ticket) = ticket {
+                self.line_up(me, ticket);
+            }
         }
         list([text("left")])
     }
 
-    pub(super) fn extend(&mut self, token: &str, stem: &str, ttl: i64, unknown: i64) -> Expected {
+    pub(super) fn extend(&mut self, token: &str, stem: &str, ttl: i64, unknown: i64, hold: &str) -> Expected {
         if self.lock.is_none() {
-            return list([text("gone")]);
+            return gone();
         }
         if !self.is_ours(token) && !self.is_ours(stem) {
             return self.other();
@@ -347,33 +415,53 @@ impl Model {
             return list([text("revoked"), text(by)]);
         }
         let fence = field("fence").unwrap_or("").to_owned();
-        let ttl = if ttl > 0 { ttl } else { field("ttl").map_or(unknown, |ttl| ttl.parse().unwrap()) };
+        let by = if self.is_ours(token) { "base" } else { &token[stem.len() + 1..] };
+        let entered =
+            |hold: &str| self.holds.as_ref().is_some_and(|holds| holds.value.iter().any(|known| known == hold));
+        if by != "base" && !entered(by) {
+            return list([text("no-hold"), self.count_holds()]);
+        }
+        let ttl = if ttl > 0 { ttl } else { self.recorded().unwrap_or(unknown) };
         let left = self.lengthen(ttl);
-        list([text("extended"), left, self.count_holds(), text(fence)])
+        self.note_end(by, ttl);
+        if !hold.is_empty() {
+            self.add_hold(hold);
+        }
+        list([text("extended"), left, self.count_holds(), text(fence), Expected::Identity])
     }
 
-    pub(super) fn enter(&mut self, token: &str, hold: &str, ttl: i64) -> Expected {
-        if self.lock.is_none() || self.is_other_type() {
-            return list([text("gone")]);
+    pub(super) fn enter(&mut self, token: &str, hold: &str, ttl: i64, unknown: i64) -> Expected {
+        if self.lock.is_none() {
+            return gone();
         }
-        if !self.is_ours(token) || self.field("revoked").is_some() {
+        let revoked = self.recorded().is_some() && self.field("revoked").is_some();
+        if !self.is_ours(token) || revoked {
             return self.other();
         }
-        let ends = self.lock.as_ref().and_then(|lock| lock.ends);
-        // The first hold is the one that took the lock; once given up it stays so.
-        let holds = self.holds.get_or_insert(Timed { value: vec!["base".to_owned()], ends: None });
-        if !holds.value.iter().any(|known| known == hold) {
-            holds.value.push(hold.to_owned());
-        }
-        holds.ends = ends;
-        self.lengthen(ttl);
-        let fence = self.field("fence").unwrap_or("0").to_owned();
-        list([text("granted"), text(fence), self.count_holds()])
+        self.add_hold(hold);
+        let recorded = self.recorded();
+        let ttl = if ttl > 0 { ttl } else { recorded.unwrap_or(unknown) };
+        let left = self.lengthen(ttl);
+        self.note_end(hold, ttl);
+        let fence = recorded.and_then(|_| self.field("fence")).unwrap_or("0").to_owned();
+        let recorded = Expected::Int(recorded.unwrap_or(0));
+        list([text("granted"), text(fence), self.count_holds(), left, recorded, Expected::Identity])
     }
 
     pub(super) fn release(&mut self, token: &str, stem: &str, hold: &str, keep: i64) -> Expected {
         if self.lock.is_none() {
-            return list([text("gone")]);
+            return match &mut self.reserved {
+                Some(reserved) if !token.is_empty() && reserved.value == token => {
+                    if keep > 0 {
+                        reserved.ends = Some(self.now + keep);
+                    } else {
+                        self.reserved = None;
+                        self.hand_over();
+                    }
+                    list([text("released")])
+                }
+                _ => gone(),
+            };
         }
         let plain = self.is_ours(token);
         if !plain && !self.is_ours(stem) {
@@ -382,12 +470,19 @@ impl Model {
         let hold = if plain && hold != "base" { "newest" } else { hold };
         match &mut self.holds {
             Some(holds) => {
-                if hold == "newest" {
-                    holds.value.pop();
-                } else {
-                    holds.value.retain(|known| known != hold);
-                }
+                let hold = match hold {
+                    "newest" => holds.value.pop().unwrap(),
+                    hold => {
+                        holds.value.retain(|known| known != hold);
+                        hold.to_owned()
+                    }
+                };
                 if !holds.value.is_empty() {
+                    self.extended.remove(&hold);
+                    if let Some(lease) = &mut self.lease {
+                        lease.value.remove(&format!("to:{hold}"));
+                    }
+                    self.shorten();
                     return list([text("still-held"), self.count_holds()]);
                 }
                 self.holds = None;
@@ -412,15 +507,53 @@ impl Model {
         list([text("released")])
     }
 
-    pub(super) fn rejoin(&mut self, token: &str, ttl: i64, fence: u64, by: &Owner<'_>) -> Expected {
+    /// A hold has ended: the lease lasts no longer than what it was taken for, and what the others have asked for.
+    fn shorten(&mut self) {
+        let Some(recorded) = self.recorded() else { return };
+        let asked = self.extended.values().copied().max().unwrap_or(0);
+        let ends = asked.max(self.now + recorded);
+        if self.lock.as_ref().and_then(|lock| lock.ends).is_some_and(|known| known > ends) {
+            let ends = Some(ends);
+            self.lock.iter_mut().for_each(|lock| lock.ends = ends);
+            self.lease.iter_mut().for_each(|lease| lease.ends = ends);
+            self.holds.iter_mut().for_each(|holds| holds.ends = ends);
+        }
+    }
+
+    /// `same`: on the run of the server that is meant.
+    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
+    pub(super) fn recreate(
+        &mut self,
+        token: &str,
+        ttl: i64,
+        fence: u64,
+        by: &Owner<'_>,
+        same: bool,
+        alone: bool,
+        hold: &str,
+    ) -> Expected {
+        if !same {
+            return list([text("restarted"), Expected::Identity]);
+        }
         if self.lock.is_none() {
-            self.counter = Some(self.counter.unwrap_or(0).max(fence));
+            let counter = self.counter.unwrap_or(0);
+            if alone && counter > fence {
+                return list([text("higher"), text(counter.to_string())]);
+            }
+            self.reserved = None;
+            self.counter = Some(counter.max(fence));
             self.write(token, ttl, fence, by);
         } else if !self.is_ours(token) {
             return self.other();
         }
+        if let Some(by) = self.recorded().and_then(|_| self.field("revoked")) {
+            return list([text("revoked"), text(by)]);
+        }
         let left = self.lengthen(ttl);
-        list([text("extended"), left, self.count_holds(), text(fence.to_string())])
+        if !hold.is_empty() {
+            self.add_hold(hold);
+        }
+        list([text("extended"), left, self.count_holds(), text(fence.to_string()), Expected::Identity])
     }
 
     pub(super) fn revoke(&mut self, prefix: &str, force: bool, by: &str) -> Expected {
@@ -428,7 +561,7 @@ impl Model {
             return Expected::List(self.foreign().into());
         }
         let Some(value) = self.value().map(str::to_owned) else {
-            return list([text("gone")]);
+            return gone();
         };
         if !value.starts_with(prefix) {
             return self.other();
@@ -452,7 +585,7 @@ impl Model {
     /// The newest hold, and whether it has an age.
     pub(super) fn newest_hold(&self, token: &str) -> Expected {
         if !self.is_ours(token) {
-            return list([text("gone")]);
+            return gone();
         }
         let newest = self.holds.as_ref().and_then(|holds| holds.value.last());
         match newest.map_or("base", String::as_str) {
@@ -474,7 +607,7 @@ impl Model {
                 let reserved = self.reserved.as_ref();
                 let left = reserved.map_or(-2, |reserved| self.left_of(reserved.ends));
                 let reserved = Expected::Int(reserved.is_some().into());
-                list([text("free"), Expected::Left(left), waiting, reserved, Expected::Now])
+                list([text("free"), Expected::Left(left), waiting, reserved, Expected::Now, Expected::Identity])
             }
         }
     }

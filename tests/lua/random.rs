@@ -1,8 +1,8 @@
 //! Thousands of calls by chance, but repeatably: each answer, each message and what is then in Redis must be what the
 //! model says.
 
-use super::model::{Expected, Model, Owner, RESERVED_MS, SOME_TIME, Timed, Value};
-use super::{BASE, LOCK, PARTS, Reply, Scripts, part};
+use super::model::{Expected, Model, Owner, RESERVED_MS, SOME_TIME, Seen, Timed, Value, YOUNG_S};
+use super::{BASE, LOCK, PARTS, Reply, Scripts, part, run_id};
 use crate::support::Redis;
 use redis::PubSub;
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ const HOLDS: [&str; 3] = ["h1", "h2", "h3"];
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// What a busy machine may take between two looks at the clock.
 const SLACK_MS: u64 = 15_000;
+const ANOTHER_RUN: &str = "0123456789012345678901234567890123456789";
 const FENCE_MS: i64 = 30 * 24 * 3_600_000;
 const QUEUE_MS: i64 = 900_000;
 /// A reservation is made to last, so that its end is a matter of chance and not of time.
@@ -52,7 +53,7 @@ fn is_left(actual: i64, expected: i64) -> bool {
 fn record(flat: &[String]) -> BTreeMap<String, String> {
     let pairs = flat.chunks(2).map(|pair| {
         let timed = matches!(pair[0].as_str(), "since" | "kept" | "now");
-        let value = if timed && is_now(&pair[1]) { SOME_TIME } else { &pair[1] };
+        let value = if timed && is_now(&pair[1]) || pair[0].starts_with("to:") { SOME_TIME } else { &pair[1] };
         (pair[0].clone(), value.to_owned())
     });
     pairs.collect()
@@ -69,10 +70,9 @@ impl Expected {
                 expected.len() == items.len()
                     && expected.iter().zip(items).all(|(expected, item)| expected.matches(item))
             }
-            (Expected::Identity(told), Reply::List(items)) => {
+            (Expected::Identity, Reply::List(items)) => {
                 let (uptime, run_id) = (reply.text(0), reply.text(1));
-                let known = uptime.parse::<u64>().is_ok() && run_id.len() == 40;
-                items.len() == 2 && if *told { known } else { uptime.is_empty() && run_id.is_empty() }
+                items.len() == 2 && uptime.parse::<u64>().is_ok() && run_id.len() == 40
             }
             (Expected::Record(expected), Reply::List(items)) => {
                 let flat: Vec<String> = (0..items.len()).map(|at| reply.text(at).to_owned()).collect();
@@ -90,6 +90,7 @@ struct Run<'a> {
     scripts: Scripts,
     ears: PubSub<'a>,
     model: Model,
+    run_id: String,
     start: Instant,
     /// What was done, for whoever has to find out why it failed.
     done: Vec<String>,
@@ -153,16 +154,31 @@ impl Run<'_> {
                 let token =
                     if self.chance.below(8) == 0 { self.token() } else { self.chance.one_of(&TOKENS).to_owned() };
                 let ticket = (self.chance.below(3) > 0).then(|| 1 + self.chance.below(40) as u64);
-                let identity = self.chance.below(4) == 0;
+                let quarantine = self.chance.below(8) == 0;
+                let seen = (self.chance.below(4) == 0).then(|| Seen {
+                    token: self.chance.one_of(&TOKENS),
+                    before: self.chance.below(4) > 0,
+                    left: self.chance.one_of(&[0, KEPT_MS]),
+                    fence: self.number(),
+                });
                 let ticket_text = ticket.map_or(String::new(), |ticket| ticket.to_string());
                 let clock_text = clock.to_string();
-                let flag = if identity { "1" } else { "0" };
-                let mut arguments = vec![me, &token, &ttl_text, &ticket_text, &clock_text, flag];
+                let seconds = if quarantine { YOUNG_S } else { 0 }.to_string();
+                let mut arguments = vec![me, &token, &ttl_text, &ticket_text, &clock_text, ""];
                 arguments.extend(owner);
+                arguments.push(&seconds);
+                let run_id = self.run_id.clone();
+                let texts = seen.as_ref().map(|seen| (seen.left.to_string(), seen.fence.to_string()));
+                if let (Some(seen), Some((left, fence))) = (&seen, &texts) {
+                    arguments.extend([seen.token, if seen.before { ANOTHER_RUN } else { &run_id }, left, fence]);
+                }
                 let reply = self.script("take", &arguments);
-                let given = reply.text(6).parse().ok();
+                let given = reply.text(if reply.text(0) == "young" { 4 } else { 6 }).parse().ok();
                 let us = server_us();
-                let expected = self.model.take(me, &token, ttl, ticket, clock, identity, &by, given, us);
+                let expected = {
+                    let seen = seen.as_ref();
+                    self.model.take(me, &token, ttl, ticket, clock, &by, quarantine, seen, given, us)
+                };
                 (reply, expected)
             }
             34..48 => {
@@ -185,24 +201,27 @@ impl Run<'_> {
             55..61 => {
                 let me = self.waiter();
                 let token = if self.chance.below(4) == 0 { String::new() } else { self.token() };
-                let ticket = 1 + self.chance.below(40) as u64;
-                let reply = self.script("rollback", &[me, &token, &ticket.to_string()]);
+                let ticket = (self.chance.below(4) > 0).then(|| 1 + self.chance.below(40) as u64);
+                let told = ticket.map_or(String::new(), |ticket| ticket.to_string());
+                let reply = self.script("rollback", &[me, &token, &told]);
                 (reply, self.model.rollback(me, &token, ticket))
             }
             61..69 => {
                 let token = self.token();
                 let ttl = self.chance.one_of(&[0, ttl]);
-                let (token, stem) = match self.chance.below(3) {
-                    0 => (format!("{token}.h1"), token),
-                    _ => (token, String::new()),
+                let (token, stem, hold) = match self.chance.below(4) {
+                    0 => (format!("{token}.h1"), token, ""),
+                    1 => (token.clone(), token, self.chance.one_of(&["base", "h1", "h2"])),
+                    _ => (token, String::new(), ""),
                 };
-                let reply = self.script("extend", &[&token, &stem, &ttl.to_string(), "150000"]);
-                (reply, self.model.extend(&token, &stem, ttl, 150_000))
+                let reply = self.script("extend", &[&token, &stem, &ttl.to_string(), "150000", hold]);
+                (reply, self.model.extend(&token, &stem, ttl, 150_000, hold))
             }
             69..78 => {
                 let (token, hold) = (self.token(), self.chance.one_of(&HOLDS));
-                let reply = self.script("enter", &[&token, hold, &ttl_text]);
-                (reply, self.model.enter(&token, hold, ttl))
+                let ttl = self.chance.one_of(&[0, ttl]);
+                let reply = self.script("enter", &[&token, hold, &ttl.to_string(), "150000"]);
+                (reply, self.model.enter(&token, hold, ttl, 150_000))
             }
             78..84 => {
                 let (token, fence) = (self.token(), self.number());
@@ -214,8 +233,12 @@ impl Run<'_> {
                 let fence_text = fence.to_string();
                 let mut arguments = vec![&*token, &*ttl_text, &*fence_text];
                 arguments.extend(owner);
-                let reply = self.script("rejoin", &arguments);
-                (reply, self.model.rejoin(&token, ttl, fence, &by))
+                let (same, alone) = (self.chance.below(5) > 0, self.chance.below(2) == 0);
+                let hold = self.chance.one_of(&["", "base", "h1", "h2"]);
+                let run_id = if same { self.run_id.clone() } else { ANOTHER_RUN.to_owned() };
+                arguments.extend([&*run_id, if alone { "1" } else { "0" }, hold]);
+                let reply = self.script("recreate", &arguments);
+                (reply, self.model.recreate(&token, ttl, fence, &by, same, alone, hold))
             }
             89..93 => {
                 let prefix = self.chance.one_of(&["", "t", "ta", "tb", "x"]);
@@ -404,6 +427,7 @@ fn agree(seeds: std::ops::Range<u64>, calls: usize, alive: bool) {
             scripts: Scripts::on(redis.connection()),
             ears,
             model: Model::default(),
+            run_id: run_id(&redis),
             start: Instant::now(),
             done: vec![format!("seed {seed}")],
         };

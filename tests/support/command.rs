@@ -2,6 +2,8 @@
 //! and 0 unless the test says otherwise, and anything else fails it.
 
 use super::{Directory, Pattern, Running, Where};
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -58,6 +60,8 @@ pub(crate) struct Test {
     stdin_from: Option<Stdio>,
     stdout_to: Option<Stdio>,
     stderr_to: Option<Stdio>,
+    /// Standard error is the terminal that controls the call.
+    at_terminal: bool,
     ignored: Vec<Signal>,
     blocked: Vec<Signal>,
     pub(super) expected: Expected,
@@ -125,6 +129,7 @@ impl Test {
             stdin_from: None,
             stdout_to: None,
             stderr_to: None,
+            at_terminal: false,
             ignored: Vec::new(),
             blocked: Vec::new(),
             expected: Expected {
@@ -179,6 +184,12 @@ impl Test {
     pub(crate) fn stderr_to(mut self, target: impl Into<Stdio>) -> Test {
         self.stderr_to = Some(target.into());
         self
+    }
+
+    /// Standard error becomes this terminal, of which the call is the foreground job.
+    pub(crate) fn at_terminal(mut self, terminal: impl Into<Stdio>) -> Test {
+        self.at_terminal = true;
+        self.stderr_to(terminal)
     }
 
     /// A signal that is ignored from the start, as `nohup` does it.
@@ -279,6 +290,13 @@ impl Test {
         command.stdin(self.stdin_from.take().unwrap_or(input));
         command.stdout(self.stdout_to.take().unwrap_or_else(Stdio::piped));
         command.stderr(self.stderr_to.take().unwrap_or_else(Stdio::piped));
+        if self.at_terminal {
+            // SAFETY: only an async-signal-safe call.
+            unsafe {
+                // The session is new by then, and standard error is in its place.
+                command.pre_exec(|| Errno::result(libc::ioctl(2, libc::TIOCSCTTY, 0)).map(drop).map_err(Into::into));
+            }
+        }
         let input = self.stdin.take();
         Running::new(command, input, self)
     }

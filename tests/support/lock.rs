@@ -36,14 +36,20 @@ pub(crate) fn several(count: usize) -> Vec<Redis> {
     nodes
 }
 
-/// Takes a lock for 30 seconds on every node. A call that has its majority need not wait for the rest of them, so that
-/// on a busy machine one may be left out: then again.
+/// Takes a lock for 30 seconds on every node.
 #[track_caller]
 pub(crate) fn acquire_on_all(nodes: &Vec<Redis>, name: &str) -> String {
+    acquire_on_all_for(nodes, name, "30s")
+}
+
+/// Takes a lock on every node. A call that has its majority need not wait for the rest of them, so that
+/// on a busy machine one may be left out: then again.
+#[track_caller]
+pub(crate) fn acquire_on_all_for(nodes: &Vec<Redis>, name: &str, ttl: &str) -> String {
     let key = format!("redlock:{name}");
     let mut taken = String::new();
     eventually(SOON, "taken on all nodes", || {
-        taken = acquire(nodes, name);
+        taken = acquire_for(nodes, name, ttl);
         let deadline = Instant::now() + ms(500);
         loop {
             if nodes.iter().all(|node| node.get(&key).as_ref() == Some(&taken)) {
@@ -88,6 +94,25 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
         let begins = !line.starts_with(char::is_uppercase) || line.starts_with("RED");
         let stop = line.ends_with('.') && !line.ends_with("...");
         one_line && begins && !stop && fragments.iter().all(|fragment| line.contains(fragment.as_str()))
+    })
+}
+
+/// What a call with these arguments says: the message alone, or as the last line where it was told to wait, since it
+/// may have said before for what.
+pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
+    if !arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
+        return message;
+    }
+    when(format!("in the end {message:?}"), move |text| {
+        let lines = text.strip_suffix('\n').unwrap_or(text);
+        message.matches(&text[lines.rfind('\n').map_or(0, |end| end + 1)..])
+    })
+}
+
+/// Says of the lock `backup` that a node was restarted, whatever the words around it.
+pub(crate) fn restarted() -> Pattern {
+    when("\"backup\", and a node that was restarted", |text| {
+        text.contains("\"backup\"") && ["restart", "quarantine"].iter().any(|word| text.contains(word))
     })
 }
 

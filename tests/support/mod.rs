@@ -4,6 +4,7 @@
 mod command;
 mod expect;
 mod lock;
+mod machine;
 mod monitor;
 mod process;
 mod proxy;
@@ -15,7 +16,11 @@ mod slow;
 
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
-pub(crate) use lock::{acquire, acquire_for, acquire_on_all, message, myself, release, several, status, teach_scripts};
+pub(crate) use lock::{
+    acquire, acquire_for, acquire_on_all, acquire_on_all_for, in_the_end, message, myself, release, restarted, several,
+    status, teach_scripts,
+};
+pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
 pub(crate) use proxy::{Mode, Proxy};

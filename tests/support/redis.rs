@@ -4,8 +4,9 @@ use super::{Directory, SOON, alive, die_with_parent, send};
 use nix::sys::signal::Signal;
 use redis::FromRedisValue;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A running server. When the test fails, its log is printed; when it is dropped, the server dies.
@@ -16,6 +17,8 @@ pub(crate) struct Redis {
     arguments: Vec<String>,
     port: Option<u16>,
     password: Option<String>,
+    /// How many seconds before its birth it says that it was started.
+    age: i64,
 }
 
 /// What a command of redlock can be pointed at.
@@ -80,18 +83,32 @@ impl Redis {
 
     /// Several independent servers, started together.
     pub(crate) fn several(count: usize) -> Vec<Redis> {
-        let servers: Vec<Redis> = (0..count).map(|_| Redis::launch(&[], None)).collect();
+        Redis::aged(count, 0)
+    }
+
+    /// Several servers that say they were started this many seconds ago; less than 0: in the future, as after a clock
+    /// that was set back.
+    pub(crate) fn aged(count: usize, seconds: i64) -> Vec<Redis> {
+        let servers: Vec<Redis> = (0..count).map(|_| Redis::launch_aged(&[], None, seconds)).collect();
         servers.iter().for_each(Redis::ready);
+        if seconds != 0 {
+            let told: i64 = servers[0].info("uptime_in_seconds").parse().unwrap();
+            assert!((told - seconds).abs() < 60, "redis-server does not heed the other clock: {told}");
+        }
         servers
     }
 
     fn launch(arguments: &[&str], port: Option<u16>) -> Redis {
+        Redis::launch_aged(arguments, port, 0)
+    }
+
+    fn launch_aged(arguments: &[&str], port: Option<u16>, age: i64) -> Redis {
         let directory = Directory::new();
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let password =
             arguments.iter().position(|argument| argument == "--requirepass").map(|at| arguments[at + 1].clone());
-        let child = spawn(&directory, &arguments, port);
-        Redis { directory, child, arguments, port, password }
+        let child = spawn(&directory, &arguments, port, age);
+        Redis { directory, child, arguments, port, password, age }
     }
 
     #[track_caller]
@@ -251,6 +268,13 @@ impl Redis {
     /// Kills the server if it lives, and starts it anew where it was: empty, unless SAVE was called.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
+        self.restart_aged(0);
+    }
+
+    /// The same, but it says that it was started this many seconds ago.
+    #[track_caller]
+    pub(crate) fn restart_aged(&mut self, seconds: i64) {
+        self.age = seconds;
         self.restart_unready();
         self.ready();
     }
@@ -260,12 +284,15 @@ impl Redis {
         if alive(self.pid()) {
             self.kill();
         }
-        self.child = spawn(&self.directory, &self.arguments, self.port);
+        self.child = spawn(&self.directory, &self.arguments, self.port, self.age);
     }
 }
 
-fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>) -> Child {
+fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i64) -> Child {
     let mut command = Command::new("redis-server");
+    if age != 0 {
+        command.env("LD_PRELOAD", shifted_clock()).env("TIME_SHIFT", (-age).to_string());
+    }
     command.args(["--port", &port.unwrap_or(0).to_string(), "--bind", "127.0.0.1"]);
     command.args(["--unixsocket", "s", "--unixsocketperm", "700", "--logfile", "log"]);
     command.args(["--save", "", "--appendonly", "no", "--databases", "16"]);
@@ -278,6 +305,34 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>) -> Chil
         }
         Err(error) => panic!("redis-server: {error}"),
     }
+}
+
+/// A library under which `time` is shifted. A server asks that for the moment of its start alone; everything else that
+/// it measures comes from other calls.
+fn shifted_clock() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let source = "#include <stdlib.h>\n#include <time.h>\n\
+            time_t time(time_t *out) {\n\
+                struct timespec now;\n\
+                clock_gettime(CLOCK_REALTIME, &now);\n\
+                time_t then = now.tv_sec + atoll(getenv(\"TIME_SHIFT\"));\n\
+                if (out) *out = then;\n\
+                return then;\n\
+            }\n";
+        let (directory, build) = (Path::new(env!("CARGO_TARGET_TMPDIR")), Directory::new());
+        let (file, built, library) = (
+            build.path().join("clock.c"),
+            directory.join(format!("clock-{}", std::process::id())),
+            directory.join("clock.so"),
+        );
+        std::fs::write(&file, source).unwrap();
+        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&built).arg(&file).status();
+        assert!(compiled.is_ok_and(|status| status.success()), "the tests need a C compiler, as Rust itself does");
+        // Another test binary may be using the one that is there.
+        std::fs::rename(&built, &library).unwrap();
+        library
+    })
 }
 
 impl Drop for Redis {

@@ -8,8 +8,10 @@ local FENCE_MS = 2592000000 -- the fencing counter outlives its last use by 30 d
 local RESERVED_MS = 1000    -- how long a free lock is kept for a waiter that was told, and is perhaps frozen
 local QUEUE_MS = 900000     -- a queue that nobody looks after is forgotten
 
+-- The server's clock; 0 where it is refused: no lock depends on it.
 local function server_us()
-  local t = redis.call('TIME')
+  local t = redis.pcall('TIME')
+  if t.err then return 0 end
   return t[1] * 1000000 + t[2]
 end
 
@@ -90,6 +92,41 @@ local function set_fence(n)
   return text
 end
 
+-- What is recorded of the lease of this token; nothing of another library's.
+local function lease_of(token)
+  local lease = redis.call('HMGET', L, 'token', 'ttl', 'fence', 'revoked')
+  if lease[1] ~= token then return {} end
+  return {ttl = tonumber(lease[2]), fence = lease[3], revoked = lease[4]}
+end
+
+-- A place behind all others: the present time, or one more than the last place.
+local function behind_all(set)
+  local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
+  return string.format('%.0f', math.max(server_us(), (tonumber(last) or 0) + 1))
+end
+
+-- Enters a hold that may be known already. Without a set there is only 'base', the hold that took the lock.
+local function add_hold(hold)
+  if redis.call('EXISTS', H) == 0 then
+    if hold == 'base' then return end
+    redis.call('ZADD', H, 0, 'base')
+  end
+  redis.call('ZADD', H, 'NX', hold == 'base' and 0 or behind_all(H), hold)
+  local left = redis.call('PTTL', K)
+  if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
+end
+
+-- Until when a hold has made the lease last beyond its ttl: what the release of another hold must not take away. Not
+-- worth an error where memory is short.
+local function note_end(hold, ttl)
+  local known = tonumber(redis.call('HGET', L, 'to:' .. hold)) or 0
+  redis.pcall('HSET', L, 'to:' .. hold, string.format('%.0f', math.max(known, server_us() + ttl * 1000)))
+end
+
+local function count_holds()
+  return math.max(redis.call('ZCARD', H), 1)
+end
+
 -- Makes the lease last ttl ms from now, but never shortens it. Returns what it lasts; -1 when it never expires.
 local function lengthen(ttl)
   local left = redis.call('PTTL', K)
@@ -101,9 +138,12 @@ local function lengthen(ttl)
   return ttl
 end
 
--- What a node knows of itself: seconds since its start, and the identity of this run of it. Refused: unknown.
+-- What a node knows of itself: seconds since its start, and the identity of this run of it. Refused: {'', ''}.
+-- A start in the future, by a clock that was set back, counts as now.
 local function identity()
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return {'', ''} end
-  return {string.match(info, 'uptime_in_seconds:(%d+)') or '', string.match(info, 'run_id:(%x+)') or ''}
+  local uptime = string.match(info, 'uptime_in_seconds:(%-?%d+)') or ''
+  if string.sub(uptime, 1, 1) == '-' then uptime = '0' end
+  return {uptime, string.match(info, 'run_id:(%x+)') or ''}
 end

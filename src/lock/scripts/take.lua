@@ -1,19 +1,55 @@
--- Takes the lock if it is free and nobody else's turn; otherwise queues the waiter, if there is one.
+-- Takes the lock if it is free, nobody else's turn, and the node not in quarantine; otherwise queues the waiter, if
+-- there is one.
 -- ARGV: 2 waiter ('' takes or leaves it)  3 token  4 ttl (ms)  5 ticket ('': the server gives one)
---       6 the client's clock (ms since 1970)  7 '1': tell the node's identity  8 host  9 pid  10 user  11 label
+--       6 the client's clock (ms since 1970)  7 not used  8 host  9 pid  10 user  11 label
+--       12 quarantine (s; 0: none)
+--       A lease seen before: 13 its token ('': none)  14 run_id of the node then  15 how long it may still last (ms)
+--       16 its fencing token
 -- Returns {'granted', fencing token, identity}
 --      or {'held', value, PTTL, owner record, identity, rank, ticket (the one asked for, if any), whether it queued
---          just now, reserved for a waiter}
+--          just now, reserved}: with reserved = 1 the lock is free, but kept for a waiter or a holder of before a restart
+--      or {'young', seconds left, identity, rank, ticket, whether it queued just now}
 --      or {'foreign', type, PTTL, identity}
 local me, token, ttl, ticket, now = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
-local who = ARGV[7] == '1' and identity() or {'', ''}
+local quarantine = tonumber(ARGV[12] or '') or 0
+local who = identity()
+
+local function counter()
+  return tonumber(redis.call('GET', F)) or 0
+end
 
 -- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1.
 local function grant()
   redis.call('SET', K, token, 'NX', 'PX', ttl)
-  local fence = set_fence(math.max((tonumber(redis.call('GET', F)) or 0) + 1, now))
+  local fence = set_fence(math.max(counter() + 1, now))
   record(token, ttl, fence, ARGV[8], ARGV[9], ARGV[10], ARGV[11])
   return {'granted', fence, who}
+end
+
+-- Keeps the lock for the holder that this run of the server has forgotten, unless it was here again: then the counter
+-- is not below its fencing token.
+local function keep_for_holder()
+  local theirs, run, left, fence = ARGV[13] or '', ARGV[14], tonumber(ARGV[15] or ''), tonumber(ARGV[16] or '')
+  if theirs == '' or run == '' or who[2] == '' or who[2] == run then return false end
+  if not left or left < 1 or not fence or counter() >= fence then return false end
+  redis.call('SET', R, theirs, 'PX', left)
+  return theirs
+end
+
+-- Gives the waiter a place in line, its old one if it has one. Returns rank, ticket, whether it was not in line.
+local function queue()
+  if me == '' then return -1, ticket, 0 end
+  local queued = 0
+  local score = redis.call('ZSCORE', Q, me)
+  if not score then
+    if ticket == '' then ticket = behind_all(Q) end
+    redis.call('ZADD', Q, ticket, me)
+    queued = 1
+  elseif ticket == '' then
+    ticket = string.format('%.0f', score)
+  end
+  redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
+  return redis.call('ZRANK', Q, me), ticket, queued
 end
 
 local value = holder()
@@ -24,7 +60,11 @@ if value == token then -- an earlier reply was lost
 end
 
 if not value then
-  local reserved = redis.call('GET', R)
+  local reserved = redis.call('GET', R) or keep_for_holder()
+  local uptime = tonumber(who[1])
+  if uptime and quarantine > 0 and uptime < quarantine + 1 then -- it has a grain of a second
+    return {'young', quarantine + 1 - uptime, who, queue()}
+  end
   if me ~= '' and reserved == me then
     redis.call('DEL', R)
     redis.call('ZREM', Q, me)
@@ -38,22 +78,7 @@ if not value then
   end
 end
 
-local rank, queued = -1, 0
-if me ~= '' then
-  rank = redis.call('ZRANK', Q, me)
-  if rank then
-    if ticket == '' then ticket = string.format('%.0f', redis.call('ZSCORE', Q, me)) end
-  else
-    if ticket == '' then
-      local last = redis.call('ZRANGE', Q, -1, -1, 'WITHSCORES')[2]
-      ticket = string.format('%.0f', math.max(server_us(), (tonumber(last) or 0) + 1))
-    end
-    redis.call('ZADD', Q, ticket, me)
-    redis.call('PEXPIRE', Q, QUEUE_MS)
-    queued = 1
-    rank = redis.call('ZRANK', Q, me)
-  end
-  if rank == 0 then redis.call('PEXPIRE', Q, QUEUE_MS) end
-end
 local left = redis.call('PTTL', value and K or R)
+local rank, queued
+rank, ticket, queued = queue()
 return {'held', value or '', left, value and owner(value) or {}, who, rank, ticket, queued, value and 0 or 1}

@@ -1,0 +1,413 @@
+//! Getting a lock: one try on all nodes, what has to be true for it to count, and how it is undone.
+//!
+//! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent, so the one who drops it
+//! calls [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
+
+use super::answer::{Fence, Holding, Identity, Left, Take};
+use super::fencing;
+use super::lease::{Backing, Lease, run_of};
+use super::quorum::{Tally, Verdict, middle, surely};
+use super::token::{self, BASE};
+use super::{Lock, Request, scripts};
+use crate::error::{Blocker, Error, Held};
+use crate::redis::{Answers, Call, Fault, FromReply};
+use crate::sys::clock::{Boot, unix_time};
+use std::time::Duration;
+
+/// How long a node is waited for when a try is undone: a signal is to end the wait within 100 ms. The request is on its way at
+/// once; but a server that is about to answer a closed connection does not read what else was sent over it.
+const FAREWELL: Duration = Duration::from_millis(80);
+
+/// What a try to get a lock may have left on the nodes.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// Of the latest try; each has its own, so that a late answer to one cannot be taken for another's.
+    pub(super) token: String,
+    /// The name in the queue; empty for one who takes the lock or leaves it.
+    pub(super) waiter: String,
+    /// The place in the queue; empty until there is one.
+    pub(super) ticket: String,
+    /// The nodes that may have granted the latest try.
+    pub(super) may_have_it: Vec<bool>,
+    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
+    pub(super) hold: Option<(String, String)>,
+}
+
+/// How one try went.
+pub(super) enum Attempt {
+    Granted(Lease),
+    /// Others have it, or part of it.
+    Busy(Box<Busy>),
+    /// Too few nodes can answer.
+    Faulty(Error),
+}
+
+/// What the nodes said that have not granted the lock.
+#[derive(Clone, Debug)]
+pub(super) struct Busy {
+    pub(super) by: Blocker,
+    /// Which run of the server says so, where there is only one.
+    pub(super) from: Identity,
+    /// Until the lock may become free, if it is not extended.
+    pub(super) left: Option<Duration>,
+    /// How many are before us in line.
+    pub(super) rank: u64,
+    /// The place that we have in line.
+    pub(super) ticket: String,
+    /// Nodes where we had not been in line.
+    pub(super) queued: Vec<usize>,
+    /// No rival has a quorum: several took it at the same time, and each got a part.
+    pub(super) split: bool,
+}
+
+/// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    pub(super) token: String,
+    pub(super) run_id: String,
+    pub(super) fencing_token: u64,
+    /// Until when that lease may last.
+    pub(super) until: Boot,
+}
+
+impl Claim {
+    pub(crate) fn new() -> Claim {
+        Claim {
+            token: String::new(),
+            waiter: String::new(),
+            ticket: String::new(),
+            may_have_it: Vec::new(),
+            hold: None,
+        }
+    }
+}
+
+impl Lock {
+    /// One try on all nodes, with a token of its own, and not after `until`.
+    pub(super) async fn attempt(
+        &mut self,
+        claim: &mut Claim,
+        request: &Request,
+        remembered: Option<&Remembered>,
+        until: Boot,
+    ) -> Attempt {
+        claim.token = token::new_token();
+        claim.may_have_it = vec![true; self.nodes.len()];
+        let start = Boot::now();
+        let call = self.take(claim, request, remembered);
+        let deadline = self.nodes.deadline().min(until);
+        let mut decided = None;
+        let answers: Answers<Take> = self
+            .nodes
+            .ask(
+                &call,
+                |_| true,
+                deadline,
+                |answers| {
+                    let linger = match verdict(answers) {
+                        // The others should have the lock too, in case one of the quorum is lost.
+                        Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
+                        Verdict::No if told_why(answers) => {
+                            // With a node down there is no hurry, and slow nodes should not be blamed too.
+                            let least = if answers.faults().next().is_some() { 200 } else { 20 };
+                            start.elapsed() * 2 + Duration::from_millis(least)
+                        }
+                        _ => return Boot::NEVER,
+                    };
+                    *decided.get_or_insert_with(|| Boot::now() + linger)
+                },
+            )
+            .await;
+        for (node, _, take) in answers.iter() {
+            claim.may_have_it[node] = matches!(take, Take::Granted { .. });
+            if let Take::Held { by: Holding::Lease(holder), .. } = take {
+                self.quarantine.cover(holder.longest());
+            }
+        }
+        if let Some(error) = self.same_node_twice(&answers) {
+            return Attempt::Faulty(error);
+        }
+        let attempt = match self.granted(&answers).len() >= self.quorum() {
+            true => self.confirm(claim, &answers, request).await,
+            false => self.why_not(&answers),
+        };
+        if !matches!(attempt, Attempt::Granted(_)) && !claim.waiter.is_empty() {
+            self.roll_back(claim).await;
+        }
+        attempt
+    }
+
+    fn take(&self, claim: &Claim, request: &Request, remembered: Option<&Remembered>) -> Call {
+        let millis = |time: Duration| time.as_millis().to_string();
+        // The same number on all nodes, so that they agree on the fencing token at once.
+        let now = millis(unix_time());
+        let quarantine = self.quarantine.length.as_millis().div_ceil(1000).to_string();
+        let [host, pid, user, label] = request.owner.fields();
+        let (seen, run_id, left, fence) = remembered.map_or_else(Default::default, |seen| {
+            (seen.token.as_str(), seen.run_id.as_str(), millis(seen.until.left()), seen.fencing_token.to_string())
+        });
+        let ttl = millis(request.ttl);
+        self.call(
+            &scripts::TAKE,
+            &[
+                &claim.waiter,
+                &claim.token,
+                &ttl,
+                &claim.ticket,
+                &now,
+                "",
+                host,
+                pid,
+                user,
+                label,
+                &quarantine,
+                seen,
+                run_id,
+                &left,
+                &fence,
+            ],
+        )
+    }
+
+    /// The nodes that have granted the lock, and their counters. A node that has turned out to be in quarantine, by a longer
+    /// lease that another shows, has no vote.
+    fn granted(&self, answers: &Answers<Take>) -> Vec<(usize, u64)> {
+        let counts = |from: &Identity| self.quarantine.left(from.uptime).is_zero();
+        answers
+            .iter()
+            .filter_map(|(node, _, take)| match take {
+                Take::Granted { counter, from } if counts(from) => Some((node, *counter)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
+    /// lease is still worth something.
+    async fn confirm(&mut self, claim: &Claim, answers: &Answers<Take>, request: &Request) -> Attempt {
+        let fence = fencing::settle(&self.granted(answers), self.nodes.len());
+        if fence.needed > 0 {
+            let call = self.call(&scripts::FENCE, &[&claim.token, &fence.token.to_string()]);
+            let raised = |answers: &Answers<Fence>| answers.count(|&answer| answer == Fence::Granted);
+            let deadline = self.nodes.deadline();
+            let answers = self
+                .nodes
+                .ask(
+                    &call,
+                    |node| fence.behind.contains(&node),
+                    deadline,
+                    |answers| {
+                        if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER }
+                    },
+                )
+                .await;
+            if raised(&answers) < fence.needed {
+                // Where one is ahead another holder has been there meanwhile: try again.
+                return match answers.count(|&answer| answer != Fence::Granted) {
+                    0 => Attempt::Faulty(self.no_quorum(&answers)),
+                    _ => Attempt::Busy(Box::new(Busy::rivalry())),
+                };
+            }
+        }
+        let lease = Lease {
+            token: claim.token.clone(),
+            hold: BASE.to_owned(),
+            fencing_token: fence.token,
+            ttl: request.ttl,
+            holds: 1,
+            owner: request.owner.clone(),
+            backing: backing(answers, request.ttl),
+        };
+        if lease.valid_until().passed() {
+            let took = lease.confirmed_at().elapsed();
+            return Attempt::Faulty(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
+        }
+        Attempt::Granted(lease)
+    }
+
+    /// Gives back what a try got that was not enough, and keeps the place in line. Wakes nobody: the others would only do
+    /// the same.
+    async fn roll_back(&mut self, claim: &mut Claim) {
+        if !claim.may_have_it.contains(&true) {
+            return;
+        }
+        let call = self.call(&scripts::ROLLBACK, &[&claim.waiter, &claim.token, &claim.ticket]).in_full();
+        let whom = claim.may_have_it.clone();
+        let answers: Answers<Left> = self.undo(&call, &whom).await;
+        for (node, _, Left) in answers.iter() {
+            claim.may_have_it[node] = false;
+        }
+    }
+
+    /// Takes back all that the claim may have left on the nodes: a grant, a place in line, a hold. Ends within 80 ms.
+    pub(crate) async fn withdraw(&mut self, claim: &Claim) {
+        let everywhere = vec![true; self.nodes.len()];
+        if let Some((stem, hold)) = &claim.hold {
+            let token = token::of_hold(stem, hold);
+            let call = self.call(&scripts::RELEASE, &[&token, stem, hold, "0"]).in_full();
+            let _: Answers<super::answer::Release> = self.undo(&call, &everywhere).await;
+        }
+        if claim.token.is_empty() && claim.waiter.is_empty() {
+            return;
+        }
+        let call = self.call(&scripts::LEAVE, &[&claim.waiter, &claim.token]).in_full();
+        let whom = if claim.waiter.is_empty() { claim.may_have_it.clone() } else { everywhere };
+        let _: Answers<Left> = self.undo(&call, &whom).await;
+    }
+
+    /// Sends what undoes a request to every node that the request may have reached.
+    async fn undo<A: FromReply>(&mut self, call: &Call, whom: &[bool]) -> Answers<A> {
+        let touched: Vec<bool> = (0..self.nodes.len()).map(|node| whom[node] && self.nodes.is_touched(node)).collect();
+        self.nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
+    }
+
+    /// Two addresses that lead to the same run of the same server would vote twice.
+    fn same_node_twice(&self, answers: &Answers<Take>) -> Option<Error> {
+        let mut seen: Vec<(&str, usize)> = Vec::new();
+        for (node, _, take) in answers.iter() {
+            let run_id = take.from().run_id.as_str();
+            match seen.iter().find(|(other, _)| *other == run_id) {
+                Some(&(_, other)) if !run_id.is_empty() => {
+                    return Some(Error::SameNode(self.nodes.name(other), self.nodes.name(node)));
+                }
+                _ => seen.push((run_id, node)),
+            }
+        }
+        None
+    }
+
+    /// Tells apart "others have it" from "too few nodes can answer".
+    fn why_not(&self, answers: &Answers<Take>) -> Attempt {
+        let nodes = self.nodes.len();
+        let refused: Vec<&Take> = answers.said().filter(|take| is_refusal(take)).collect();
+        let young: Vec<(String, Duration)> = answers
+            .iter()
+            .filter_map(|(node, _, take)| match take {
+                Take::Young { left, .. } => Some((node, *left)),
+                Take::Granted { from, .. } => Some((node, self.quarantine.left(from.uptime))),
+                _ => None,
+            })
+            .filter(|(_, left)| !left.is_zero())
+            .map(|(node, left)| (self.nodes.name(node), left))
+            .collect();
+        let reached = answers.said().count() - young.len();
+        if refused.is_empty() || reached < self.quorum() && refused.len() <= self.minority() {
+            return Attempt::Faulty(match young.is_empty() {
+                true => self.no_quorum(answers),
+                false => Error::Young {
+                    name: self.name.clone(),
+                    nodes: young,
+                    faults: answers.faults().map(|(node, fault)| (self.nodes.name(node), fault.clone())).collect(),
+                },
+            });
+        }
+        // Who has it: what most nodes name.
+        let votes = |take: &Take| refused.iter().filter(|other| value(other) == value(take)).count();
+        let most = refused.iter().copied().max_by_key(|take| (votes(take), !value(take).unwrap_or("").is_empty()));
+        // A node that has said nothing may stand behind it too.
+        let unheard = nodes - answers.said().count();
+        let split = most.is_none_or(|take| votes(take) + unheard < self.quorum());
+        let left = refused.iter().filter_map(|take| match take {
+            Take::Held { by, .. } => by.lease(),
+            Take::Reserved { left, .. } => *left,
+            _ => None,
+        });
+        let standings = answers.iter().filter_map(|(node, _, take)| Some((node, take.standing()?)));
+        Attempt::Busy(Box::new(Busy {
+            by: match most {
+                Some(Take::Held { by, .. }) => Blocker::Holding(by.clone()),
+                Some(Take::Reserved { .. }) => Blocker::Reserved,
+                _ => Blocker::Unknown,
+            },
+            from: most.map(|take| take.from().clone()).unwrap_or_default(),
+            left: middle(left.collect(), nodes),
+            rank: middle(standings.clone().filter_map(|(_, at)| at.rank).collect(), nodes).unwrap_or(0),
+            ticket: standings
+                .clone()
+                .map(|(_, at)| at.ticket.as_str())
+                .find(|ticket| !ticket.is_empty())
+                .unwrap_or_default()
+                .to_owned(),
+            queued: standings.filter(|(_, at)| at.just_queued).map(|(node, _)| node).collect(),
+            split,
+        }))
+    }
+
+    /// The error for a lock that others have.
+    pub(super) fn is_held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
+        Error::Held(Box::new(self.held(by, request, waited)))
+    }
+
+    pub(super) fn held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Held {
+        let token = by.holder().map(|holder| holder.token.as_str());
+        Held {
+            name: self.name.clone(),
+            by: by.clone(),
+            waited,
+            by_this_job: token.is_some_and(|token| request.ancestors.iter().any(|one| one == token)),
+        }
+    }
+}
+
+impl Busy {
+    /// Rivals took parts of the lock at the same time.
+    fn rivalry() -> Busy {
+        Busy {
+            by: Blocker::Unknown,
+            from: Identity::default(),
+            left: None,
+            rank: 0,
+            ticket: String::new(),
+            queued: Vec::new(),
+            split: true,
+        }
+    }
+}
+
+fn verdict(answers: &Answers<Take>) -> Verdict {
+    let yes = answers.count(|take| matches!(take, Take::Granted { .. }));
+    let came = answers.0.iter().flatten().count();
+    Tally { nodes: answers.0.len(), yes, no: came - yes }.verdict()
+}
+
+fn is_refusal(take: &Take) -> bool {
+    matches!(take, Take::Held { .. } | Take::Reserved { .. })
+}
+
+/// Whether so many nodes have it held, or so many fail, that the reason is known.
+fn told_why(answers: &Answers<Take>) -> bool {
+    let minority = (answers.0.len() - 1) / 2;
+    let cannot = answers.faults().count() + answers.count(|take| matches!(take, Take::Young { .. }));
+    answers.count(is_refusal) > minority || cannot > minority
+}
+
+/// The value that a refusal names: a token, or what another library wrote.
+fn value(take: &Take) -> Option<&str> {
+    match take {
+        Take::Held { by: Holding::Lease(holder), .. } => Some(&holder.token),
+        _ => None,
+    }
+}
+
+/// What each node's grant is good for.
+fn backing(answers: &Answers<Take>, ttl: Duration) -> Vec<Backing> {
+    let mut backing = vec![Backing::default(); answers.0.len()];
+    for (node, sent, take) in answers.iter() {
+        if let Take::Granted { from, .. } = take {
+            backing[node] = Backing { until: Some(sent + surely(ttl)), run: run_of(from), removed: false };
+        }
+    }
+    backing
+}
+
+/// Whether what went wrong can heal while somebody waits.
+pub(super) fn can_heal(error: &Error) -> bool {
+    match error {
+        Error::Young { .. } | Error::GrantedTooLate { .. } => true,
+        Error::NoQuorum { nodes, faults, .. } => {
+            let minority = (nodes - 1) / 2;
+            faults.iter().filter(|(_, fault)| Fault::is_final(fault)).count() <= minority
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,201 @@
+//! What a holder does about nodes that say that its lease is gone. Pure: no clock, no I/O.
+//!
+//! A node *backs* a lease while it keeps the key, and after a restart without memory while its quarantine keeps rivals
+//! out. The lease is valid until the moment from which fewer than q nodes back it. A search through all that can happen
+//! (tests/model) finds two holders, or a lock that comes back after `release --force`, when a clause is left out.
+
+use super::quorum::quorum;
+
+/// What one node has answered in a round of renewal. `run` is its run_id, none where INFO is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said<R> {
+    /// The lease is there, and was extended.
+    Confirmed { run: Option<R> },
+    /// The lock is free. `young`: the node is in quarantine.
+    Gone { run: Option<R>, young: bool },
+    /// Another has the lock there.
+    Another,
+    /// The lease is there, and was revoked.
+    Revoked,
+    /// Nothing: failed, timed out, or an answer that says nothing about the lease.
+    Silent,
+}
+
+/// What a holder knows of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Backing<T, R> {
+    /// Until when the node surely backs the lease, from its last confirmation.
+    pub(crate) until: Option<T>,
+    /// The run of the node that gave it.
+    pub(crate) run: Option<R>,
+    /// The key was taken away on purpose: this node never gets the lease again.
+    pub(crate) removed: bool,
+}
+
+impl<T, R> Default for Backing<T, R> {
+    fn default() -> Backing<T, R> {
+        Backing { until: None, run: None, removed: false }
+    }
+}
+
+/// The moments of a round of renewal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round<T> {
+    pub(crate) sent: T,
+    /// Until when a node that confirms backs the lease: `sent` + ttl, less drift.
+    pub(crate) until: T,
+    /// When all have answered, or the time is up.
+    pub(crate) now: T,
+}
+
+/// What is to be done after a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Judgement<R> {
+    /// On which nodes the lease is to be created again, and on which run of each.
+    pub(crate) recreate: Vec<(usize, Option<R>)>,
+    /// Fewer than q nodes back the lease, or its validity is over.
+    pub(crate) lost: bool,
+}
+
+/// The end of validity: the q-th largest of what the nodes back; none when fewer do.
+pub(crate) fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T> {
+    let mut known: Vec<T> = nodes.iter().filter_map(|node| node.until).collect();
+    known.sort_unstable_by(|a, b| b.cmp(a));
+    known.get(quorum(nodes.len()) - 1).copied()
+}
+
+/// Whether the lease is still valid at `now`.
+fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
+    valid_until(nodes).is_some_and(|end| now < end)
+}
+
+/// Takes in that a node has created the lease again, asked at `until` − ttl + drift. False when the validity was over
+/// before: then it counts for nothing, and the key must be deleted.
+pub(crate) fn confirm<T: Ord + Copy, R>(
+    nodes: &mut [Backing<T, R>],
+    node: usize,
+    until: T,
+    run: Option<R>,
+    now: T,
+) -> bool {
+    let counts = is_valid(nodes, now);
+    if counts {
+        nodes[node].until = Some(until);
+        nodes[node].run = run;
+    }
+    counts
+}
+
+/// Judges all the answers of a round together, one for each node.
+pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
+    nodes: &mut [Backing<T, R>],
+    said: &[Said<R>],
+    round: Round<T>,
+) -> Judgement<R> {
+    let mut judgement = Judgement { recreate: Vec::new(), lost: true };
+    if !is_valid(nodes, round.now) {
+        return judgement;
+    }
+    // Nodes that forgot the lease and let in no other since; nodes that need the word of q others.
+    let (mut forgot, mut missed) = (Vec::new(), Vec::new());
+    let (mut confirmed, mut revoked) = (0, false);
+    let alone = nodes.len() == 1;
+    for (index, (node, said)) in nodes.iter_mut().zip(said).enumerate() {
+        match said {
+            Said::Silent => {}
+            Said::Confirmed { run } => {
+                confirmed += 1;
+                node.until = Some(round.until);
+                node.run = run.clone();
+            }
+            // Not passed when it was asked: ours was taken away before theirs could come.
+            Said::Another => {
+                node.removed |= node.until.is_some_and(|until| round.sent < until);
+                node.until = None;
+            }
+            Said::Revoked => {
+                node.until = None;
+                revoked = true;
+            }
+            Said::Gone { run, young } => {
+                let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
+                let known = run.is_some() && node.run.is_some();
+                let restarted = known && *run != node.run;
+                // A single node has no quarantine; its counter tells whether another was let in.
+                // Not passed by now: until the restart the key was there, and since then the quarantine is. (By the moment of
+                // sending it may have run out on the way, and a rival's vote may have been forgotten with it.)
+                if restarted && !passed(round.now) && (*young || alone) {
+                    forgot.push((index, run.clone()));
+                    continue;
+                }
+                // Not passed when it was asked, nor restarted: it was taken away.
+                node.removed |= known && !restarted && !passed(round.sent);
+                node.until = None;
+                if !young {
+                    missed.push((index, run.clone()));
+                }
+            }
+        }
+    }
+    judgement.lost = !is_valid(nodes, round.now);
+    let by_others = confirmed >= quorum(nodes.len());
+    if !revoked && !judgement.lost {
+        judgement.recreate = forgot;
+        if by_others {
+            judgement.recreate.extend(missed);
+        }
+        judgement.recreate.retain(|(index, _)| !nodes[*index].removed);
+    }
+    judgement
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: Round<u32> = Round { sent: 10, until: 40, now: 12 };
+
+    /// What is judged when each node has confirmed until 30 on run 1.
+    fn judged(said: &[Said<u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
+        let known = Backing { until: Some(30), run: Some(1), removed: false };
+        let mut nodes = vec![known; said.len()];
+        (judge(&mut nodes, said, ROUND), nodes)
+    }
+
+    fn gone(run: Option<u32>, young: bool) -> Said<u32> {
+        Said::Gone { run, young }
+    }
+
+    const HERE: Said<u32> = Said::Confirmed { run: Some(1) };
+
+    #[test]
+    fn a_node_whose_quarantine_is_over_needs_the_word_of_the_others() {
+        let (judgement, nodes) = judged(&[gone(Some(2), false), HERE, Said::Silent]);
+        assert_eq!((judgement.recreate, judgement.lost, nodes[0].until), (vec![], false, None));
+        let (judgement, _) = judged(&[gone(Some(2), false), HERE, HERE]);
+        assert_eq!(judgement.recreate, [(0, Some(2))]);
+        let (judgement, nodes) = judged(&[gone(Some(2), true), HERE, Said::Silent]);
+        assert_eq!((judgement.recreate, nodes[0].until), (vec![(0, Some(2))], Some(30)));
+    }
+
+    #[test]
+    fn a_node_that_does_not_say_its_run_needs_it_too_and_is_not_taken_to_be_emptied() {
+        let (judgement, nodes) = judged(&[gone(None, false), HERE, Said::Silent]);
+        assert_eq!((judgement.recreate, nodes[0].removed), (vec![], false));
+        let (judgement, _) = judged(&[gone(None, false), HERE, HERE]);
+        assert_eq!(judgement.recreate, [(0, None)]);
+    }
+
+    #[test]
+    fn nothing_is_created_again_once_a_node_says_revoked() {
+        let (judgement, _) = judged(&[gone(Some(2), true), HERE, HERE, HERE, Said::Revoked]);
+        assert_eq!((judgement.recreate, judgement.lost), (vec![], false));
+    }
+
+    #[test]
+    fn a_single_node_is_given_the_lease_after_a_restart_and_not_after_a_deletion() {
+        assert_eq!(judged(&[gone(Some(2), false)]).0, Judgement { recreate: vec![(0, Some(2))], lost: false });
+        assert!(judged(&[gone(Some(1), false)]).0.lost);
+        assert!(judged(&[gone(None, false)]).0.lost);
+    }
+}

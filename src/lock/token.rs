@@ -1,0 +1,47 @@
+//! Tokens: random identities of leases, and of holds of a lease. Whoever has one can release the lock.
+
+use crate::sys::random::uuid;
+
+/// Behind the token of a hold stands its id, eight hexadecimal digits.
+const HOLD_MARK: char = '.';
+const HOLD_DIGITS: usize = 8;
+/// How much of a token may be shown.
+const SHOWN: usize = 8;
+
+/// The hold of the one who took the lock.
+pub(super) const BASE: &str = "base";
+
+/// A token that no lease had before.
+pub(super) fn new_token() -> String {
+    uuid().simple().to_string()
+}
+
+/// The id of a hold that no lease had before.
+pub(super) fn new_hold() -> String {
+    new_token()[..HOLD_DIGITS].to_owned()
+}
+
+/// The token of a hold.
+pub(super) fn of_hold(stem: &str, id: &str) -> String {
+    format!("{stem}{HOLD_MARK}{id}")
+}
+
+/// The token of the lease, and the id of the hold if there is one.
+pub(super) fn split(token: &str) -> (&str, Option<&str>) {
+    match token.rsplit_once(HOLD_MARK) {
+        Some((stem, id)) if id.len() == HOLD_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            (stem, Some(id))
+        }
+        _ => (token, None),
+    }
+}
+
+/// Whether two tokens name the same lease, be it by different holds of it.
+pub(crate) fn same_lease(one: &str, other: &str) -> bool {
+    split(one).0 == split(other).0
+}
+
+/// The part of a token that may be shown.
+pub(super) fn shown(token: &str) -> String {
+    token.chars().take(SHOWN).collect()
+}

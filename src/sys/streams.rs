@@ -1,0 +1,319 @@
+//! Standard error and output, written without waiting for their reader: a full pipe or a stopped terminal must not keep
+//! anything else from being done. What standard error does not take at once is kept and tried again with the next line.
+
+use super::clock::Boot;
+use super::inherited;
+use super::signals::without_ttou;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, send};
+use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::unistd::{self, getpgrp, isatty, tcgetpgrp};
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// How many bytes for standard error are kept at most; a line that finds no room is dropped.
+const KEPT: usize = 16 * 1024;
+/// How often [`finish`] looks whether the reader has come back.
+const LOOK: Duration = Duration::from_millis(5);
+/// Begins the line of a terminal anew, and empties it.
+const EMPTY_LINE: &str = "\r\x1b[K";
+
+/// Writes `line` and a line feed to standard error, above the live line if there is one.
+pub(crate) fn say(line: &str) {
+    with_errors(|errors| {
+        errors.look();
+        let empty = if errors.live.is_empty() { "" } else { EMPTY_LINE };
+        errors.add(&format!("{empty}{line}\n{}", errors.live));
+    });
+}
+
+/// Puts `text` in the place of the live line, the last of the terminal; an empty one takes it away. In the background of
+/// the terminal, where a shell or another job has that line now, nothing is drawn.
+pub(crate) fn draw(text: &str) {
+    with_errors(|errors| {
+        errors.look();
+        errors.flush();
+        let stuck = !errors.kept.is_empty() && !text.is_empty();
+        if !is_foreground() || stuck || errors.live == text {
+            return;
+        }
+        errors.live = text.to_owned();
+        errors.add(&format!("{EMPTY_LINE}{text}"));
+    });
+}
+
+/// Tries for `patience` at most to write what is still kept.
+pub(crate) fn finish(patience: Duration) {
+    let until = Boot::now() + patience;
+    with_errors(|errors| {
+        errors.flush();
+        while !errors.kept.is_empty() && !until.passed() {
+            thread::sleep(LOOK);
+            errors.flush();
+        }
+    });
+}
+
+/// Whether standard error is the terminal of which this process belongs to the foreground job.
+pub(crate) fn is_foreground() -> bool {
+    tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
+}
+
+/// The width of the terminal that is standard error.
+pub(crate) fn columns() -> Option<usize> {
+    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
+    let answer = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &raw mut size) };
+    (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
+thread_local! {
+    static ERRORS: RefCell<Errors> = const { RefCell::new(Errors { kept: Vec::new(), live: String::new() }) };
+}
+
+/// Standard error.
+struct Errors {
+    /// What is still to be written.
+    kept: Vec<u8>,
+    /// The live line as it stands there.
+    live: String,
+}
+
+/// A message about a panic in here is dropped.
+fn with_errors(action: impl FnOnce(&mut Errors)) {
+    let _ = ERRORS.try_with(|errors| errors.try_borrow_mut().map(|mut errors| action(&mut errors)));
+}
+
+impl Errors {
+    /// In the background the live line belongs to others.
+    fn look(&mut self) {
+        if !self.live.is_empty() && !is_foreground() {
+            self.live.clear();
+        }
+    }
+
+    fn add(&mut self, text: &str) {
+        self.flush();
+        if self.kept.len() + text.len() <= KEPT {
+            self.kept.extend_from_slice(text.as_bytes());
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.kept.is_empty() {
+            return;
+        }
+        // Opened for each line, since the descriptor may mean another file by the next one, and an open end of a pipe
+        // keeps its reader waiting.
+        let written = Target::of(io::stderr().as_fd()).map(|target| {
+            let (mut done, mut failed) = (0, false);
+            while done < self.kept.len() && !failed {
+                match target.write(&self.kept[done..]) {
+                    Ok(written) => done += written,
+                    Err(Errno::EINTR) => {}
+                    Err(Errno::EAGAIN) => break,
+                    // It will never be read.
+                    Err(_) => failed = true,
+                }
+            }
+            if failed { self.kept.len() } else { done }
+        });
+        self.kept.drain(..written.unwrap_or(self.kept.len()));
+    }
+}
+
+/// Standard output, for a result that somebody waits for.
+pub(crate) struct Output {
+    target: nix::Result<Target>,
+    watched: Option<AsyncFd<OwnedFd>>,
+}
+
+impl Output {
+    pub(crate) fn open() -> Output {
+        Output { target: Target::of(io::stdout().as_fd()), watched: None }
+    }
+
+    /// Writes what can be written at once.
+    ///
+    /// # Errors
+    /// `WouldBlock` when that is nothing, or why nothing can be written at all.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if inherited::was_closed(1) {
+            return Err(io::Error::other("standard output is closed"));
+        }
+        Ok(self.target.as_ref().map_err(|&error| error)?.write(bytes)?)
+    }
+
+    /// Writes everything, however long the reader takes. Needs a runtime of tokio with its I/O.
+    ///
+    /// # Errors
+    /// Why it cannot be written: a part of it may have been.
+    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.try_write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a try may succeed. Only what can be waited for answers `WouldBlock`: files never do.
+    async fn writable(&mut self) -> io::Result<()> {
+        let watched = match self.watched.take() {
+            Some(watched) => watched,
+            None => {
+                let descriptor = self.target.as_ref().map_err(|&error| error)?.descriptor().try_clone()?;
+                // SAFETY: the descriptor is owned, and nothing closes or replaces it before it is dropped.
+                unsafe { AsyncFd::register_with_interest(descriptor, Interest::WRITABLE) }?
+            }
+        };
+        // The next try decides; a change after this moment is told anew.
+        watched.writable().await?.clear_ready();
+        self.watched = Some(watched);
+        Ok(())
+    }
+}
+
+/// A descriptor, with the way to write to it without waiting. Its own flags are shared with other processes and stay as
+/// they are.
+enum Target {
+    /// A file, or a device that takes everything.
+    File(OwnedFd),
+    /// A pipe or a terminal, opened a second time.
+    Reopened(OwnedFd),
+    Socket(OwnedFd),
+    /// A pipe or a terminal of another user, which cannot be opened.
+    Others(OwnedFd),
+}
+
+impl Target {
+    fn of(descriptor: BorrowedFd) -> nix::Result<Target> {
+        let kind = SFlag::from_bits_truncate(fstat(descriptor)?.st_mode & SFlag::S_IFMT.bits());
+        let owned = || descriptor.try_clone_to_owned().map_err(|_| Errno::EMFILE);
+        let is_terminal = kind == SFlag::S_IFCHR && isatty(descriptor).unwrap_or(false);
+        if kind == SFlag::S_IFSOCK {
+            return owned().map(Target::Socket);
+        }
+        if kind != SFlag::S_IFIFO && !is_terminal {
+            return owned().map(Target::File);
+        }
+        let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+        let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
+        open(path.as_str(), flags, Mode::empty()).map(Target::Reopened).or_else(|_| owned().map(Target::Others))
+    }
+
+    fn descriptor(&self) -> &OwnedFd {
+        match self {
+            Target::File(fd) | Target::Reopened(fd) | Target::Socket(fd) | Target::Others(fd) => fd,
+        }
+    }
+
+    /// Writes what is taken at once; `EAGAIN` when that is nothing. In the background of a terminal with `stty tostop`, too,
+    /// this process is not stopped.
+    fn write(&self, bytes: &[u8]) -> nix::Result<usize> {
+        without_ttou(|| match self {
+            Target::File(fd) | Target::Reopened(fd) => unistd::write(fd, bytes),
+            Target::Socket(fd) => send(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL),
+            Target::Others(fd) => match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO)? {
+                0 => Err(Errno::EAGAIN),
+                // A pipe that is ready has room for so much.
+                _ => unistd::write(fd, &bytes[..bytes.len().min(libc::PIPE_BUF)]),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::pty::openpty;
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    use nix::sys::termios::{SetArg, cfmakeraw, tcgetattr, tcsetattr};
+    use nix::unistd::{pipe, read};
+    use std::io::ErrorKind;
+
+    /// Writes until nothing more is taken.
+    fn fill(target: &Target) {
+        let full = (0..10_000).find_map(|_| target.write(&[b'x'; 1000]).err());
+        assert_eq!(full, Some(Errno::EAGAIN));
+    }
+
+    fn is_nonblocking(fd: &OwnedFd) -> bool {
+        fcntl(fd, FcntlArg::F_GETFL).is_ok_and(|flags| OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK))
+    }
+
+    #[test]
+    fn a_reader_that_does_not_read_stops_nothing() {
+        let (reader, writer) = pipe().expect("a pipe");
+        let pty = openpty(None, None).expect("a terminal");
+        let mut raw = tcgetattr(&pty.slave).expect("a terminal");
+        cfmakeraw(&mut raw);
+        tcsetattr(&pty.slave, SetArg::TCSANOW, &raw).expect("a terminal");
+        let pair = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::empty()).expect("sockets");
+        for (reader, writer) in [(reader, writer), (pty.master, pty.slave), pair] {
+            let target = Target::of(writer.as_fd()).expect("a target");
+            fill(&target);
+            assert!(!is_nonblocking(&writer), "the flags of others were changed");
+            let mut bytes = vec![0; 100_000];
+            while target.write(b"y") == Err(Errno::EAGAIN) {
+                assert!(read(&reader, &mut bytes).expect("readable") > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_opened_again_is_written_to_as_far_as_there_is_room() {
+        let (_reader, writer) = pipe().expect("a pipe");
+        fill(&Target::Others(writer));
+    }
+
+    #[test]
+    fn an_end_that_has_gone_is_an_error() {
+        let (reader, writer) = pipe().expect("a pipe");
+        drop(reader);
+        let target = Target::of(writer.as_fd()).expect("a target");
+        assert_eq!(target.write(b"x"), Err(Errno::EPIPE));
+    }
+
+    #[test]
+    fn everything_is_written_when_the_reader_comes_back() {
+        let (reader, writer) = pipe().expect("a pipe");
+        let reader = thread::spawn(move || {
+            let (mut count, mut bytes) = (0, vec![0; 70_000]);
+            loop {
+                match read(&reader, &mut bytes).expect("readable") {
+                    0 => return count,
+                    more => count += more,
+                }
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let mut output = Output { target: Target::of(writer.as_fd()), watched: None };
+        drop(writer);
+        runtime.block_on(output.write_all(&[b'x'; 1_000_000])).expect("written");
+        drop(output);
+        assert_eq!(reader.join().expect("no panic"), 1_000_000);
+    }
+
+    #[test]
+    fn a_full_device_says_so() {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
+        let mut output = Output { target: Target::of(full.as_fd()), watched: None };
+        assert_eq!(output.try_write(b"x").map_err(|error| error.kind()), Err(ErrorKind::StorageFull));
+    }
+}

@@ -1,0 +1,81 @@
+//! Waiting in the runtime: for a descriptor, and for a point on the boot clock.
+
+use super::clock::Boot;
+use super::timer::Timer;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Builder;
+
+/// tokio's clock stands still while the machine sleeps, which so short a wait may.
+const SHORT: Duration = Duration::from_millis(100);
+
+/// Runs `future` to its end, on this thread alone. The runtime is left to the end of the process: to tidy it up takes time, and would
+/// wait for a look-up of a host's name that hangs.
+///
+/// # Errors
+/// The system's, when there are no descriptors left.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
+    let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
+    let result = runtime.block_on(future);
+    std::mem::forget(runtime);
+    Ok(result)
+}
+
+/// Something with a descriptor that becomes readable.
+#[derive(Debug)]
+pub(crate) struct Readable<T: AsFd>(AsyncFd<Raw<T>>);
+
+#[derive(Debug)]
+struct Raw<T>(T);
+
+impl<T: AsFd> AsRawFd for Raw<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl<T: AsFd> Readable<T> {
+    /// Needs a runtime.
+    pub(crate) fn new(inner: T) -> io::Result<Readable<T>> {
+        // SAFETY: `inner` owns its descriptor, and nothing closes or replaces it before it is dropped.
+        let watched = unsafe { AsyncFd::register_with_interest(Raw(inner), Interest::READABLE) }?;
+        Ok(Readable(watched))
+    }
+
+    pub(crate) fn get(&self) -> &T {
+        &self.0.get_ref().0
+    }
+
+    /// What `take` finds; waits as long as it finds nothing.
+    pub(crate) async fn next<R>(&self, take: impl Fn(&T) -> Option<R>) -> R {
+        loop {
+            if let Some(found) = take(self.get()) {
+                return found;
+            }
+            match self.0.readable().await {
+                Ok(mut ready) => ready.clear_ready(),
+                // Cannot happen while there is a runtime; do not spin.
+                Err(_) => tokio::time::sleep(SHORT).await,
+            }
+        }
+    }
+}
+
+/// Comes back at `at`, time that the machine was asleep included.
+pub(crate) async fn sleep_until(at: Boot) {
+    if at == Boot::NEVER {
+        return std::future::pending().await;
+    }
+    if at.left() <= SHORT {
+        return tokio::time::sleep(at.left()).await;
+    }
+    let timer = Timer::new().and_then(|timer| timer.set(at).map(|()| timer));
+    match timer.map_err(io::Error::from).and_then(Readable::new) {
+        Ok(timer) => timer.next(|_| at.passed().then_some(())).await,
+        // No descriptor is left.
+        Err(_) => tokio::time::sleep(at.left()).await,
+    }
+}

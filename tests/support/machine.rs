@@ -1,0 +1,105 @@
+//! What a test does to the machine and to the ends of a call: busy cores, outputs that take nothing more, random moments.
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::pty::openpty;
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Two threads that do nothing as fast as they can: both cores are busy. One test at a time has them.
+pub(crate) struct Busy {
+    stop: Arc<AtomicBool>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Busy {
+    pub(crate) fn start() -> Busy {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let stop = Arc::new(AtomicBool::new(false));
+        for _ in 0..2 {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Busy { stop, _alone: alone }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A number below `limit`.
+pub(crate) fn rand(limit: u64) -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0 % limit
+}
+
+/// The number in this environment variable, which whoever runs a test by hand may set.
+#[track_caller]
+pub(crate) fn rounds(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
+/// A pipe that takes nothing more, to be had in blocking mode by whoever gets its end.
+pub(crate) fn full_pipe() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    fill(&writer);
+    (reader, writer)
+}
+
+/// The same as a Unix stream socket.
+pub(crate) fn full_socket() -> (UnixStream, UnixStream) {
+    let (reader, writer) = UnixStream::pair().unwrap();
+    fill(&writer);
+    (reader, writer)
+}
+
+/// The same as a terminal: its keyboard's and screen's end, which nobody reads, and the one for programs. It has room for so many
+/// bytes still.
+pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
+    static CAPACITY: OnceLock<usize> = OnceLock::new();
+    let fill = |most: usize| {
+        let pair = openpty(None, None).unwrap();
+        let mut screen = File::from(pair.slave);
+        fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        let (mut count, mut refused) = (0, 0);
+        // One by one, or the kernel keeps them in pieces of other sizes. It takes a moment to make room between both ends.
+        while count < most && refused < 5 {
+            match screen.write_all(b"x") {
+                Ok(()) => (count, refused) = (count + 1, 0),
+                Err(_) => {
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
+        }
+        fcntl(&screen, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+        (pair.master, screen, count)
+    };
+    let capacity = CAPACITY.get_or_init(|| fill(usize::MAX).2);
+    let (other, screen, _) = fill(if room == 0 { usize::MAX } else { capacity - room });
+    (other, screen)
+}
+
+/// Writes until there is room for not even one byte, and leaves the descriptor in blocking mode.
+fn fill<W: AsFd>(target: &W)
+where
+    for<'a> &'a W: Write,
+{
+    fcntl(target, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    for chunk in [4096, 1] {
+        let mut target = target;
+        while target.write(&vec![b'x'; chunk]).is_ok() {}
+    }
+    fcntl(target, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+}
