@@ -8,6 +8,13 @@
 
 mod support;
 
+/// What the program's own arithmetic needs, to be searched by the models.
+#[path = "../src/sys"]
+mod sys {
+    #[expect(dead_code, reason = "the models have their own clock")]
+    pub(crate) mod clock;
+}
+
 mod acquire;
 mod addresses;
 mod backlog;
@@ -31,6 +38,7 @@ mod lua;
 mod margins;
 mod masters;
 mod minorities;
+mod model;
 mod outages;
 mod owners;
 mod quarantine;

@@ -1,0 +1,113 @@
+//! Breadth-first search through everything that can happen, with the shortest way to what must not.
+
+/// What can be searched.
+pub(super) trait Space {
+    type State: Copy + Eq;
+
+    fn starts(&self) -> Vec<Self::State>;
+    /// All states that can come next, or what is wrong with them.
+    fn next(&self, state: &Self::State, into: &mut Vec<Result<Self::State, &'static str>>);
+    fn hash(&self, state: &Self::State) -> u64;
+    fn show(&self, state: &Self::State) -> String;
+}
+
+/// What a search has found.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) states: usize,
+    /// The bound was reached before all states were seen.
+    pub(super) cut: bool,
+    pub(super) wrong: Option<Wrong>,
+}
+
+#[derive(Debug)]
+pub(super) struct Wrong {
+    pub(super) what: &'static str,
+    /// The states on the way, without the last.
+    pub(super) trace: Vec<String>,
+}
+
+/// The states seen so far, by their place in the order of their discovery.
+struct Seen<'a, P: Space> {
+    space: &'a P,
+    states: Vec<P::State>,
+    parents: Vec<u32>,
+    /// Open addressing; 0 is empty, else the place plus 1.
+    table: Vec<u32>,
+}
+
+impl<P: Space> Seen<'_, P> {
+    fn place(&self, state: &P::State) -> usize {
+        let mask = self.table.len() - 1;
+        let mut at = usize::try_from(self.space.hash(state)).unwrap() & mask;
+        while self.table[at] != 0 && self.states[self.table[at] as usize - 1] != *state {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    fn add(&mut self, state: P::State, parent: u32) {
+        let at = self.place(&state);
+        if self.table[at] != 0 {
+            return;
+        }
+        self.states.push(state);
+        self.parents.push(parent);
+        self.table[at] = u32::try_from(self.states.len()).unwrap();
+        if self.states.len() * 2 > self.table.len() {
+            let larger = self.table.len() * 2;
+            self.table = vec![0; larger];
+            for index in 0..self.states.len() {
+                let at = self.place(&self.states[index]);
+                self.table[at] = u32::try_from(index + 1).unwrap();
+            }
+        }
+    }
+}
+
+/// Searches until something is wrong, all is seen, or `most` states are.
+pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
+    let mut seen = Seen { space, states: Vec::new(), parents: Vec::new(), table: vec![0; 1 << 12] };
+    for (index, start) in space.starts().into_iter().enumerate() {
+        seen.add(start, u32::try_from(index).unwrap());
+    }
+    let mut next = Vec::new();
+    let mut at = 0;
+    while at < seen.states.len() && seen.states.len() < most {
+        let state = seen.states[at];
+        space.next(&state, &mut next);
+        for result in next.drain(..) {
+            match result {
+                Ok(state) => seen.add(state, u32::try_from(at).unwrap()),
+                Err(what) => {
+                    let mut trace = vec![space.show(&state)];
+                    let mut step = at;
+                    while seen.parents[step] as usize != step {
+                        step = seen.parents[step] as usize;
+                        trace.push(space.show(&seen.states[step]));
+                    }
+                    trace.reverse();
+                    return Found { states: seen.states.len(), cut: false, wrong: Some(Wrong { what, trace }) };
+                }
+            }
+        }
+        at += 1;
+    }
+    Found { states: seen.states.len(), cut: at < seen.states.len(), wrong: None }
+}
+
+/// Writes fields of a few bits one behind the other.
+pub(super) struct Bits(pub(super) u64, pub(super) u32);
+
+impl Bits {
+    pub(super) fn put(&mut self, value: u8, bits: u32) {
+        self.0 |= (value as u64) << self.1;
+        self.1 += bits;
+    }
+
+    pub(super) fn get(&mut self, bits: u32) -> u8 {
+        let value = self.0 & ((1 << bits) - 1);
+        self.0 >>= bits;
+        value as u8
+    }
+}
