@@ -120,3 +120,12 @@ fn a_job_within_a_long_inner_hold_has_its_own_lease_back_afterwards() {
     drop(writer);
     job.finish();
 }
+
+#[test]
+fn an_inner_job_lives_by_the_lease_that_it_shares_however_long_its_own_would_be() {
+    let redis = Redis::start();
+    let inner = "redlock run -q --reentrant --name backup -- sleep 3";
+    let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--ttl", "1s", "--"]);
+    test.args(inner.split(' ')).run();
+    assert!(!redis.exists(KEY));
+}

@@ -4,6 +4,7 @@ use crate::support::{
     Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, in_the_end,
     like, message, ms, release, reset_command_calls, several, status,
 };
+use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
@@ -290,4 +291,20 @@ fn a_lock_that_is_held_where_half_of_the_nodes_are_dead_is_asked_for_once() {
     reset_command_calls(&nodes[0]);
     Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
     assert_eq!(command_calls(&nodes[0])["evalsha"], 1);
+}
+
+#[test]
+fn a_master_that_hangs_does_not_make_the_others_be_asked_more_often() {
+    let nodes = Redis::several(3);
+    let test = Test::new(&nodes).args(["run", "-q", "--name", "backup", "--ttl", "3s", "--node-timeout", "100ms"]);
+    let job = test.args(["--", "sh", "-c", "echo ready; sleep 1000"]).any_end().stderr(any()).spawn();
+    job.prints("ready");
+    nodes[2].pause();
+    reset_command_calls(&nodes[0]);
+    std::thread::sleep(ms(3_500)); // in which it is renewed three times
+    let asked = command_calls(&nodes[0]).get("evalsha").copied().unwrap_or(0);
+    assert!((2..=5).contains(&asked), "{asked} renewals");
+    nodes[2].resume();
+    job.send(Signal::SIGTERM);
+    job.finish();
 }

@@ -362,3 +362,18 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
         assert!(!all.contains("got=2"), "{all}");
     }
 }
+
+#[test]
+fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--ttl", "10m", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1000"]);
+    let job = test.status(76).stderr(message(["lost \"backup\""])).spawn();
+    job.prints("ready");
+    let watched = Watched::new(&job.job());
+    send(job.keeper(), Signal::SIGSTOP);
+    redis.command(&["DEL", "redlock:backup"]);
+    // The closed connection has the lease renewed at once, and the loss be noticed.
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    assert!(watched.all_end(ms(3_000)), "the job outlives its lease");
+    job.finish();
+}

@@ -4,7 +4,7 @@ use super::{block_on, lock, request, settings, talk};
 use crate::cli::{AcquireArgs, Common, Format};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Claim, Lease, Lock, Request, Waiting};
+use crate::lock::{Lease, Lock, Request, Waiting};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
@@ -38,21 +38,15 @@ async fn acquire_and_print(
     let start = Boot::now();
     let line = RefCell::new(line);
     let mut show = |waiting: &Waiting| line.borrow_mut().show(waiting);
-    let mut claim = Claim::new();
-    let acquired = tokio::select! {
-        biased;
-        arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
-        () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
-        acquired = lock.acquire(&mut claim, request, &mut show) => acquired,
-    };
-    drop(line);
-    let lease = match acquired {
-        Ok(lease) => lease,
-        Err(error) => {
-            lock.withdraw(&claim).await;
-            return Err(error);
+    let interrupted = async {
+        tokio::select! {
+            biased;
+            arrived = signals.next(Signals::next) => Error::Interrupted(arrived.signal),
+            () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
         }
     };
+    let lease = lock.acquire(request, &mut show, interrupted).await?;
+    drop(line);
     let text = match common.format {
         Format::Text => output::token(&lease),
         Format::Env => output::lease_env(&lock.name, &lease),

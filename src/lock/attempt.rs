@@ -16,11 +16,11 @@ use std::time::Duration;
 
 /// How long a node is waited for when a try is undone: a signal is to end the wait within 100 ms. The request is on its way at
 /// once; but a server that is about to answer a closed connection does not read what else was sent over it.
-const FAREWELL: Duration = Duration::from_millis(80);
+pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 
 /// What a try to get a lock may have left on the nodes.
 #[derive(Debug)]
-pub(crate) struct Claim {
+pub(super) struct Claim {
     /// Of the latest try; each has its own, so that a late answer to one cannot be taken for another's.
     pub(super) token: String,
     /// The name in the queue; empty for one who takes the lock or leaves it.
@@ -71,7 +71,7 @@ pub(super) struct Remembered {
 }
 
 impl Claim {
-    pub(crate) fn new() -> Claim {
+    pub(super) fn new() -> Claim {
         Claim {
             token: String::new(),
             waiter: String::new(),
@@ -217,6 +217,7 @@ impl Lock {
             holds: 1,
             owner: request.owner.clone(),
             backing: backing(answers, request.ttl),
+            recreating: vec![false; self.nodes.len()],
         };
         if lease.valid_until().passed() {
             let took = lease.confirmed_at().elapsed();
@@ -240,7 +241,7 @@ impl Lock {
     }
 
     /// Takes back all that the claim may have left on the nodes: a grant, a place in line, a hold. Ends within 80 ms.
-    pub(crate) async fn withdraw(&mut self, claim: &Claim) {
+    pub(super) async fn withdraw(&mut self, claim: &Claim) {
         let everywhere = vec![true; self.nodes.len()];
         if let Some((stem, hold)) = &claim.hold {
             let token = token::of_hold(stem, hold);

@@ -30,10 +30,21 @@ pub(crate) struct Lease {
     pub(super) owner: Owner,
     /// What each node has confirmed.
     pub(super) backing: Vec<Backing>,
+    /// The nodes that were given it again and have not answered: the release must come behind that.
+    pub(super) recreating: Vec<bool>,
 }
 
 /// What one node has confirmed of a lease: until when it backs it, and which run of the server does.
 pub(super) type Backing = recreate::Backing<Boot, String>;
+
+/// How long one try to renew may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Try {
+    /// When it has failed. Giving the lease again to a node that has forgotten it may take as long once more.
+    pub(crate) give_up: Boot,
+    /// There is no time for another one: the connections stay open, for the release to come behind what is under way.
+    pub(crate) last: bool,
+}
 
 /// What one try to renew has brought.
 #[derive(Debug)]
@@ -100,11 +111,11 @@ impl Lease {
 }
 
 impl Lock {
-    /// Asks all nodes to extend the lease, until `give_up` at the latest. `moved` is called as soon as the answers have moved the
+    /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the
     /// end of validity. A node that has lost its memory is given the lease again where that is safe (`recreate.rs`).
     ///
     /// May be dropped at any await: what was confirmed is in the lease.
-    pub(crate) async fn renew(&mut self, lease: &mut Lease, give_up: Boot, moved: &mut dyn FnMut(&Lease)) -> Renewal {
+    pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
         let sent = Boot::now();
         let until = sent + surely(lease.ttl);
         let ttl = lease.ttl.as_millis().to_string();
@@ -114,7 +125,7 @@ impl Lock {
             .ask(
                 &call,
                 |_| true,
-                give_up,
+                this.give_up,
                 |answers| {
                     let before = lease.valid_until();
                     lease.note_confirmations(answers, until);
@@ -126,7 +137,7 @@ impl Lock {
             )
             .await;
         for (node, fault) in answers.faults() {
-            if *fault == Fault::TimedOut {
+            if *fault == Fault::TimedOut && !this.last && !lease.recreating[node] {
                 // Half-open, or a primary of yesterday: its answer would come too late to count.
                 self.nodes.disconnect(node);
             }
@@ -137,14 +148,17 @@ impl Lock {
         let mut confirmed = said.iter().filter(|said| matches!(said, Said::Confirmed { .. })).count();
         let mut lost = judgement.lost;
         if !judgement.recreate.is_empty() {
-            let (recreated, higher) = self.recreate(lease, &judgement.recreate).await;
+            let slot = this.give_up.since(sent);
+            let (recreated, higher) = self.recreate(lease, &judgement.recreate, slot, moved).await;
             confirmed += recreated;
             lost |= higher;
         }
-        if lost {
+        // A lease that has only run out, without a node that says so, is not lost by what a node did.
+        let denied = said.iter().any(|said| matches!(said, Said::Gone { .. } | Said::Another | Said::Revoked));
+        if lost && denied {
             return Renewal::Lost(self.what_became(&answers));
         }
-        if lease.valid_until() != before {
+        if !lost && lease.valid_until() != before {
             moved(lease);
         }
         if confirmed >= self.quorum() {
@@ -173,7 +187,13 @@ impl Lock {
 
     /// Gives the lease again to nodes that have forgotten it, each on the run that said so. Returns how many have it now, and
     /// whether a later holder has been there.
-    async fn recreate(&mut self, lease: &mut Lease, on: &[(usize, Option<String>)]) -> (usize, bool) {
+    async fn recreate(
+        &mut self,
+        lease: &mut Lease,
+        on: &[(usize, Option<String>)],
+        slot: Duration,
+        moved: &mut dyn FnMut(&Lease),
+    ) -> (usize, bool) {
         let ttl = lease.ttl.as_millis().to_string();
         let fence = lease.fencing_token.to_string();
         let alone = if self.nodes.len() == 1 { "1" } else { "0" };
@@ -184,12 +204,16 @@ impl Lock {
             let args = [lease.stem(), &ttl, &fence, host, pid, user, label, run, alone, &lease.hold];
             let call = self.call(&scripts::RECREATE, &args);
             let until = Boot::now() + surely(lease.ttl);
-            let deadline = self.nodes.deadline();
+            let deadline = Boot::now() + slot;
+            lease.recreating[*node] = true;
             let answers: Answers<Extend> = self.nodes.ask(&call, |at| at == *node, deadline, |_| Boot::NEVER).await;
-            match answers.0[*node].as_ref().map(|got| &got.answer) {
+            let answer = answers.0[*node].as_ref().map(|got| &got.answer);
+            lease.recreating[*node] = !matches!(answer, Some(Ok(_)));
+            match answer {
                 Some(Ok(Extend::Extended { from, .. })) => {
                     let counts = recreate::confirm(&mut lease.backing, *node, until, run_of(from), Boot::now());
                     recreated += usize::from(counts);
+                    moved(lease);
                 }
                 Some(Ok(Extend::Higher)) => higher = true,
                 _ => {}

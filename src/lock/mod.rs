@@ -14,8 +14,8 @@ mod scripts;
 mod status;
 mod token;
 
-pub(crate) use attempt::Claim;
-pub(crate) use lease::{Given, Lease, Renewal};
+pub(crate) use attempt::FAREWELL;
+pub(crate) use lease::{Given, Lease, Renewal, Try};
 pub(crate) use owner::Owner;
 pub(crate) use queue::Waiting;
 pub(crate) use quorum::surely;

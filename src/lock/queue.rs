@@ -81,15 +81,34 @@ struct InLine<'a> {
 }
 
 impl Lock {
-    /// Takes the lock, enters a lease that is held once more, or waits in line for as long as the request says. `notify` is
-    /// called when the wait begins and whenever something about it has changed.
-    ///
-    /// May be dropped at any await; whoever drops it, and whoever gets an error, calls [`Lock::withdraw`] with the claim.
+    /// Takes the lock, shares a lease that an enclosing job holds, or waits in line for as long as the request says. `notify`
+    /// is called when the wait begins and whenever something about it has changed. `interrupted` ends it at any moment.
+    /// Unless it succeeds, nothing stays on a node that answers.
     ///
     /// # Errors
+    /// What `interrupted` comes back with.
     /// [`Error::Held`], [`Error::NoQuorum`] and [`Error::Young`]; [`Error::NothingToEnter`] when a lease had to be entered
     /// that has ended; [`Error::SameNode`] when two addresses lead to the same node.
     pub(crate) async fn acquire(
+        &mut self,
+        request: &Request,
+        notify: &mut dyn FnMut(&Waiting),
+        interrupted: impl Future<Output = Error>,
+    ) -> Result<Lease, Error> {
+        let mut claim = Claim::new();
+        let acquired = tokio::select! {
+            biased;
+            error = interrupted => Err(error),
+            acquired = self.claim(&mut claim, request, notify) => acquired,
+        };
+        if acquired.is_err() {
+            self.withdraw(&claim).await;
+        }
+        acquired
+    }
+
+    /// May be dropped at any await; then, and after an error, the claim says what has to be withdrawn.
+    async fn claim(
         &mut self,
         claim: &mut Claim,
         request: &Request,
@@ -107,7 +126,8 @@ impl Lock {
             }
         }
         let end = end_of(request.wait, start);
-        let mut attempt = self.attempt(claim, request, None, Boot::NEVER).await;
+        let until = if request.wait.is_zero() { Boot::NEVER } else { end.max(start + LAST_LOOK) };
+        let mut attempt = self.attempt(claim, request, None, until).await;
         // Of rivals that come at the same time each may get a part, and then one of them should get all.
         for base in RIVALRY_MS {
             let is_over = !request.wait.is_zero() && end.passed();
@@ -116,8 +136,8 @@ impl Lock {
             }
             self.withdraw(claim).await;
             let pause = Duration::from_millis(base).max(start.elapsed() * 3).min(RIVALRY_AT_MOST);
-            sleep_until(Boot::now() + full_jitter(pause)).await;
-            attempt = self.attempt(claim, request, None, Boot::NEVER).await;
+            sleep_until((Boot::now() + full_jitter(pause)).min(until)).await;
+            attempt = self.attempt(claim, request, None, until).await;
         }
         match attempt {
             Attempt::Granted(lease) => Ok(lease),

@@ -44,6 +44,7 @@ impl Lock {
             holds: 1,
             owner: request.owner.clone(),
             backing: vec![Backing::default(); self.nodes.len()],
+            recreating: vec![false; self.nodes.len()],
         };
         for answer in answers.said() {
             if let Enter::Granted { fencing_token, holds, ttl, .. } = answer {

@@ -140,8 +140,11 @@ impl Nodes {
     pub(crate) async fn reconnected(&mut self) {
         // With one node everything hangs on it.
         let eagerly = self.nodes.len() == 1;
-        let all =
-            self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(eagerly)) as Pin<Box<dyn Future<Output = ()>>>);
+        let patience = self.timeout;
+        let all = self
+            .nodes
+            .iter_mut()
+            .map(|node| Box::pin(node.reconnected(patience, eagerly)) as Pin<Box<dyn Future<Output = ()>>>);
         select_all(all).await;
     }
 

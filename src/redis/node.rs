@@ -5,12 +5,13 @@ use super::connect;
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::script::Call;
+use super::within;
 use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
 
 /// How often a node whose connection was closed is tried again, and for how long so often.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -32,6 +33,8 @@ pub(crate) struct Node {
     connection: Option<Connection>,
     /// Something has been sent to it, on this connection or on one before.
     touched: bool,
+    /// Since when the other side has closed every connection, and when the next one may be opened for that.
+    closed: Option<(Boot, Boot)>,
 }
 
 /// An open connection: requests are answered in the order in which they are made. A request whose future is dropped after
@@ -51,7 +54,7 @@ impl Drop for Connection {
 
 impl Node {
     pub(super) fn new(address: Address) -> Node {
-        Node { address, connection: None, touched: false }
+        Node { address, connection: None, touched: false, closed: None }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -103,22 +106,29 @@ impl Node {
         }
     }
 
-    /// Comes back once a connection that the other side had closed is open again. A node that was never reached is not
-    /// waited for.
-    pub(super) async fn reconnected(&mut self, eagerly: bool) {
-        match &mut self.connection {
-            Some(connection) => {
-                let _ = (&mut connection.driver).await;
-                self.connection = None;
+    /// Comes back once a connection that the other side had closed is open again. A node that was never reached, or that does
+    /// not answer, is not waited for. `patience` is how long one try may take; `eagerly` tries as often as at first all the
+    /// time.
+    pub(super) async fn reconnected(&mut self, patience: Duration, eagerly: bool) {
+        if let Some(connection) = &mut self.connection {
+            let _ = (&mut connection.driver).await;
+            self.lost_connection();
+        }
+        loop {
+            let Some((since, retry_at)) = self.closed else { return std::future::pending().await };
+            sleep_until(retry_at).await;
+            let often = eagerly || !(since + RECONNECT_EAGERLY).passed();
+            self.closed = Some((since, Boot::now() + if often { RECONNECT } else { RECONNECT_LATER }));
+            if let Some(Ok(_)) = within(Boot::now() + patience, self.connect()).await {
+                return;
             }
-            None if self.touched => {}
-            None => return std::future::pending().await,
         }
-        let closed_at = Boot::now();
-        while self.connect().await.is_err() {
-            let eagerly = eagerly || !(closed_at + RECONNECT_EAGERLY).passed();
-            sleep(if eagerly { RECONNECT } else { RECONNECT_LATER }).await;
-        }
+    }
+
+    /// The other side has closed the connection.
+    fn lost_connection(&mut self) {
+        self.connection = None;
+        self.closed.get_or_insert((Boot::now(), Boot::now()));
     }
 
     async fn run(&mut self, call: &Call, sent: &mut Boot) -> Result<Value, Fault> {
@@ -163,8 +173,10 @@ impl Node {
 
     /// What has been closed, or is out of step, answers nothing more.
     fn drop_if_unusable<T>(&mut self, answer: &Result<T, Fault>) {
-        if matches!(answer, Err(Fault::Closed | Fault::Garbage(_) | Fault::Unreachable(_))) {
-            self.connection = None;
+        match answer {
+            Err(Fault::Closed) => self.lost_connection(),
+            Err(Fault::Garbage(_) | Fault::Unreachable(_)) => self.connection = None,
+            _ => self.closed = None,
         }
     }
 }

@@ -11,8 +11,9 @@ pub(crate) mod timeline;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::{self, Cause, Keeper, Killing, Order, Progress, Report, Task, To};
-use crate::lock::{Claim, Lease, Lock, Request, Waiting};
+use crate::lock::{FAREWELL, Lease, Lock, Request, Waiting};
 use crate::progress::ProgressLine;
+use crate::redis::within;
 use crate::sys::clock::Boot;
 use crate::sys::host;
 use crate::sys::inherited::Inherited;
@@ -28,7 +29,7 @@ use nix::sys::signal::Signal;
 use renewal::Confirmed;
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use timeline::Timeline;
 
@@ -83,7 +84,7 @@ pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Erro
     .map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
-        let supervisor = Supervisor {
+        let mut supervisor = Supervisor {
             talk: Talk::new(&lock.name, job.quiet, job.verbose),
             signals: Readable::new(signals).map_err(Error::cannot_wait)?,
             keeper: Readable::new(keeper).map_err(Error::cannot_wait)?,
@@ -119,9 +120,11 @@ enum Outcome {
 }
 
 impl Supervisor {
-    async fn run(&self, mut lock: Lock, line: ProgressLine) -> Result<Exit, Error> {
+    async fn run(&mut self, mut lock: Lock, line: ProgressLine) -> Result<Exit, Error> {
         let mut lease = self.acquire(&mut lock, line).await?;
         let acquired_at = Boot::now();
+        // The lease of an enclosing job may be shorter than what was asked for.
+        self.timeline = Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout());
         self.talk.acquired(&lease, &lock.where_it_is());
         if let Some(signal) = self.pending_end() {
             let _ = lock.release(&lease, None).await;
@@ -130,29 +133,28 @@ impl Supervisor {
         let confirmed = Confirmed::new(&lease);
         self.note(&lease, &confirmed);
         let not_after = self.timeline.renew_at(lease.confirmed_at());
-        // A keeper that cannot be told is gone, which is a report too.
-        let _ = self.keeper.get().send(&Order::Go { environment: self.environment(&lock.name, &lease), not_after });
+        let go = Order::Go { environment: self.environment(&lock.name, &lease), not_after };
+        if self.keeper.get().send(&go).is_err() {
+            let _ = lock.release(&lease, None).await;
+            return Err(keeper_gone());
+        }
         let (outcome, loss) = self.supervise(&mut lock, &mut lease, &confirmed).await;
         self.conclude(&mut lock, &lease, acquired_at, confirmed.valid_until(), outcome, loss).await
     }
 
-    /// Waits for the lock. Whatever ends that, nothing stays on a node that answers.
+    /// Waits for the lock.
     async fn acquire(&self, lock: &mut Lock, line: ProgressLine) -> Result<Lease, Error> {
         let line = RefCell::new(line);
         let mut show = |waiting: &Waiting| line.borrow_mut().show(waiting);
-        let mut claim = Claim::new();
-        let acquired = tokio::select! {
-            biased;
-            signal = self.end_signal() => Err(Error::Interrupted(signal)),
-            () = self.keeper_gone() => Err(keeper_gone()),
-            () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
-            acquired = lock.acquire(&mut claim, &self.job.request, &mut show) => acquired,
+        let interrupted = async {
+            tokio::select! {
+                biased;
+                signal = self.end_signal() => Error::Interrupted(signal),
+                error = self.keeper_ends() => error,
+                () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
+            }
         };
-        drop(line);
-        if acquired.is_err() {
-            lock.withdraw(&claim).await;
-        }
-        acquired
+        lock.acquire(&self.job.request, &mut show, interrupted).await
     }
 
     /// Waits for the end of the job, and looks after the lease meanwhile. Tells what became of both.
@@ -199,13 +201,14 @@ impl Supervisor {
                     }
                     Some(Report::TooLate) => return (Outcome::TooLate, loss),
                     None => {
-                        self.kill_job().await;
+                        self.kill_job(renewal, &mut loss).await;
                         return (Outcome::KeeperGone { overdue: false }, loss);
                     }
                 },
                 () = &mut overdue, if !killing => {
-                    self.kill_job().await;
-                    return (Outcome::KeeperGone { overdue: true }, loss.or(Some(confirmed.why_not_renewed())));
+                    let why = confirmed.why_not_renewed();
+                    self.kill_job(renewal, &mut loss).await;
+                    return (Outcome::KeeperGone { overdue: true }, loss.or(Some(why)));
                 }
                 lost = &mut renewal, if loss.is_none() => {
                     if self.job.continue_when_lost {
@@ -234,21 +237,29 @@ impl Supervisor {
             Outcome::Ended { .. } => least.filter(|left| !left.is_zero()),
             _ => None,
         };
-        let released = lock.release(lease, keep).await;
-        let (status, cause, at) = match outcome {
-            Outcome::Ended { status, cause, at } => (status, cause, at),
+        if let (Outcome::Ended { at, .. }, Some(loss), false) = (&outcome, &loss, self.job.continue_when_lost) {
+            // Said before the release, which may take its time with a server that hangs.
+            self.talk.lost(loss, *at, valid_until);
+        }
+        let released = match &loss {
+            None => lock.release(lease, keep).await,
+            // What a node still has of it is not waited for.
+            Some(_) => within(Boot::now() + FAREWELL, lock.release(lease, None)).await.unwrap_or(Ok(0)),
+        };
+        let (status, cause) = match outcome {
+            Outcome::Ended { status, cause, .. } => (status, cause),
             Outcome::NotStarted { errno, signal } => return self.not_started(errno, signal),
             Outcome::TooLate => return Err(self.too_late(lock, lease, acquired_at, loss)),
             Outcome::KeeperGone { overdue: false } => {
                 self.talk.keeper_gone();
                 return Ok(Exit::Internal);
             }
-            Outcome::KeeperGone { overdue: true } => (None, Cause::Lost, Boot::now()),
-        };
-        if let Some(loss) = loss {
-            if !self.job.continue_when_lost {
-                self.talk.lost(&loss, at, valid_until);
+            Outcome::KeeperGone { overdue: true } => {
+                loss.iter().for_each(|loss| self.talk.lost(loss, Boot::now(), valid_until));
+                return Ok(Exit::Lost);
             }
+        };
+        if loss.is_some() {
             return Ok(Exit::Lost);
         }
         match released {
@@ -339,19 +350,35 @@ impl Supervisor {
             .await
     }
 
-    async fn keeper_gone(&self) {
-        while self.report().await.is_some() {}
+    /// Why there is no keeper any more, though it was told nothing yet.
+    async fn keeper_ends(&self) -> Error {
+        loop {
+            match self.report().await {
+                Some(Report::NotStarted { errno }) => return cannot_supervise(Errno::from_raw(errno)),
+                Some(_) => {}
+                None => return keeper_gone(),
+            }
+        }
     }
 
-    /// Kills the job in the keeper's place.
-    async fn kill_job(&self) {
-        let mut killing: Killing = self.keeper.get().kill_job();
+    /// Kills the job in the keeper's place. The lease is renewed until that is done, which takes as long as the kernel does.
+    async fn kill_job(&self, mut renewal: Pin<&mut impl Future<Output = Loss>>, loss: &mut Option<Loss>) {
+        let mut killed = pin!(async {
+            let mut killing: Killing = self.keeper.get().kill_job();
+            loop {
+                match killing.step() {
+                    Progress::Done => return,
+                    Progress::GoesOn(again_at) => sleep_until(again_at).await,
+                    Progress::Unkillable(pids) => self.talk.unkillable(&pids),
+                    Progress::OutOfReach(pids) => return self.talk.out_of_reach(&pids),
+                }
+            }
+        });
         loop {
-            match killing.step() {
-                Progress::Done => return,
-                Progress::GoesOn(again_at) => sleep_until(again_at).await,
-                Progress::Unkillable(pids) => self.talk.unkillable(&pids),
-                Progress::OutOfReach(pids) => return self.talk.out_of_reach(&pids),
+            tokio::select! {
+                biased;
+                () = &mut killed => return,
+                lost = &mut renewal, if loss.is_none() => *loss = Some(lost),
             }
         }
     }

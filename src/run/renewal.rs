@@ -3,11 +3,12 @@
 use super::Supervisor;
 use super::messages::Loss;
 use crate::keeper::Order;
-use crate::lock::{Lease, Lock, Renewal};
+use crate::lock::{Lease, Lock, Renewal, Try};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How soon a node is tried again that was gone and is perhaps coming back.
 const SOON: Duration = Duration::from_millis(100);
@@ -18,6 +19,8 @@ pub(super) struct Confirmed {
     valid_until: Cell<Boot>,
     /// When a keeper that has not begun to kill the job must be dead or stuck.
     overdue_at: Cell<Boot>,
+    /// Told when `overdue_at` comes earlier than it did.
+    sooner: Notify,
     /// What the nodes did to the tries since the last confirmed one, and since when.
     outage: RefCell<Option<(String, Boot)>>,
 }
@@ -28,6 +31,7 @@ impl Confirmed {
             confirmed_at: Cell::new(lease.confirmed_at()),
             valid_until: Cell::new(lease.valid_until()),
             overdue_at: Cell::new(Boot::NEVER),
+            sooner: Notify::new(),
             outage: RefCell::new(None),
         }
     }
@@ -40,7 +44,16 @@ impl Confirmed {
     /// Comes back when the keeper has let the deadline of the lease pass, which is moved meanwhile.
     pub(super) async fn keeper_is_overdue(&self) {
         while !self.overdue_at.get().passed() {
-            sleep_until(self.overdue_at.get()).await;
+            tokio::select! {
+                () = sleep_until(self.overdue_at.get()) => {}
+                () = self.sooner.notified() => {}
+            }
+        }
+    }
+
+    fn set_overdue_at(&self, at: Boot) {
+        if at < self.overdue_at.replace(at) {
+            self.sooner.notify_one();
         }
     }
 
@@ -77,25 +90,25 @@ impl Supervisor {
             not_before = start + SOON;
             let (confirmed_at, valid_until) = (lease.confirmed_at(), lease.valid_until());
             let give_up = self.timeline.give_up_at(start, confirmed_at, valid_until);
-            let renewal = lock.renew(lease, give_up, &mut |lease| self.note(lease, confirmed)).await;
+            let retry = self.timeline.retry_at(start, confirmed_at, valid_until);
+            let try_of = Try { give_up, last: retry >= end };
+            let renewal = lock.renew(lease, try_of, &mut |lease| self.note(lease, confirmed)).await;
             match renewal {
                 Renewal::Confirmed => {
                     confirmed.outage.take();
                     // Where few votes are old the end may not have moved: do not ask without a pause.
-                    let again = self.timeline.retry_at(start, confirmed_at, valid_until);
-                    next = self.timeline.renew_at(lease.confirmed_at()).max(again);
+                    next = self.timeline.renew_at(lease.confirmed_at()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, soon } => {
                     self.talk.not_renewed(&faults);
                     let since = confirmed.outage.take().map_or(start, |(_, since)| since);
                     confirmed.outage.replace(Some((faults, since)));
-                    let retry = self.timeline.retry_at(start, confirmed_at, valid_until);
                     next = if soon { retry.min(start + SOON) } else { retry };
                 }
                 Renewal::Lost(what) => {
                     if !self.job.continue_when_lost {
                         let kill_at = self.timeline.kill_after_loss(Boot::now(), valid_until);
-                        confirmed.overdue_at.set(self.timeline.overdue_at(kill_at));
+                        confirmed.set_overdue_at(self.timeline.overdue_at(kill_at));
                         let _ = self.keeper.get().send(&Order::Stop { kill_at });
                     }
                     return Loss::Proven(what);
@@ -110,7 +123,7 @@ impl Supervisor {
         confirmed.valid_until.set(lease.valid_until());
         if !self.job.continue_when_lost {
             let (_, kill_at) = self.timeline.deadlines(lease.valid_until());
-            confirmed.overdue_at.set(self.timeline.overdue_at(kill_at));
+            confirmed.set_overdue_at(self.timeline.overdue_at(kill_at));
         }
         self.tell_deadline(lease);
     }

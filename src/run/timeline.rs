@@ -21,9 +21,10 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is what the user asked for, and must not be more than [`largest_grace`].
+    /// `grace` is what the user asked for, at most [`largest_grace`] of the ttl that was asked for: it is cut where the lease of an
+    /// enclosing job is shorter.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
-        Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)), node_timeout }
+        Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
 
     /// When the job of a lease that is valid until then gets SIGTERM, and when SIGKILL.
