@@ -851,7 +851,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.starts_with('-') {
         return Err("a duration is never negative".to_owned());
     }
-    // humantime panics where the sum of its units is exactly one second more than fits; nobody needs numbers that long.
+    // humantime panics where the sum of its units is exactly one second more than fits; no duration needs numbers that long.
     if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
         return Err("too long".to_owned());
     }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
 
-/// How much of what somebody wrote is shown in a column of a table.
+/// How much of another user's text a column of a table shows.
 const COLUMN: usize = 40;
 
 /// Writes one result, complete lines, or says that it could not be.
@@ -34,13 +34,13 @@ fn not_written(error: &std::io::Error) -> Error {
     Error::Output(format!("the result could not be written: {}", reason(error)))
 }
 
-/// Writes what somebody looks at. Where they have seen enough (`| head`), that is nobody's failure.
+/// Writes what is looked at. A closed pipe (`| head`) is no failure.
 ///
 /// # Errors
 /// [`Error::Unread`] when the pipe has no reader any more, [`Error::Output`] when nothing can be written otherwise.
 fn show(text: &str) -> Result<(), Error> {
     write(text).map_err(|error| match error.kind() {
-        // Whoever has it ignored wants to be told, as by any other program.
+        // A caller that ignores SIGPIPE expects the error, as of any other program.
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Unread,
         _ => not_written(&error),
     })

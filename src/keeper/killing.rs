@@ -53,7 +53,7 @@ impl Killing {
         }
     }
 
-    /// Kills whoever is left, if it is time for that; there are children.
+    /// Kills what is left, if it is time for that; there are children.
     pub(super) fn round(&mut self, known: Known) -> Progress {
         let start = Boot::now();
         if start < self.again_at {

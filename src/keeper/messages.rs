@@ -10,7 +10,7 @@ pub(crate) enum Order {
     Deadline { term_at: Boot, kill_at: Boot },
     /// Start the command with these variables besides, unless it is `not_after` already. Needs a deadline before it.
     Go { environment: Vec<(String, String)>, not_after: Boot },
-    /// A signal that redlock was sent. One that is of a kind that still waits to be passed on is that one.
+    /// A signal that redlock was sent. One that already waits to be passed on is not queued twice.
     Signal { signal: i32, to: To },
     /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.
     Stop { kill_at: Boot },

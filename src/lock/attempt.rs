@@ -1,7 +1,7 @@
 //! Getting a lock: one try on all nodes, what has to be true for it to count, and how it is undone.
 //!
-//! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent, so the one who drops it
-//! calls [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
+//! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. [`Lock::acquire`] then calls
+//! [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
 
 use super::answer::{Fence, Holding, Identity, Left, Take};
 use super::fencing;
@@ -23,7 +23,7 @@ pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 pub(super) struct Claim {
     /// Of the latest try; each has its own, so that a late answer to one cannot be taken for another's.
     pub(super) token: String,
-    /// The name in the queue; empty for one who takes the lock or leaves it.
+    /// The name in the queue; empty for a caller that does not queue.
     pub(super) waiter: String,
     /// The place in the queue; empty until there is one.
     pub(super) ticket: String,
@@ -48,7 +48,7 @@ pub(super) struct Busy {
     pub(super) by: Blocker,
     /// Which run of the server says so, where there is only one.
     pub(super) from: Identity,
-    /// Until the lock may become free, if it is not extended.
+    /// Until the lock may become free, unless it is extended.
     pub(super) left: Option<Duration>,
     /// How many are before us in line.
     pub(super) rank: u64,
@@ -226,8 +226,7 @@ impl Lock {
         Attempt::Granted(lease)
     }
 
-    /// Gives back what a try got that was not enough, and keeps the place in line. Wakes nobody: the others would only do
-    /// the same.
+    /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
     async fn roll_back(&mut self, claim: &mut Claim) {
         if !claim.may_have_it.contains(&true) {
             return;
@@ -401,7 +400,7 @@ fn backing(answers: &Answers<Take>, ttl: Duration) -> Vec<Backing> {
     backing
 }
 
-/// Whether what went wrong can heal while somebody waits.
+/// Whether what went wrong can heal during a wait.
 pub(super) fn can_heal(error: &Error) -> bool {
     match error {
         Error::Young { .. } | Error::GrantedTooLate { .. } => true,

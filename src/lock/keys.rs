@@ -50,7 +50,7 @@ impl Keys {
         format!("{}w:{id}", self.channels)
     }
 
-    /// The channel on which is told that nobody has or wants the lock.
+    /// The channel that tells when the lock is free and no waiter is in line.
     pub(crate) fn free(&self) -> String {
         format!("{}free", self.channels)
     }

@@ -1,4 +1,4 @@
-//! A lease that is held: how long it is surely ours, renewing it, extending it, giving it up.
+//! A held lease: its validity, renewal, extension and release.
 
 use super::answer::{Absence, Extend, Holding, Holds, Identity, Release};
 use super::owner::Owner;
@@ -18,7 +18,7 @@ pub(super) const UNKNOWN_TTL_MS: &str = "30000";
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease {
-    /// The random identity of the lease, with the suffix of our hold if we entered somebody's.
+    /// The random identity of the lease, with the suffix of our hold if the lease is shared.
     pub(crate) token: String,
     /// Our hold: [`BASE`], or the id of the one with which the lease was entered.
     pub(super) hold: String,

@@ -24,7 +24,6 @@ pub(crate) use token::same_lease;
 
 use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, Nodes, Script};
-use crate::sys::clock::Boot;
 use keys::Keys;
 use quorum::quorum;
 use std::time::Duration;
@@ -169,9 +168,4 @@ impl Lock {
 fn call(script: &'static Script, keys: &Keys, args: &[&str]) -> Call {
     let args = std::iter::once(keys.channels.as_str()).chain(args.iter().copied());
     Call::new(script, keys.all().map(str::to_owned).to_vec(), args.map(str::to_owned).collect())
-}
-
-/// The end of a wait that began at `start`.
-fn end_of(wait: Duration, start: Boot) -> Boot {
-    start + wait
 }

@@ -11,7 +11,7 @@ use super::answer::{Holding, Identity, Left};
 use super::attempt::{Attempt, Busy, Claim, Remembered, can_heal};
 use super::lease::Lease;
 use super::status::State;
-use super::{Lock, Reenter, Request, end_of, scripts, token};
+use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::{Blocker, Error, Held};
 use crate::redis::{Answers, Heard, Listeners};
 use crate::sys::clock::{Boot, unix_time};
@@ -125,7 +125,7 @@ impl Lock {
                 return Err(Error::NothingToEnter(self.name.clone()));
             }
         }
-        let end = end_of(request.wait, start);
+        let end = start + request.wait;
         let until = if request.wait.is_zero() { Boot::NEVER } else { end.max(start + LAST_LOOK) };
         let mut attempt = self.attempt(claim, request, None, until).await;
         // Of rivals that come at the same time each may get a part, and then one of them should get all.
@@ -282,7 +282,7 @@ impl Lock {
         notify: &mut dyn FnMut(&Waiting),
     ) -> Result<(), Error> {
         let start = Boot::now();
-        let end = end_of(timeout, start);
+        let end = start + timeout;
         let mut listeners = self.nodes.listen(&self.keys.free());
         loop {
             let status = self.inspect().await?;
@@ -318,7 +318,7 @@ impl<'a> InLine<'a> {
         let mut line = InLine {
             request,
             start,
-            end: end_of(request.wait, start),
+            end: start + request.wait,
             busy: Busy {
                 by: Blocker::Unknown,
                 from: Identity::default(),

@@ -18,7 +18,7 @@ impl Lock {
     ) -> Result<Option<Lease>, Error> {
         let (stem, hold) = (token::split(ancestor).0.to_owned(), token::new_hold());
         claim.hold = Some((stem.clone(), hold.clone()));
-        // A job leaves the length of the lease around it as it is; whoever asks for a token wants it to last.
+        // A job keeps the length of the lease that it shares; a token that is asked for is to last.
         let ttl = match request.reenter {
             Reenter::Must => request.ttl.as_millis().to_string(),
             _ => "0".to_owned(),

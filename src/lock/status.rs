@@ -87,7 +87,7 @@ pub(crate) struct Status {
     pub(crate) unanswered: Option<Error>,
 }
 
-/// What became of somebody's lease that was to be ended.
+/// What became of another's lease that was to be ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// It cannot be extended any more; its job is stopped by its own redlock, at the latest when the lease runs out.
@@ -180,7 +180,7 @@ impl Lock {
     }
 
     /// All locks whose key begins with `prefix`, by name. With an empty prefix only those with an owner record of ours:
-    /// everything else in the database is somebody's data.
+    /// everything else in the database is other data.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -222,8 +222,8 @@ impl Lock {
         Ok(page.iter().enumerate().map(status).filter(wanted).collect())
     }
 
-    /// Ends somebody's lease: safely, or with `force` at once. With `token_prefix` only if its token begins so. A lease that
-    /// only a minority of nodes has is nobody's.
+    /// Ends another's lease: safely, or with `force` at once. With `token_prefix` only if its token begins so. A lease that
+    /// only a minority of nodes has is not in force.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -262,7 +262,7 @@ impl Lock {
         })
     }
 
-    /// Asks all nodes something that each of them should do or say, whoever decides: waits for the slower ones too, but
+    /// Asks all nodes something that each of them should do or say after the decision too: waits for the slower ones too, but
     /// not much longer than the decision has taken.
     pub(super) async fn ask_each<A: crate::redis::FromReply>(&mut self, call: &crate::redis::Call) -> Answers<A> {
         let start = Boot::now();
@@ -360,7 +360,7 @@ fn combine(name: &str, key: &str, answers: &[Option<&Inspect>]) -> Status {
         status.state = State::Foreign;
         status.left = known.iter().filter_map(|seen| seen.left()).max();
     } else if most.len().max(other_types) + silent < needed && known.len() >= needed {
-        // Whoever had it on all nodes that are silent too would still have no quorum.
+        // Even with every silent node no holder reaches a quorum.
         let reserved: Vec<Duration> = known.iter().filter_map(|seen| seen.reserved()).collect();
         status.state = if reserved.len() >= needed { State::Reserved } else { State::Free };
         status.left = reserved.into_iter().max().filter(|_| status.state == State::Reserved);

@@ -41,7 +41,7 @@ impl Call {
         Call { script, keys, args, in_full: false }
     }
 
-    /// For a request that must be executed even if nobody waits for the answer.
+    /// For a request that must be executed even if its answer is not waited for.
     pub(crate) fn in_full(self) -> Call {
         Call { in_full: true, ..self }
     }

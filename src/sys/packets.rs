@@ -40,13 +40,12 @@ impl Packets {
         }
     }
 
-    /// Sends nothing more: the other end sees [`Received::Closed`], whoever else has this one.
+    /// Sends nothing more: the other end sees [`Received::Closed`], even if another process has this one.
     pub(crate) fn hang_up(&self) {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 
-    /// Closes the copy that this process, just forked, has of somebody else's end, so that its death can be seen. Nobody may use it
-    /// afterwards.
+    /// Closes the forked copy of the parent's end, so that its death can be seen. It must not be used afterwards.
     pub(crate) fn close_copy(&self) {
         // SAFETY: the owner is another process; here the descriptor is not used again, nor dropped.
         unsafe { libc::close(self.0.as_raw_fd()) };

@@ -73,7 +73,7 @@ pub(crate) fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
-/// Ends this process by `signal`, so that whoever waits for it sees what the signal's first victim
+/// Ends this process by `signal`, so that its parent sees what the signal's first victim
 /// showed, and leaves no core: the one worth having is the victim's. Returns when the signal cannot end us, as
 /// for process 1.
 pub(crate) fn end_by(signal: i32) {

@@ -4,8 +4,8 @@ use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd;
 
-/// Puts /dev/null over standard input and output, so that the other end of a pipe sees when whoever
-/// still has them closes them.
+/// Puts /dev/null over standard input and output, so that the other end of a pipe sees when the job
+/// closes them.
 pub(crate) fn let_go_of_input_and_output() {
     if let Ok(null) = null() {
         let _ = unistd::dup2_stdin(&null);

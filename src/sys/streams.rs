@@ -131,7 +131,7 @@ impl Errors {
     }
 }
 
-/// Standard output, for a result that somebody waits for.
+/// Standard output, for a result that has a reader.
 pub(crate) struct Output {
     target: nix::Result<Target>,
     watched: Option<AsyncFd<OwnedFd>>,
