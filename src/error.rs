@@ -107,11 +107,16 @@ impl fmt::Display for Error {
                     "" => write!(f, "all locks under {prefix:?}")?,
                     name => write!(f, "{name:?}")?,
                 }
-                if *nodes > 1 {
-                    write!(f, ": {reached} of {nodes} nodes answered, {} are needed", nodes / 2 + 1)?;
+                let needed = nodes / 2 + 1;
+                match (*nodes > 1, *reached < needed) {
+                    (true, true) => write!(f, ": {reached} of {nodes} nodes answered, {needed} are needed")?,
+                    (true, false) => write!(f, ": the {reached} of {nodes} nodes that answered do not agree")?,
+                    (false, _) => {}
                 }
-                write!(f, ": {}", listed(faults))?;
-                write!(f, "; {}", advice(faults))
+                match faults.as_slice() {
+                    [] => f.write_str("; try again"),
+                    faults => write!(f, ": {}; {}", listed(faults), advice(faults)),
+                }
             }
             Error::Young { name, nodes, faults } => {
                 let restarted: Vec<String> = nodes

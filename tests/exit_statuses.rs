@@ -11,7 +11,7 @@ fn writing_commands() -> Vec<Vec<&'static str>> {
     vec![
         vec!["acquire", "--name", "new"],
         vec!["run", "--name", "new", "--", "echo", "started"],
-        vec!["acquire", "--name", "new", "--wait", "300ms", "--format", "text"],
+        vec!["acquire", "--name", "new", "--wait", "1s", "--format", "text"],
     ]
 }
 
@@ -192,9 +192,9 @@ fn s69_too_few_replicas_for_a_write() {
 
 #[test]
 fn s69_loading() {
-    let arguments = ["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"];
+    let arguments = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
     let mut redis = Redis::with(&arguments);
-    redis.command(&["EVAL", "for i = 1, 500 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
+    redis.command(&["EVAL", "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
     redis.command(&["SAVE"]);
     redis.restart_unready();
     eventually(SOON, "loading", || {

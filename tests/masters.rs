@@ -308,3 +308,26 @@ fn a_master_that_hangs_does_not_make_the_others_be_asked_more_often() {
     job.send(Signal::SIGTERM);
     job.finish();
 }
+
+#[test]
+fn a_slow_master_on_which_the_answer_depends_is_waited_for() {
+    let nodes = Redis::several(3);
+    let slow = Proxy::new(&nodes[0], Mode::Delay(ms(150)));
+    let urls = [slow.url(), nodes[1].url(), nodes[2].url()].to_vec();
+    let test = |arguments: &[&str]| Test::new(&urls).args(arguments).args(["-q", "--node-timeout", "1s"]);
+    for (number, command) in ["extend", "release", "--revoke", "--force"].into_iter().enumerate() {
+        let name = format!("lock-{number}");
+        let token = test(&["acquire", &name]).stdout(any()).run().token();
+        let key = format!("redlock:{name}");
+        // The slow one may not have been waited for.
+        nodes[0].command(&["SET", &key, &token, "PX", "30000"]);
+        nodes[2].command(&["DEL", &key]);
+        match command {
+            "extend" | "release" => test(&[command, &name, "--token", &token]).run(),
+            flag => test(&["release", &name, flag]).stdout(any()).run(),
+        };
+        if command == "release" || command == "--force" {
+            assert!(nodes.iter().all(|node| !node.exists(&key)), "{command}");
+        }
+    }
+}

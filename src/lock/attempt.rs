@@ -6,7 +6,7 @@
 use super::answer::{Fence, Holding, Identity, Left, Take};
 use super::fencing;
 use super::lease::{Backing, Lease, run_of};
-use super::quorum::{Tally, Verdict, middle, surely};
+use super::quorum::{Verdict, middle, surely};
 use super::token::{self, BASE};
 use super::{Lock, Request, scripts};
 use crate::error::{Blocker, Error, Held};
@@ -365,9 +365,7 @@ impl Busy {
 }
 
 fn verdict(answers: &Answers<Take>) -> Verdict {
-    let yes = answers.count(|take| matches!(take, Take::Granted { .. }));
-    let came = answers.0.iter().flatten().count();
-    Tally { nodes: answers.0.len(), yes, no: came - yes }.verdict()
+    answers.verdict(|take| matches!(take, Take::Granted { .. }))
 }
 
 fn is_refusal(take: &Take) -> bool {

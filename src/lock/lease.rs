@@ -2,7 +2,7 @@
 
 use super::answer::{Absence, Extend, Holding, Holds, Identity, Release};
 use super::owner::Owner;
-use super::quorum::{surely, validity};
+use super::quorum::{Verdict, surely, validity};
 use super::recreate::{self, Round, Said};
 use super::token::{self, BASE};
 use super::{Lock, scripts};
@@ -295,7 +295,8 @@ impl Lock {
     ) -> Result<Given, Error> {
         let keep = keep.unwrap_or_default().as_millis().to_string();
         let call = self.call(&scripts::RELEASE, &[token, stem, hold, &keep]);
-        let answers: Answers<Release> = self.ask_each(&call).await;
+        let done = |answer: &Release| matches!(answer, Release::Released | Release::StillHeld { .. });
+        let answers: Answers<Release> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         let released = answers.count(|answer| matches!(answer, Release::Released));
         let left = answers.said().filter_map(|answer| match answer {
             Release::StillHeld { holds } => Some(*holds),
@@ -320,7 +321,8 @@ impl Lock {
     /// The newest hold that any node knows of the lease.
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, &[token]);
-        let answers: Answers<Holds> = self.ask_each(&call).await;
+        let quorum = self.quorum();
+        let answers: Answers<Holds> = self.ask_each(&call, |answers| answers.said().count() >= quorum).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
@@ -339,7 +341,8 @@ impl Lock {
         let (stem, _) = token::split(token);
         let ttl = ttl.map_or(0, |ttl| ttl.as_millis()).to_string();
         let call = self.call(&scripts::EXTEND, &[token, stem, &ttl, UNKNOWN_TTL_MS, ""]);
-        let answers: Answers<Extend> = self.ask_each(&call).await;
+        let done = |answer: &Extend| matches!(answer, Extend::Extended { .. });
+        let answers: Answers<Extend> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         let mut deadlines = vec![None; self.nodes.len()];
         let mut most_holds = 1;
         for (node, sent, answer) in answers.iter() {

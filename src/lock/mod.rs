@@ -25,7 +25,7 @@ pub(crate) use token::same_lease;
 use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, Nodes, Script};
 use keys::Keys;
-use quorum::quorum;
+use quorum::{Tally, Verdict, quorum};
 use std::time::Duration;
 
 /// The shortest quarantine where none is given: leases of this length are what people use unless they say otherwise.
@@ -168,4 +168,13 @@ impl Lock {
 fn call(script: &'static Script, keys: &Keys, args: &[&str]) -> Call {
     let args = std::iter::once(keys.channels.as_str()).chain(args.iter().copied());
     Call::new(script, keys.all().map(str::to_owned).to_vec(), args.map(str::to_owned).collect())
+}
+
+impl<A> Answers<A> {
+    /// What follows when `yes` is what a quorum has to say; every other answer, and a node that failed, is a no.
+    fn verdict(&self, yes: impl Fn(&A) -> bool) -> Verdict {
+        let came = self.0.iter().flatten().count();
+        let yes = self.count(yes);
+        Tally { nodes: self.0.len(), yes, no: came - yes }.verdict()
+    }
 }

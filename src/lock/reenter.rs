@@ -3,7 +3,7 @@
 use super::answer::{Absence, Enter};
 use super::attempt::Claim;
 use super::lease::{Backing, Lease, UNKNOWN_TTL_MS, run_of};
-use super::quorum::surely;
+use super::quorum::{Verdict, surely};
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::Error;
 use crate::redis::Answers;
@@ -24,8 +24,9 @@ impl Lock {
             _ => "0".to_owned(),
         };
         let call = self.call(&scripts::ENTER, &[&stem, &hold, &ttl, UNKNOWN_TTL_MS]);
-        let answers: Answers<Enter> = self.ask_each(&call).await;
-        let granted = answers.count(|answer| matches!(answer, Enter::Granted { .. }));
+        let done = |answer: &Enter| matches!(answer, Enter::Granted { .. });
+        let answers: Answers<Enter> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let granted = answers.count(done);
         if granted < self.quorum() {
             let others = answers.count(|answer| matches!(answer, Enter::Other));
             let no = others + self.count_gone(answers.said().filter_map(Absence::absent));

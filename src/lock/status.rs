@@ -3,10 +3,10 @@
 use super::answer::{Absence, Holder, Holding, Inspect, Revoke};
 use super::keys::{Keys, SEPARATOR};
 use super::owner::signature;
-use super::quorum::{Tally, Verdict, quorum};
+use super::quorum::{Verdict, quorum};
 use super::{Lock, call, scripts};
 use crate::error::{Blocker, Error, Held};
-use crate::redis::Answers;
+use crate::redis::{Answers, Call, FromReply};
 use crate::sys::clock::Boot;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -150,7 +150,9 @@ impl Lock {
     /// [`Error::NoQuorum`] when so many nodes refuse us for good.
     pub(crate) async fn inspect(&mut self) -> Result<Status, Error> {
         let call = self.call(&scripts::INSPECT, &[]);
-        let answers: Answers<Inspect> = self.ask_each(&call).await;
+        let (name, key) = (self.name.clone(), self.keys.lock.clone());
+        let answers: Answers<Inspect> =
+            self.ask_each(&call, |answers| combine(&name, &key, &said(answers)).state != State::Unknown).await;
         let known: Vec<Option<&Inspect>> = self.with_memory(&answers);
         let mut status = combine(&self.name, &self.keys.lock, &known);
         if known.iter().flatten().count() < self.quorum() {
@@ -240,7 +242,8 @@ impl Lock {
         };
         let mode = if force { "force" } else { "revoke" };
         let call = self.call(&scripts::REVOKE, &[&whose, mode, &signature()]);
-        let answers: Answers<Revoke> = self.ask_each(&call).await;
+        let done = |answer: &Revoke| matches!(answer, Revoke::Revoked(_) | Revoke::Released(_));
+        let answers: Answers<Revoke> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
@@ -262,25 +265,29 @@ impl Lock {
         })
     }
 
-    /// Asks all nodes something that each of them should do or say after the decision too: waits for the slower ones too, but
-    /// not much longer than the decision has taken.
-    pub(super) async fn ask_each<A: crate::redis::FromReply>(&mut self, call: &crate::redis::Call) -> Answers<A> {
+    /// Asks all nodes something that each of them should do or say after the decision too: once the answers have `decided`,
+    /// waits for the slower nodes as well, but not much longer than that has taken.
+    pub(super) async fn ask_each<A: FromReply>(
+        &mut self,
+        call: &Call,
+        decided: impl Fn(&Answers<A>) -> bool,
+    ) -> Answers<A> {
         let start = Boot::now();
-        let mut decided = None;
+        // A node that is still being connected to has not even been told.
+        let cold = (0..self.nodes.len()).any(|node| !self.nodes.is_touched(node));
+        let mut until = None;
         self.nodes
             .ask(
                 call,
                 |_| true,
                 self.nodes.deadline(),
                 |answers: &Answers<A>| {
-                    let came = answers.0.iter().flatten().count();
-                    let yes = answers.said().count();
-                    if (Tally { nodes: answers.0.len(), yes, no: came - yes }).verdict() == Verdict::Open {
+                    if !decided(answers) {
                         return Boot::NEVER;
                     }
-                    let least = if answers.faults().next().is_some() { 200 } else { 20 };
+                    let least = if cold || answers.faults().next().is_some() { 200 } else { 20 };
                     let settle = start.elapsed() * 2 + Duration::from_millis(least);
-                    *decided.get_or_insert_with(|| Boot::now() + settle)
+                    *until.get_or_insert_with(|| Boot::now() + settle)
                 },
             )
             .await
@@ -318,6 +325,11 @@ impl Lock {
         let faults = answers.faults().map(|(node, fault)| (self.nodes.name(node), fault.clone())).collect();
         Error::Young { name: self.name.clone(), nodes: young, faults }
     }
+}
+
+/// What each node has said so far.
+fn said(answers: &Answers<Inspect>) -> Vec<Option<&Inspect>> {
+    answers.0.iter().map(|got| got.as_ref().and_then(|got| got.answer.as_ref().ok())).collect()
 }
 
 /// What the nodes say together: who has the lock on a quorum of them has it.
