@@ -35,8 +35,8 @@ fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
 fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
     let nodes = several(3);
     // At different moments of the time between two renewals.
-    for moment in [0, 50, 100, 140] {
-        let (job, token) = holder(&nodes, "500ms", 76);
+    for moment in [0, 100, 200, 300] {
+        let (job, token) = holder(&nodes, "1s", 76);
         eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
         std::thread::sleep(ms(moment)); // the moment is the point
         Test::new(&nodes).args(["release", "-q", "backup", "--force"]).stdout(any()).stderr(any()).run();

@@ -73,13 +73,14 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let mut screen = File::from(pair.slave);
         fcntl(&screen, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
         let (mut count, mut refused) = (0, 0);
-        // One by one, or the kernel keeps them in pieces of other sizes. It takes a moment to make room between both ends.
-        while count < most && refused < 5 {
+        // One by one, or the kernel keeps them in pieces of other sizes. A worker of the kernel makes room between both ends, on a busy
+        // machine after some time.
+        while count < most && refused < 20 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),
                 Err(_) => {
                     refused += 1;
-                    std::thread::sleep(Duration::from_millis(5));
+                    std::thread::sleep(Duration::from_millis(10));
                 }
             }
         }
