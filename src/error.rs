@@ -64,11 +64,12 @@ pub(crate) struct Held {
 }
 
 /// What keeps a lock from being taken.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) enum Blocker {
     Holding(Holding),
     /// It is free, but promised to the next in line.
     Reserved,
+    #[default]
     Unknown,
 }
 

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 
 /// What a try to get a lock may have left on the nodes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Claim {
     /// Of the latest try; each has its own, so that a late answer to one cannot be taken for another's.
     pub(super) token: String,
@@ -43,7 +43,7 @@ pub(super) enum Attempt {
 }
 
 /// What the nodes said that have not granted the lock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Busy {
     pub(super) by: Blocker,
     /// Which run of the server says so, where there is only one.
@@ -68,18 +68,6 @@ pub(super) struct Remembered {
     pub(super) fencing_token: u64,
     /// Until when that lease may last.
     pub(super) until: Boot,
-}
-
-impl Claim {
-    pub(super) fn new() -> Claim {
-        Claim {
-            token: String::new(),
-            waiter: String::new(),
-            ticket: String::new(),
-            may_have_it: Vec::new(),
-            hold: None,
-        }
-    }
 }
 
 impl Lock {
@@ -205,7 +193,7 @@ impl Lock {
                 // Where one is ahead another holder has been there meanwhile: try again.
                 return match answers.count(|&answer| answer != Fence::Granted) {
                     0 => Attempt::Faulty(self.no_quorum(&answers)),
-                    _ => Attempt::Busy(Box::new(Busy::rivalry())),
+                    _ => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
                 };
             }
         }
@@ -345,21 +333,6 @@ impl Lock {
             by: by.clone(),
             waited,
             by_this_job: token.is_some_and(|token| request.ancestors.iter().any(|one| one == token)),
-        }
-    }
-}
-
-impl Busy {
-    /// Rivals took parts of the lock at the same time.
-    fn rivalry() -> Busy {
-        Busy {
-            by: Blocker::Unknown,
-            from: Identity::default(),
-            left: None,
-            rank: 0,
-            ticket: String::new(),
-            queued: Vec::new(),
-            split: true,
         }
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::answer::{Holding, Identity, Left};
+use super::answer::{Holding, Left};
 use super::attempt::{Attempt, Busy, Claim, Remembered, can_heal};
 use super::lease::Lease;
 use super::status::State;
@@ -95,7 +95,7 @@ impl Lock {
         notify: &mut dyn FnMut(&Waiting),
         interrupted: impl Future<Output = Error>,
     ) -> Result<Lease, Error> {
-        let mut claim = Claim::new();
+        let mut claim = Claim::default();
         let acquired = tokio::select! {
             biased;
             error = interrupted => Err(error),
@@ -319,15 +319,7 @@ impl<'a> InLine<'a> {
             request,
             start,
             end: start + request.wait,
-            busy: Busy {
-                by: Blocker::Unknown,
-                from: Identity::default(),
-                left: None,
-                rank: 0,
-                ticket: String::new(),
-                queued: Vec::new(),
-                split: false,
-            },
+            busy: Busy::default(),
             queued: false,
             look: Boot::now(),
             called: vec![false; nodes],
@@ -434,9 +426,7 @@ mod tests {
     use super::*;
 
     fn busy(rank: u64, left_ms: u64, by: Blocker) -> Busy {
-        let from = Identity::default();
-        let left = Some(Duration::from_millis(left_ms));
-        Busy { by, from, left, rank, ticket: String::new(), queued: Vec::new(), split: false }
+        Busy { by, left: Some(Duration::from_millis(left_ms)), rank, ..Busy::default() }
     }
 
     #[test]

@@ -23,8 +23,8 @@ pub(crate) fn surely(ttl: Duration) -> Duration {
 ///
 /// Node i keeps our key until its deadline at least, so before this moment a quorum has it, and a rival can get no more
 /// than the other nodes, which are fewer than q.
-pub(crate) fn validity(deadlines: &[Option<Boot>]) -> Option<Boot> {
-    let mut known: Vec<Boot> = deadlines.iter().flatten().copied().collect();
+pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
+    let mut known: Vec<T> = deadlines.iter().flatten().copied().collect();
     known.sort_unstable_by(|a, b| b.cmp(a));
     known.get(quorum(deadlines.len()) - 1).copied()
 }

@@ -4,7 +4,7 @@
 //! out. The lease is valid until the moment from which fewer than q nodes back it. A search through all that can happen
 //! (tests/model) finds two holders, or a lock that comes back after `release --force`, when a clause is left out.
 
-use super::quorum::quorum;
+use super::quorum::{quorum, validity};
 
 /// What one node has answered in a round of renewal. `run` is its run_id, none where INFO is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,9 +59,7 @@ pub(crate) struct Judgement<R> {
 
 /// The end of validity: the q-th largest of what the nodes back; none when fewer do.
 pub(crate) fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T> {
-    let mut known: Vec<T> = nodes.iter().filter_map(|node| node.until).collect();
-    known.sort_unstable_by(|a, b| b.cmp(a));
-    known.get(quorum(nodes.len()) - 1).copied()
+    validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
 }
 
 /// Whether the lease is still valid at `now`.
