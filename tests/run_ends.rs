@@ -243,7 +243,7 @@ fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
         let tag = job.tag().to_owned();
         let finished = job.finish();
         assert_eq!(finished.ended, Ended::Signal(signal as i32));
-        assert!(tagged(&tag).is_empty());
+        eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
         assert!(!redis.exists("redlock:backup"), "released");
     }
 }
@@ -281,7 +281,7 @@ fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
     let job = job.status(3).spawn();
     let tag = job.tag().to_owned();
     job.finish();
-    assert!(tagged(&tag).is_empty());
+    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(status(&redis, "backup")["state"], "kept");
     let left = redis.pttl("redlock:backup");

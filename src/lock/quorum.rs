@@ -1,6 +1,5 @@
 //! The arithmetic of the Redlock algorithm: quorum, drift, validity, decision. Pure: no clock, no I/O.
 
-use crate::sys::clock::Boot;
 use std::time::Duration;
 
 /// More than half of the configured nodes, whether they can be reached or not.
@@ -73,6 +72,7 @@ impl Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::clock::Boot;
 
     const ORIGIN: Boot = Boot::at(Duration::from_secs(1000));
 
