@@ -21,9 +21,10 @@ demo: build deps
 	@bash tests/demo.sh target/release/redlock
 
 # What measures how late something is needs the machine for itself.
+TIMED = margins:: interrupts:: unread_output:: storm within_50_ms
 test: deps
-	$(CARGO) test --locked -- --skip margins:: --skip interrupts:: --skip storm
-	$(CARGO) test --locked --test main -- --test-threads=1 margins:: interrupts:: storm
+	$(CARGO) test --locked -- $(addprefix --skip ,$(TIMED))
+	$(CARGO) test --locked --test main -- --test-threads=1 $(TIMED)
 
 lint:
 	$(CARGO) fmt --check
