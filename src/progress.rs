@@ -61,8 +61,19 @@ impl ProgressLine {
     /// Keeps the line up to date, without end.
     pub(crate) async fn tick_on(line: &RefCell<ProgressLine>) {
         loop {
-            tokio::time::sleep(TICK).await;
+            let pause = line.borrow().until_due();
+            tokio::time::sleep(pause).await;
             line.borrow_mut().tick();
+        }
+    }
+
+    /// How long until the line may be out of date: a thousand waiters of cron wake up once a minute, not once a second.
+    fn until_due(&self) -> Duration {
+        match self.redraws {
+            true => TICK,
+            false => {
+                REPEAT.saturating_sub(self.shown.map_or(Duration::ZERO, |shown| Boot::now().since(shown))).max(TICK)
+            }
         }
     }
 
