@@ -222,8 +222,10 @@ impl Wait {
 pub(crate) struct Common {
     /// A Redis; where there are several, most must agree
     ///
-    /// redis://[user:password@]host[:port][/db] or unix:///path.sock[?db=n]. Several, repeated or separated by commas, are
-    /// independent masters, of which more than half must agree [env: REDLOCK_REDIS, REDIS_URL] [default: redis://127.0.0.1:6379]
+    /// redis://[user:password@]host[:port][/db], rediss:// the same by TLS, unix:///path.sock[?db=n],
+    /// redis+sentinel://h1,h2,h3/SERVICE[/db], redis+cluster://h1,h2,h3 or local:[/DIR]. Several, repeated or separated by
+    /// commas, are independent masters, of which more than half must agree [env: REDLOCK_REDIS, REDIS_URL] [default:
+    /// redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", action = ArgAction::Append)]
     pub(crate) redis: Vec<String>,
     /// Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]
@@ -241,6 +243,18 @@ pub(crate) struct Common {
     /// Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
+    /// Trust the certificates in FILE (PEM) instead of the system's [env: REDLOCK_TLS_CA]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub(crate) replicas: Option<u32>,
     /// What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) label: Option<String>,
@@ -590,6 +604,10 @@ impl Cli {
             node_timeout: later.node_timeout.or(earlier.node_timeout),
             quarantine: later.quarantine.or(earlier.quarantine),
             password_file: later.password_file.or(earlier.password_file),
+            tls_ca: later.tls_ca.or(earlier.tls_ca),
+            tls_cert: later.tls_cert.or(earlier.tls_cert),
+            tls_key: later.tls_key.or(earlier.tls_key),
+            replicas: later.replicas.or(earlier.replicas),
             label: later.label.or(earlier.label),
             given_format: later.given_format.or(earlier.given_format),
             format: later.given_format.or(earlier.given_format).unwrap_or_default(),

@@ -4,10 +4,12 @@ use crate::cli::{self, Common, LONGEST_LABEL, LONGEST_TTL};
 use crate::error::Error;
 use crate::lock::Lock;
 use crate::lock::keys::fits_one_slot;
-use crate::redis::address::{self, Address};
+use crate::redis::address;
+use crate::redis::{Access, Address, Place};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 const DEFAULT_REDIS: &str = "redis://127.0.0.1:6379";
@@ -16,13 +18,17 @@ const DEFAULT_PREFIX: &str = "redlock:";
 const LONGEST_PASSWORD: u64 = 4096;
 
 /// What redlock.conf may say: where and who, never what.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 11] = [
     "REDLOCK_REDIS",
     "REDLOCK_PREFIX",
     "REDLOCK_NODE_TIMEOUT",
     "REDLOCK_QUARANTINE",
     "REDLOCK_PASSWORD_FILE",
     "REDLOCK_PASSWORD",
+    "REDLOCK_TLS_CA",
+    "REDLOCK_TLS_CERT",
+    "REDLOCK_TLS_KEY",
+    "REDLOCK_REPLICAS",
     "REDLOCK_LABEL",
 ];
 
@@ -159,17 +165,45 @@ fn nodes(common: &Common, sources: &Sources) -> Result<Vec<Address>, String> {
         [] => sources.redis()?,
         urls => Value { text: urls.join(","), from: "--redis".to_owned() },
     };
-    let password = password(common, sources)?;
+    let access = Rc::new(access(common, sources)?);
     let mut nodes: Vec<Address> = Vec::new();
     for url in address::split(&given.text) {
         let bad = |why: String| format!("in {}: {why}", given.from);
-        let node = Address::parse(&url).map_err(bad)?.with_password(password.clone());
+        let node = Address::parse(&url, &access).map_err(bad)?;
         if nodes.iter().any(|known| known.is_same_node(&node)) {
             return Err(bad(format!("the node {node} is given twice, and may have one vote only")));
         }
         nodes.push(node);
     }
+    if nodes.len() > 1 && nodes.iter().any(|node| matches!(node.place(), Place::Local(_))) {
+        return Err(format!("in {}: local: is this machine's own server, and cannot be one of several", given.from));
+    }
     Ok(nodes)
+}
+
+/// What the options say for all nodes alike.
+fn access(common: &Common, sources: &Sources) -> Result<Access, String> {
+    let path = |flag: &Option<PathBuf>, name: &str| match flag {
+        Some(path) => Ok(Some(path.clone())),
+        None => Ok::<_, String>(sources.setting(&[name])?.map(|value| value.text.into())),
+    };
+    let certificate = path(&common.tls_cert, "REDLOCK_TLS_CERT")?;
+    let key = path(&common.tls_key, "REDLOCK_TLS_KEY")?;
+    let tls_identity = match (certificate, key) {
+        (None, None) => None,
+        (Some(certificate), Some(key)) => Some((certificate, key)),
+        _ => return Err("--tls-cert and --tls-key go together".to_owned()),
+    };
+    let replicas = match (common.replicas, sources.setting(&["REDLOCK_REPLICAS"])?) {
+        (Some(number), _) => number,
+        (None, None) => 0,
+        (None, Some(value)) => {
+            let number = value.text.parse().map_err(|_| format!("in {}: not a number of replicas", value.from));
+            number?
+        }
+    };
+    let tls_ca = path(&common.tls_ca, "REDLOCK_TLS_CA")?;
+    Ok(Access { password: password(common, sources)?, tls_ca, tls_identity, replicas })
 }
 
 fn time(flag: Option<Duration>, name: &str, sources: &Sources) -> Result<Option<Duration>, String> {
@@ -217,6 +251,10 @@ fn environment(common: &Common) -> Vec<(OsString, OsString)> {
         ("REDLOCK_NODE_TIMEOUT", time(common.node_timeout)),
         ("REDLOCK_QUARANTINE", time(common.quarantine)),
         ("REDLOCK_PASSWORD_FILE", common.password_file.as_ref().map(absolute)),
+        ("REDLOCK_TLS_CA", common.tls_ca.as_ref().map(absolute)),
+        ("REDLOCK_TLS_CERT", common.tls_cert.as_ref().map(absolute)),
+        ("REDLOCK_TLS_KEY", common.tls_key.as_ref().map(absolute)),
+        ("REDLOCK_REPLICAS", common.replicas.map(|number| number.to_string().into())),
     ];
     flags.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()
 }

@@ -5,27 +5,64 @@ use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// Where a node is, and how to log in there.
 #[derive(Clone)]
 pub(crate) struct Address {
     place: Place,
-    username: Option<String>,
-    password: Option<String>,
+    login: Login,
     database: i64,
+    /// Over TCP: by TLS.
+    tls: bool,
+    access: Rc<Access>,
 }
 
 /// What there is to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// The host is a name or an address, an IPv6 address without its brackets.
-    Tcp {
-        host: String,
-        port: u16,
-    },
+    Tcp(Host),
     Unix(PathBuf),
+    /// The primary of this service, which any of these Sentinels knows.
+    Sentinel {
+        sentinels: Vec<Host>,
+        service: String,
+        login: Login,
+    },
+    /// The primary of a lock's slot, which any of these nodes of the Cluster knows.
+    Cluster(Vec<Host>),
+    /// A server of this machine's own, in this directory or in the user's.
+    Local(Option<PathBuf>),
+}
+
+/// A host's name or address, an IPv6 address without its brackets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+}
+
+/// A user and a password; what the URL does not give is empty.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// What the options say for all nodes alike.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    /// The password where a URL has none.
+    pub(crate) password: Option<String>,
+    /// Certificates in PEM to trust in the place of the system's.
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate and the key, in PEM, that the server asks a client for.
+    pub(crate) tls_identity: Option<(PathBuf, PathBuf)>,
+    /// How many replicas have to confirm what the primary confirms.
+    pub(crate) replicas: u32,
 }
 
 /// Takes `a,b` apart where a comma is followed by another URL.
@@ -44,11 +81,12 @@ pub(crate) fn split(list: &str) -> Vec<String> {
 }
 
 impl Address {
-    /// Reads `redis://[user:password@]host[:port][/db]` or `unix:///path.sock[?db=n]`.
+    /// Reads `redis://[user:password@]host[:port][/db]`, the same with `rediss` for TLS, `unix:///path.sock[?db=n]`,
+    /// `redis+sentinel://h1,h2/SERVICE[/db]`, `redis+cluster://h1,h2` (with `rediss+` for TLS) or `local:[/DIR]`.
     ///
     /// # Errors
     /// What is wrong with it, without the password.
-    pub(crate) fn parse(url: &str) -> Result<Address, String> {
+    pub(crate) fn parse(url: &str, access: &Rc<Access>) -> Result<Address, String> {
         if url.is_empty() {
             return Err("empty Redis URL; one looks like redis://127.0.0.1:6379".to_owned());
         }
@@ -64,59 +102,95 @@ impl Address {
                 false => format!("not a URL; redis://{shown}?"),
             }));
         };
-        match scheme.to_ascii_lowercase().as_str() {
-            "redis" => over_tcp(&url[scheme.len() + 3..]).map_err(bad),
-            "unix" => over_socket(&url[scheme.len() + 3..]).map_err(bad),
-            "rediss" | "redis+sentinel" | "redis+cluster" => {
-                Err(format!("{scheme}:// is not supported yet; redis:// and unix:// are"))
+        let rest = &url[scheme.len() + 1..];
+        let kind = scheme.to_ascii_lowercase();
+        let address = match kind.as_str() {
+            "redis" | "rediss" => server(&rest[2..]),
+            "redis+sentinel" | "rediss+sentinel" => sentinel(&rest[2..]),
+            "redis+cluster" | "rediss+cluster" => cluster(&rest[2..]),
+            "unix" => socket(&rest[2..]),
+            "local" => local(rest),
+            _ => {
+                Err("no such scheme; there are redis, rediss, unix, redis+sentinel, redis+cluster and local".to_owned())
             }
-            "local" => Err("local: is not supported yet; redis:// and unix:// are".to_owned()),
-            _ => Err(bad("no such scheme; there are redis:// and unix://".to_owned())),
-        }
+        };
+        let address = address.map_err(bad)?;
+        Ok(Address { tls: kind.starts_with("rediss"), access: Rc::clone(access), ..address })
     }
 
-    /// The same with a password where the URL has none.
-    pub(crate) fn with_password(self, password: Option<String>) -> Address {
-        Address { password: self.password.or(password), ..self }
+    /// An address without a login, of database 0.
+    fn of(place: Place) -> Address {
+        Address { place, login: Login::default(), database: 0, tls: false, access: Rc::default() }
     }
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls
+    }
+
     pub(crate) fn username(&self) -> Option<&str> {
-        self.username.as_deref()
+        self.login.username.as_deref()
     }
 
     pub(crate) fn password(&self) -> Option<&str> {
-        self.password.as_deref()
+        self.login.password.as_deref().or(self.access.password.as_deref())
     }
 
     pub(crate) fn database(&self) -> i64 {
         self.database
     }
 
-    /// Whether both name one server, as far as their spelling tells.
+    /// Whether both name one node, as far as their spelling tells.
     pub(crate) fn is_same_node(&self, other: &Address) -> bool {
+        let shared = |ours: &[Host], others: &[Host]| ours.iter().any(|host| others.iter().any(|o| host.is_same(o)));
         match (&self.place, &other.place) {
-            (Place::Tcp { host: one, port }, Place::Tcp { host: another, port: other_port }) => {
-                let plain = |host: &str| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
-                port == other_port && plain(one) == plain(another)
-            }
+            (Place::Tcp(one), Place::Tcp(another)) => one.is_same(another),
             // Paths compare by their parts: `//` and `/./` make no difference.
             (Place::Unix(one), Place::Unix(another)) => one == another,
+            (
+                Place::Sentinel { sentinels: ours, service: one, .. },
+                Place::Sentinel { sentinels: others, service: another, .. },
+            ) => one == another && shared(ours, others),
+            (Place::Cluster(ours), Place::Cluster(others)) => shared(ours, others),
             _ => false,
         }
     }
 }
 
-/// What messages call the node: `10.0.0.1:6379`, `[::1]:6379` or the socket's path. Never a password.
+impl Host {
+    fn is_same(&self, other: &Host) -> bool {
+        let plain = |host: &Host| host.name.strip_suffix('.').unwrap_or(&host.name).to_ascii_lowercase();
+        self.port == other.port && plain(self) == plain(other)
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.contains(':') {
+            true => write!(f, "[{}]:{}", self.name, self.port),
+            false => write!(f, "{}:{}", self.name, self.port),
+        }
+    }
+}
+
+/// What messages call the node: `10.0.0.1:6379`, `[::1]:6379`, the socket's path, `mymaster@10.0.0.1:26379`. Never a
+/// password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Place::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Place::Unix(path) => write!(f, "{}", path.display()),
+            Place::Tcp(host) => host.fmt(f),
+            Place::Unix(path) => path.display().fmt(f),
+            Place::Sentinel { sentinels, service, .. } => write!(f, "{service}@{}", sentinels[0]),
+            Place::Cluster(hosts) => write!(f, "cluster@{}", hosts[0]),
+            Place::Local(None) => f.write_str("local:"),
+            Place::Local(Some(directory)) => write!(f, "local:{}", directory.display()),
         }
     }
 }
@@ -124,6 +198,12 @@ impl fmt::Display for Address {
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
     }
 }
 
@@ -135,8 +215,15 @@ fn scheme(text: &str) -> Option<&str> {
     (fits && (rest.starts_with("//") || scheme.eq_ignore_ascii_case("local"))).then_some(scheme)
 }
 
-/// `[user:password@]host[:port][/db]`
-fn over_tcp(rest: &str) -> Result<Address, String> {
+/// The parts of `[user:password@]authority[/path][?query]`.
+struct Parts<'a> {
+    login: Login,
+    authority: &'a str,
+    path: &'a str,
+    query: &'a str,
+}
+
+fn parts(rest: &str) -> Result<Parts<'_>, String> {
     if rest.contains('#') {
         return Err("a # in a password is written %23".to_owned());
     }
@@ -145,6 +232,15 @@ fn over_tcp(rest: &str) -> Result<Address, String> {
         return Err("a / or ? in a password is written %2F or %3F".to_owned());
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let (login, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (username, password) = login.split_once(':').unwrap_or((login, ""));
+    let login = Login { username: decoded(username, "user name")?, password: decoded(password, "password")? };
+    Ok(Parts { login, authority, path: path.trim_matches('/'), query })
+}
+
+/// `[user:password@]host[:port][/db]`
+fn server(rest: &str) -> Result<Address, String> {
+    let Parts { login, authority, path, query } = parts(rest)?;
     for (name, value) in parameters(query) {
         match name {
             "protocol" => check_protocol(value)?,
@@ -152,23 +248,69 @@ fn over_tcp(rest: &str) -> Result<Address, String> {
             _ => return Err(unknown(name, "protocol")),
         }
     }
-    let (login, address) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let (host, port) = host_and_port(address)?;
-    let (username, password) = login.split_once(':').unwrap_or((login, ""));
-    Ok(Address {
-        place: Place::Tcp { host, port },
-        username: decoded(username, "user name")?,
-        password: decoded(password, "password")?,
-        database: match path.trim_matches('/') {
-            "" => 0,
-            number => database(number).ok_or("the path is the number of a database: redis://host/0")?,
-        },
-    })
+    let place = Place::Tcp(host_and_port(authority, DEFAULT_PORT)?);
+    let database = match path {
+        "" => 0,
+        number => database(number).ok_or("the path is the number of a database: redis://host/0")?,
+    };
+    Ok(Address { login, database, ..Address::of(place) })
+}
+
+/// `[user:password@]h1[:port],h2[:port]/SERVICE[/db][?sentinel-user=U&sentinel-password=P]`
+fn sentinel(rest: &str) -> Result<Address, String> {
+    let Parts { login, authority, path, query } = parts(rest)?;
+    let mut of_sentinels = Login::default();
+    for (name, value) in parameters(query) {
+        match name {
+            "protocol" => check_protocol(value)?,
+            "sentinel-user" => of_sentinels.username = decoded(value, "user name")?,
+            "sentinel-password" => of_sentinels.password = decoded(value, "password")?,
+            _ => return Err(unknown(name, "sentinel-user, sentinel-password and protocol")),
+        }
+    }
+    let (service, number) = path.split_once('/').unwrap_or((path, "0"));
+    let place = Place::Sentinel {
+        sentinels: hosts(authority, DEFAULT_SENTINEL_PORT)?,
+        service: decoded(service, "service")?
+            .ok_or("the name of the service is missing: redis+sentinel://h1,h2,h3/mymaster")?,
+        login: of_sentinels,
+    };
+    let database = database(number).ok_or("behind the service comes the number of a database")?;
+    Ok(Address { login, database, ..Address::of(place) })
+}
+
+/// `[user:password@]h1[:port],h2[:port]`
+fn cluster(rest: &str) -> Result<Address, String> {
+    let Parts { login, authority, path, query } = parts(rest)?;
+    for (name, value) in parameters(query) {
+        match name {
+            "protocol" => check_protocol(value)?,
+            _ => return Err(unknown(name, "protocol")),
+        }
+    }
+    match path {
+        "" | "0" => Ok(Address { login, ..Address::of(Place::Cluster(hosts(authority, DEFAULT_PORT)?)) }),
+        _ => Err("a Cluster has no databases but 0".to_owned()),
+    }
+}
+
+/// `[/DIR]`
+fn local(rest: &str) -> Result<Address, String> {
+    let directory = decoded(rest.strip_prefix("//").unwrap_or(rest), "directory")?.map(PathBuf::from);
+    if directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
+        return Err("the directory is absolute: local:/var/lib/redlock".to_owned());
+    }
+    Ok(Address::of(Place::Local(directory)))
+}
+
+/// `h1[:port],h2[:port]`
+fn hosts(list: &str, default_port: u16) -> Result<Vec<Host>, String> {
+    list.split(',').map(|host| host_and_port(host, default_port)).collect()
 }
 
 /// `host[:port]`, an IPv6 address in brackets
-fn host_and_port(address: &str) -> Result<(String, u16), String> {
-    let (host, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
+fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
+    let (name, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
         Some(Some((host, after))) => {
             let ip: Ipv6Addr = host.parse().map_err(|_| "not an IPv6 address between the brackets")?;
             let port = match after {
@@ -189,21 +331,21 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
             None => (address.to_owned(), None),
         },
     };
-    if host.is_empty() {
+    if name.is_empty() {
         return Err("the host is missing".to_owned());
     }
     let port = match port {
-        None => DEFAULT_PORT,
+        None => default_port,
         Some(port) => {
             let number = port.parse().ok().filter(|&port| port > 0);
             number.ok_or("the port is a number from 1 to 65535")?
         }
     };
-    Ok((host, port))
+    Ok(Host { name, port })
 }
 
 /// `/path.sock[?db=n]`, or more of `db`, `user`, `pass` and `protocol`, separated by `&`
-fn over_socket(rest: &str) -> Result<Address, String> {
+fn socket(rest: &str) -> Result<Address, String> {
     if rest.contains('#') {
         return Err("a # in a path or password is written %23".to_owned());
     }
@@ -215,16 +357,16 @@ fn over_socket(rest: &str) -> Result<Address, String> {
     if path.chars().any(char::is_control) {
         return Err("a control character in the path".to_owned());
     }
-    let mut address = Address { place: Place::Unix(path.into()), username: None, password: None, database: 0 };
+    let mut address = Address::of(Place::Unix(path.into()));
     let mut with_password = false;
     // As in the query of any URL, + is a space there.
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
     for (name, value) in parameters(query) {
         match name {
             "db" => address.database = database(value).ok_or("db is the number of a database")?,
-            "user" => address.username = text(value, "user name")?,
+            "user" => address.login.username = text(value, "user name")?,
             "pass" => {
-                address.password = text(value, "password")?;
+                address.login.password = text(value, "password")?;
                 with_password = true;
             }
             "protocol" => check_protocol(value)?,
@@ -269,9 +411,10 @@ fn unknown(name: &str, known: &str) -> String {
 fn without_secret(url: &str) -> String {
     let start = scheme(url).map_or(0, |scheme| scheme.len() + 3).min(url.len());
     let (scheme, rest) = url.split_at_checked(start).unwrap_or(("", url));
+    let plain = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
     match rest.rsplit_once('@') {
-        Some((_, address)) => format!("{scheme}…@{address}"),
-        None => format!("{scheme}{}", rest.split('?').next().unwrap_or_default()),
+        Some((_, address)) => format!("{scheme}…@{}", plain(address)),
+        None => format!("{scheme}{}", plain(rest)),
     }
 }
 
@@ -280,11 +423,11 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> Address {
-        Address::parse(url).expect(url)
+        Address::parse(url, &Rc::default()).expect(url)
     }
 
     fn refused(url: &str) -> String {
-        Address::parse(url).expect_err(url)
+        Address::parse(url, &Rc::default()).expect_err(url)
     }
 
     #[test]
@@ -297,8 +440,8 @@ mod tests {
     #[test]
     fn every_part_is_read() {
         let login = |url| {
-            let Address { username, password, database, .. } = parsed(url);
-            (username.unwrap_or_default(), password.unwrap_or_default(), database)
+            let Address { login, database, .. } = parsed(url);
+            (login.username.unwrap_or_default(), login.password.unwrap_or_default(), database)
         };
         let is = |user: &str, password: &str, database| (user.to_owned(), password.to_owned(), database);
         assert_eq!(login("redis://h"), is("", "", 0));
@@ -309,15 +452,31 @@ mod tests {
         assert_eq!(login("unix:///s?db=3&user=u&pass=p%26q+r%2b"), is("u", "p&q r+", 3));
         assert_eq!(login("unix:///s?"), is("", "", 0));
         assert_eq!(parsed("unix:///a%20b%23.sock").place, Place::Unix("/a b#.sock".into()));
-        assert_eq!(parsed("redis://[::0:1]").place, Place::Tcp { host: "::1".to_owned(), port: 6379 });
+        assert_eq!(parsed("redis://[::0:1]").place, Place::Tcp(Host { name: "::1".to_owned(), port: 6379 }));
     }
 
     #[test]
     fn a_password_is_filled_in_where_the_url_has_none() {
-        let with = |url| parsed(url).with_password(Some("other".to_owned())).password;
+        let access = Rc::new(Access { password: Some("other".to_owned()), ..Access::default() });
+        let with = |url| Address::parse(url, &access).expect(url).password().map(str::to_owned);
         assert_eq!(with("redis://u@h").as_deref(), Some("other"));
         assert_eq!(with("redis://u:s@h").as_deref(), Some("s"));
-        assert_eq!(parsed("redis://u:s@h").with_password(None).password.as_deref(), Some("s"));
+        assert_eq!(parsed("redis://u:s@h").password(), Some("s"));
+    }
+
+    #[test]
+    fn several_hosts_stand_for_one_node() {
+        let host = |name: &str, port| Host { name: name.to_owned(), port };
+        let of = |text: &str| Some(text.to_owned());
+        let address = parsed("rediss+sentinel://u:s@a,[::1]:7/my%20master/2?sentinel-user=v&sentinel-password=t");
+        assert!(address.is_tls() && !parsed("redis+sentinel://a/m").is_tls());
+        assert_eq!((address.username(), address.password(), address.database()), (Some("u"), Some("s"), 2));
+        let login = Login { username: of("v"), password: of("t") };
+        let sentinels = vec![host("a", 26379), host("::1", 7)];
+        assert_eq!(address.place, Place::Sentinel { sentinels, service: "my master".to_owned(), login });
+        assert_eq!(parsed("redis+cluster://a:7000,b").place, Place::Cluster(vec![host("a", 7000), host("b", 6379)]));
+        assert_eq!(parsed("local:/a%20b").place, Place::Local(Some("/a b".into())));
+        assert_eq!(parsed("local:").place, Place::Local(None));
     }
 
     #[test]
@@ -326,7 +485,11 @@ mod tests {
             ("redis://10.0.0.1", "10.0.0.1:6379"),
             ("redis://u:secret@Host:1/2", "Host:1"),
             ("redis://[0::1]", "[::1]:6379"),
+            ("rediss://h", "h:6379"),
             ("unix:///run/a.sock?pass=secret", "/run/a.sock"),
+            ("redis+sentinel://u:secret@a,b/m?sentinel-password=secret", "m@a:26379"),
+            ("redis+cluster://a:1,b:2", "cluster@a:1"),
+            ("local:/d", "local:/d"),
         ] {
             assert_eq!(parsed(url).to_string(), name);
             assert_eq!(format!("{:?}", parsed(url)), name);
@@ -343,6 +506,9 @@ mod tests {
         assert!(same("unix:///a/b.sock", "unix:///a//./b.sock?db=2"));
         assert!(!same("redis://host:6379", "redis://host:6380"));
         assert!(!same("redis://host", "unix:///host"));
+        assert!(same("redis+sentinel://a,b/m", "redis+sentinel://B:26379,c/m"));
+        assert!(!same("redis+sentinel://a/m", "redis+sentinel://a/n"));
+        assert!(same("redis+cluster://a:1,b:1", "redis+cluster://c:1,b:1"));
     }
 
     #[test]
@@ -390,6 +556,16 @@ mod tests {
             "é://",
             "éa@éa",
             "redis:/h",
+            "redis+sentinel://a,b",
+            "redis+sentinel://a,b/",
+            "redis+sentinel://a,/m",
+            "redis+sentinel://a/m/x",
+            "redis+sentinel://:secret@a/m?password=secret",
+            "redis+cluster://",
+            "redis+cluster://a/1",
+            "redis+local://a",
+            "local:d",
+            "local://d",
         ];
         for url in bad {
             let message = refused(url);
@@ -398,8 +574,6 @@ mod tests {
         }
         assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
         assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
-        assert_eq!(refused("rediss://h"), "rediss:// is not supported yet; redis:// and unix:// are");
-        assert_eq!(refused("local:"), "local: is not supported yet; redis:// and unix:// are");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Opening a socket to a node and logging in. Every wait here ends with the deadline that the caller puts around it.
 
-use super::address::{Address, Place};
+use super::address::{Address, Host, Place};
 use super::fault::Fault;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -29,8 +29,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 /// Why it cannot be reached, or what it answered to AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
     let connected: io::Result<Box<dyn Socket>> = match address.place() {
-        Place::Tcp { host, port } => tcp(host, *port).await.map(|stream| Box::new(stream) as _),
+        Place::Tcp(host) => tcp(host).await.map(|stream| Box::new(stream) as _),
         Place::Unix(path) => unix(path).await.map(|stream| Box::new(stream) as _),
+        Place::Sentinel { .. } | Place::Cluster(_) | Place::Local(_) => Err(io::Error::other("not supported yet")),
     };
     let mut socket = connected.map_err(|error| Fault::of_io(&error))?;
     log_in(&mut socket, address).await?;
@@ -38,10 +39,10 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
 }
 
 /// Tries all addresses of the host side by side; the first that answers wins.
-async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
-    let mut tries: FuturesUnordered<_> = match host.parse() {
-        Ok(ip) => FuturesUnordered::from_iter([TcpStream::connect(SocketAddr::new(ip, port))]),
-        Err(_) => lookup_host((host, port)).await?.map(TcpStream::connect).collect(),
+async fn tcp(host: &Host) -> io::Result<TcpStream> {
+    let mut tries: FuturesUnordered<_> = match host.name.parse() {
+        Ok(ip) => FuturesUnordered::from_iter([TcpStream::connect(SocketAddr::new(ip, host.port))]),
+        Err(_) => lookup_host((host.name.as_str(), host.port)).await?.map(TcpStream::connect).collect(),
     };
     let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
     while let Some(result) = tries.next().await {

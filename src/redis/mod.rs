@@ -9,7 +9,7 @@ mod node;
 mod reply;
 mod script;
 
-pub(crate) use address::Address;
+pub(crate) use address::{Access, Address, Place};
 pub(crate) use fault::Fault;
 pub(crate) use listen::{Heard, Listeners};
 pub(crate) use node::{Got, Node};
