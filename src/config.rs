@@ -5,17 +5,18 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::lock::keys::fits_one_slot;
 use crate::redis::address;
-use crate::redis::{Access, Address, Place};
+use crate::redis::{Access, Address, Place, Rotated, read, tls};
+use crate::text::reason;
 use std::ffi::OsString;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
 const DEFAULT_REDIS: &str = "redis://127.0.0.1:6379";
 const DEFAULT_PREFIX: &str = "redlock:";
-/// In bytes: the path may be a device.
-const LONGEST_PASSWORD: u64 = 4096;
+/// In bytes.
+const LONGEST_PASSWORD: usize = 4096;
 
 /// What redlock.conf may say: where and who, never what.
 const NAMES: [&str; 11] = [
@@ -165,9 +166,10 @@ fn nodes(common: &Common, sources: &Sources) -> Result<Vec<Address>, String> {
         [] => sources.redis()?,
         urls => Value { text: urls.join(","), from: "--redis".to_owned() },
     };
-    let access = Rc::new(access(common, sources)?);
+    let urls = address::split(&given.text);
+    let access = Rc::new(access(common, sources, urls.iter().any(|url| address::is_tls(url)))?);
     let mut nodes: Vec<Address> = Vec::new();
-    for url in address::split(&given.text) {
+    for url in urls {
         let bad = |why: String| format!("in {}: {why}", given.from);
         let node = Address::parse(&url, &access).map_err(bad)?;
         if nodes.iter().any(|known| known.is_same_node(&node)) {
@@ -181,15 +183,15 @@ fn nodes(common: &Common, sources: &Sources) -> Result<Vec<Address>, String> {
     Ok(nodes)
 }
 
-/// What the options say for all nodes alike.
-fn access(common: &Common, sources: &Sources) -> Result<Access, String> {
+/// What the options say for all nodes alike. Certificates are looked at only where there is TLS.
+fn access(common: &Common, sources: &Sources, with_tls: bool) -> Result<Access, String> {
     let path = |flag: &Option<PathBuf>, name: &str| match flag {
         Some(path) => Ok(Some(path.clone())),
         None => Ok::<_, String>(sources.setting(&[name])?.map(|value| value.text.into())),
     };
     let certificate = path(&common.tls_cert, "REDLOCK_TLS_CERT")?;
     let key = path(&common.tls_key, "REDLOCK_TLS_KEY")?;
-    let tls_identity = match (certificate, key) {
+    let identity = match (certificate, key) {
         (None, None) => None,
         (Some(certificate), Some(key)) => Some((certificate, key)),
         _ => return Err("--tls-cert and --tls-key go together".to_owned()),
@@ -202,8 +204,9 @@ fn access(common: &Common, sources: &Sources) -> Result<Access, String> {
             number?
         }
     };
-    let tls_ca = path(&common.tls_ca, "REDLOCK_TLS_CA")?;
-    Ok(Access { password: password(common, sources)?, tls_ca, tls_identity, replicas })
+    let ca = path(&common.tls_ca, "REDLOCK_TLS_CA")?;
+    let tls = if with_tls { Some(tls::client(ca, identity)?) } else { None };
+    Ok(Access { password: password(common, sources)?, tls, replicas })
 }
 
 fn time(flag: Option<Duration>, name: &str, sources: &Sources) -> Result<Option<Duration>, String> {
@@ -218,26 +221,27 @@ fn time(flag: Option<Duration>, name: &str, sources: &Sources) -> Result<Option<
 }
 
 /// The password for nodes whose URL has none.
-fn password(common: &Common, sources: &Sources) -> Result<Option<String>, String> {
+fn password(common: &Common, sources: &Sources) -> Result<Option<Rotated<String>>, String> {
     let path = match &common.password_file {
         Some(path) => path.clone(),
         None => match sources.setting(&["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"])? {
             Some(value) if value.from.ends_with("REDLOCK_PASSWORD_FILE") => value.text.into(),
-            value => return Ok(value.map(|value| value.text)),
+            Some(value) => return Rotated::new(Vec::new(), move || Ok(value.text.clone())).map(Some),
+            None => return Ok(None),
         },
     };
-    let cannot = |why: &str| format!("cannot read the password from {}: {why}", path.display());
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(&path).and_then(|file| file.take(LONGEST_PASSWORD).read_to_end(&mut bytes));
-    read.map_err(|error| cannot(&reason(&error)))?;
-    if bytes.len() as u64 == LONGEST_PASSWORD {
-        return Err(cannot("too long"));
-    }
-    let text = String::from_utf8(bytes).map_err(|_| cannot("not UTF-8"))?;
-    match text.lines().next() {
-        Some(password) if !password.is_empty() => Ok(Some(password.to_owned())),
-        _ => Err(cannot("its first line is empty")),
-    }
+    let first_line = |path: &Path| {
+        let text = String::from_utf8(read(path)?).map_err(|_| "not UTF-8")?;
+        match text.lines().next() {
+            Some(password) if password.len() > LONGEST_PASSWORD => Err("too long".to_owned()),
+            Some(password) if !password.is_empty() => Ok(password.to_owned()),
+            _ => Err("its first line is empty".to_owned()),
+        }
+    };
+    Rotated::new(vec![path.clone()], move || {
+        first_line(&path).map_err(|why| format!("cannot read the password from {}: {why}", path.display()))
+    })
+    .map(Some)
 }
 
 fn environment(common: &Common) -> Vec<(OsString, OsString)> {
@@ -257,14 +261,6 @@ fn environment(common: &Common) -> Vec<(OsString, OsString)> {
         ("REDLOCK_REPLICAS", common.replicas.map(|number| number.to_string().into())),
     ];
     flags.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()
-}
-
-/// What the system says about a failed call, as it reads within a sentence.
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// A value, and the words that name its source in a message.

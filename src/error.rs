@@ -179,12 +179,18 @@ fn listed(faults: &[(String, Fault)]) -> String {
 /// What to do about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> &'static str {
     let any = |is: fn(&Fault) -> bool| faults.iter().any(|(_, fault)| is(fault));
-    if any(|fault| matches!(fault, Fault::Misconfigured(..))) {
+    if let Some(untrusted) = faults.iter().find_map(|(_, fault)| fault.untrusted()) {
+        untrusted.advice
+    } else if any(|fault| matches!(fault, Fault::Misconfigured(..))) {
         "check --redis"
     } else if any(|fault| matches!(fault, Fault::Refused(..))) {
         "check the user, its password and its permissions"
     } else if any(|fault| matches!(fault, Fault::CannotServe(..) | Fault::Shortage(_))) {
         "try again when it can"
+    } else if any(|fault| matches!(fault, Fault::Mute(fault) if **fault == Fault::Closed)) {
+        "is Redis running there, and is it a TLS port (rediss://)?"
+    } else if any(|fault| matches!(fault, Fault::Mute(_))) {
+        "is Redis running there, and is it a TLS port? A plain one is redis://"
     } else {
         "is --redis right, and Redis running there?"
     }

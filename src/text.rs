@@ -32,3 +32,11 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     }
     out
 }
+
+/// What the system says about a failed call, as it reads within a sentence.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}

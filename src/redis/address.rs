@@ -1,11 +1,13 @@
 //! Where a node is and how to log in there: the forms of a Redis URL, each parsed once, here. What is said about a URL
 //! never shows its password.
 
+use super::rotated::Rotated;
 use percent_encoding::percent_decode_str;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use tokio_rustls::TlsConnector;
 
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
@@ -53,14 +55,12 @@ pub(crate) struct Login {
 }
 
 /// What the options say for all nodes alike.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Access {
     /// The password where a URL has none.
-    pub(crate) password: Option<String>,
-    /// Certificates in PEM to trust in the place of the system's.
-    pub(crate) tls_ca: Option<PathBuf>,
-    /// The certificate and the key, in PEM, that the server asks a client for.
-    pub(crate) tls_identity: Option<(PathBuf, PathBuf)>,
+    pub(crate) password: Option<Rotated<String>>,
+    /// Which certificates to trust and to show; there where a URL asks for TLS.
+    pub(crate) tls: Option<Rotated<TlsConnector>>,
     /// How many replicas have to confirm what the primary confirms.
     pub(crate) replicas: u32,
 }
@@ -115,7 +115,7 @@ impl Address {
             }
         };
         let address = address.map_err(bad)?;
-        Ok(Address { tls: kind.starts_with("rediss"), access: Rc::clone(access), ..address })
+        Ok(Address { tls: is_tls(url), access: Rc::clone(access), ..address })
     }
 
     /// An address without a login, of database 0.
@@ -127,20 +127,22 @@ impl Address {
         &self.place
     }
 
-    pub(crate) fn access(&self) -> &Access {
-        &self.access
-    }
-
     pub(crate) fn is_tls(&self) -> bool {
         self.tls
+    }
+
+    /// What TLS to the node takes; none where the URL does not ask for it.
+    pub(crate) fn tls(&self) -> Option<TlsConnector> {
+        self.access.tls.as_ref().filter(|_| self.tls).map(Rotated::get)
     }
 
     pub(crate) fn username(&self) -> Option<&str> {
         self.login.username.as_deref()
     }
 
-    pub(crate) fn password(&self) -> Option<&str> {
-        self.login.password.as_deref().or(self.access.password.as_deref())
+    /// As it is now: the file that it comes from may have changed.
+    pub(crate) fn password(&self) -> Option<String> {
+        self.login.password.clone().or_else(|| self.access.password.as_ref().map(Rotated::get))
     }
 
     pub(crate) fn database(&self) -> i64 {
@@ -205,6 +207,11 @@ impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login")
     }
+}
+
+/// Whether a URL asks for TLS.
+pub(crate) fn is_tls(url: &str) -> bool {
+    scheme(url).is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("rediss"))
 }
 
 /// What stands before `://`, or `local` before a colon.
@@ -457,11 +464,12 @@ mod tests {
 
     #[test]
     fn a_password_is_filled_in_where_the_url_has_none() {
-        let access = Rc::new(Access { password: Some("other".to_owned()), ..Access::default() });
-        let with = |url| Address::parse(url, &access).expect(url).password().map(str::to_owned);
+        let other = Rotated::new(Vec::new(), || Ok("other".to_owned())).expect("no file");
+        let access = Rc::new(Access { password: Some(other), ..Access::default() });
+        let with = |url| Address::parse(url, &access).expect(url).password();
         assert_eq!(with("redis://u@h").as_deref(), Some("other"));
         assert_eq!(with("redis://u:s@h").as_deref(), Some("s"));
-        assert_eq!(parsed("redis://u:s@h").password(), Some("s"));
+        assert_eq!(parsed("redis://u:s@h").password().as_deref(), Some("s"));
     }
 
     #[test]
@@ -469,8 +477,8 @@ mod tests {
         let host = |name: &str, port| Host { name: name.to_owned(), port };
         let of = |text: &str| Some(text.to_owned());
         let address = parsed("rediss+sentinel://u:s@a,[::1]:7/my%20master/2?sentinel-user=v&sentinel-password=t");
-        assert!(address.is_tls() && !parsed("redis+sentinel://a/m").is_tls());
-        assert_eq!((address.username(), address.password(), address.database()), (Some("u"), Some("s"), 2));
+        assert!(address.tls && !parsed("redis+sentinel://a/m").tls);
+        assert_eq!((address.username(), address.password().as_deref(), address.database()), (Some("u"), Some("s"), 2));
         let login = Login { username: of("v"), password: of("t") };
         let sentinels = vec![host("a", 26379), host("::1", 7)];
         assert_eq!(address.place, Place::Sentinel { sentinels, service: "my master".to_owned(), login });

@@ -2,6 +2,7 @@
 
 use super::address::{Address, Host, Place};
 use super::fault::Fault;
+use super::tls;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -43,9 +44,12 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
 ///
 /// # Errors
 /// Why it cannot be reached.
-pub(super) async fn to_host(host: &Host, _address: &Address) -> Result<Box<dyn Socket>, Fault> {
+pub(super) async fn to_host(host: &Host, address: &Address) -> Result<Box<dyn Socket>, Fault> {
     let stream = tcp(host).await.map_err(|error| Fault::of_io(&error))?;
-    Ok(Box::new(stream))
+    Ok(match address.tls() {
+        Some(with) => Box::new(tls::over(stream, host, with).await?),
+        None => Box::new(stream),
+    })
 }
 
 /// Tries all addresses of the host side by side; the first that answers wins.
@@ -91,7 +95,8 @@ async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), F
     if requests.is_empty() {
         return Ok(());
     }
-    socket.write_all(&requests.concat()).await.map_err(|error| Fault::of_io(&error))?;
+    let sent = async { socket.write_all(&requests.concat()).await.and(socket.flush().await) };
+    sent.await.map_err(|error| Fault::of_io(&error))?;
     for _ in requests {
         let line = reply_line(socket).await.map_err(|error| Fault::of_io(&error))?;
         let reply = redis::parse_redis_value(&line).and_then(redis::Value::extract_error);

@@ -1,5 +1,6 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
 
+use super::tls;
 use crate::sys::host;
 use crate::text::escaped;
 use redis::RedisError;
@@ -16,6 +17,8 @@ pub(crate) enum Fault {
     Slower,
     /// The other side closed the connection; a new one may work at once.
     Closed,
+    /// One of these two, and it has never said anything: it may speak TLS, or not, other than its URL says.
+    Mute(Box<Fault>),
     /// There is no connection, for this reason.
     Unreachable(String),
     /// This machine, not the node, lacks something.
@@ -28,6 +31,15 @@ pub(crate) enum Fault {
     Refused(String, String),
     /// The address itself is wrong: no such database, say. An error code and its text.
     Misconfigured(String, String),
+    /// TLS has failed for good.
+    Untrusted(Untrusted),
+}
+
+/// Why one side of a TLS connection does not trust the other, in words that continue "10.0.0.1:6379 …", and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Untrusted {
+    pub(super) what: String,
+    pub(crate) advice: &'static str,
 }
 
 impl Fault {
@@ -36,6 +48,9 @@ impl Fault {
         // A socket that would have to wait is no shortage, though the number is the same.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
+        }
+        if let Some(untrusted) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
+            return Fault::Untrusted(untrusted);
         }
         match error.kind() {
             TimedOut => Fault::TimedOut,
@@ -74,14 +89,23 @@ impl Fault {
     pub(crate) fn heals_soon(&self) -> bool {
         match self {
             Fault::Closed | Fault::Unreachable(_) => true,
+            Fault::Mute(fault) => fault.heals_soon(),
             Fault::CannotServe(code, _) => code == "LOADING",
             _ => false,
         }
     }
 
+    /// Why one side does not trust the other, where it is that.
+    pub(crate) fn untrusted(&self) -> Option<&Untrusted> {
+        match self {
+            Fault::Untrusted(untrusted) => Some(untrusted),
+            _ => None,
+        }
+    }
+
     /// Whether waiting cannot help: the node refuses us for good, or its address is wrong.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..))
+        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::Untrusted(_))
     }
 }
 
@@ -94,11 +118,13 @@ impl fmt::Display for Fault {
         match self {
             Fault::CannotServe(code, detail) => reply("cannot serve now", code, detail),
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => reply("refused", code, detail),
+            Fault::Mute(fault) => fault.fmt(f),
             Fault::TimedOut => f.write_str("timed out"),
             Fault::Slower => f.write_str("is slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
+            Fault::Untrusted(Untrusted { what, .. }) => f.write_str(what),
             Fault::Garbage(what) => write!(f, "is not a Redis server ({what})"),
         }
     }
@@ -107,7 +133,7 @@ impl fmt::Display for Fault {
 /// The system's error in one of the client library's, which wraps it.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
-    source.downcast_ref::<io::Error>().or_else(|| source.downcast_ref::<Arc<io::Error>>().map(|shared| &**shared))
+    source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
 /// An error without the name of our script and the line in it, which Redis 7 tells behind what went wrong, and older ones

@@ -7,13 +7,16 @@ mod fault;
 mod listen;
 mod node;
 mod reply;
+mod rotated;
 mod script;
+pub(crate) mod tls;
 
 pub(crate) use address::{Access, Address, Place};
 pub(crate) use fault::Fault;
 pub(crate) use listen::{Heard, Listeners};
 pub(crate) use node::{Got, Node};
 pub(crate) use reply::{FromReply, Reply};
+pub(crate) use rotated::{Rotated, read};
 pub(crate) use script::{Call, Script, sha1};
 
 use crate::sys::clock::Boot;
@@ -87,10 +90,9 @@ impl Nodes {
             until = patience(&answers).min(deadline);
         }
         drop(pending);
-        let silent = || if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
+        let silent = if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
         for (node, got) in answers.0.iter_mut().enumerate().filter(|(node, got)| whom(*node) && got.is_none()) {
-            let _ = node;
-            *got = Some(Got { sent: start, answer: Err(silent()) });
+            *got = Some(Got { sent: start, answer: Err(self.nodes[node].suspecting_tls(silent.clone())) });
         }
         answers
     }
@@ -115,7 +117,7 @@ impl Nodes {
             let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
             loop {
                 let page = within(Boot::now() + patience, node.scan(pattern, &cursor)).await;
-                let (next, keys) = page.unwrap_or(Err(Fault::TimedOut))?;
+                let (next, keys) = page.unwrap_or_else(|| Err(node.suspecting_tls(Fault::TimedOut)))?;
                 found.extend(keys);
                 match next.as_str() {
                     "0" => return Ok(found),

@@ -33,6 +33,8 @@ pub(crate) struct Node {
     connection: Option<Connection>,
     /// Something has been sent to it, on this connection or on one before.
     touched: bool,
+    /// It has answered something, on this connection or on one before.
+    heard: bool,
     /// Since when the other side has closed every connection, and when the next one may be opened for that.
     closed: Option<(Boot, Boot)>,
 }
@@ -54,7 +56,7 @@ impl Drop for Connection {
 
 impl Node {
     pub(super) fn new(address: Address) -> Node {
-        Node { address, connection: None, touched: false, closed: None }
+        Node { address, connection: None, touched: false, heard: false, closed: None }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -75,16 +77,16 @@ impl Node {
     pub(super) async fn ask<A: FromReply>(&mut self, call: &Call) -> Got<A> {
         let mut sent = Boot::now();
         let answer = self.run(call, &mut sent).await;
-        self.drop_if_unusable(&answer);
-        Got { sent, answer: answer.and_then(|value| read(value)) }
+        let answer = self.heed(answer).and_then(|value| read(value));
+        Got { sent, answer }
     }
 
     /// Runs a script several times in one round trip, each time for another lock.
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> Got<Vec<A>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
-        self.drop_if_unusable(&answer);
-        Got { sent, answer: answer.and_then(|values| values.into_iter().map(read).collect()) }
+        let answer = self.heed(answer).and_then(|values| values.into_iter().map(read).collect());
+        Got { sent, answer }
     }
 
     /// One page of the keys that match; the cursor of the next one is "0" behind the last.
@@ -96,8 +98,7 @@ impl Node {
             answer.and_then(Value::extract_error).map_err(|error| Fault::of(&error))
         };
         let answer = answer.await;
-        self.drop_if_unusable(&answer);
-        let page = Reply::of(answer?)?;
+        let page = Reply::of(self.heed(answer)?)?;
         match page.items() {
             [Reply::Text(cursor), Reply::List(keys)] if cursor.parse::<u64>().is_ok() => {
                 Ok((cursor.clone(), keys.iter().filter_map(Reply::as_text).map(str::to_owned).collect()))
@@ -168,15 +169,27 @@ impl Node {
             Some(connection) => connection,
             None => Connection::open(&self.address).await?,
         };
+        // The handshake is an answer.
+        self.heard |= self.address.is_tls();
         Ok(self.connection.insert(connection).requests.clone())
     }
 
-    /// What has been closed, or is out of step, answers nothing more.
-    fn drop_if_unusable<T>(&mut self, answer: &Result<T, Fault>) {
-        match answer {
+    /// Draws the conclusions from an answer: what has been closed, or is out of step, answers nothing more.
+    fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
+        match &answer {
             Err(Fault::Closed) => self.lost_connection(),
             Err(Fault::Garbage(_) | Fault::Unreachable(_)) => self.connection = None,
-            _ => self.closed = None,
+            _ => (self.heard, self.closed) = (true, None),
+        }
+        answer.map_err(|fault| self.suspecting_tls(fault))
+    }
+
+    /// A server that has never said anything may expect TLS, or not expect it: a TLS port closes the connection at once, and a
+    /// plain one waits for the end of the line.
+    pub(super) fn suspecting_tls(&self, fault: Fault) -> Fault {
+        match (&fault, self.heard, self.address.is_tls()) {
+            (Fault::Closed, false, false) | (Fault::TimedOut, false, true) => Fault::Mute(Box::new(fault)),
+            _ => fault,
         }
     }
 }
