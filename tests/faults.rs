@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, in_the_end, like, message, ms, release,
-    status, teach_scripts, when,
+    Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end, like, message,
+    ms, release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -300,10 +300,9 @@ fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
     job.finish();
 }
 
-#[test]
-fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
-    let redis = Redis::start();
-    let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
+#[track_caller]
+fn is_gone_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
+    let test = Test::new(servers).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
     let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
@@ -314,4 +313,16 @@ fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
     assert!(Instant::now() < expires, "the job lived longer than the lease");
     redis.resume();
     job.finish();
+}
+
+#[test]
+fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
+    let redis = Redis::start();
+    is_gone_before_the_lease_can_expire(&redis, &redis);
+}
+
+#[test]
+fn so_it_is_by_tls() {
+    let (tls, _authority) = Tls::start();
+    is_gone_before_the_lease_can_expire(&tls, &tls.redis);
 }

@@ -58,6 +58,7 @@ mod run_tree;
 mod scripts;
 mod seeds;
 mod status;
+mod tls;
 mod unread_output;
 mod usage;
 mod wait;

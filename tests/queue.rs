@@ -1,8 +1,8 @@
 //! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
 
 use crate::support::{
-    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_for, any, eventually,
-    message, ms, processor_time, release, slowness, status, teach_scripts,
+    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
+    eventually, message, ms, processor_time, release, slowness, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -11,8 +11,14 @@ use std::time::{Duration, Instant};
 /// Starts `run --wait` so many times, one after the other has joined. Each will write its number to the file `order`.
 #[track_caller]
 fn numbered(redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
+    numbered_at(redis, redis, directory, count)
+}
+
+/// The same, where the waiters reach the server in another way than the test.
+#[track_caller]
+fn numbered_at(servers: &dyn Where, redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
     let waiter = |number: usize| {
-        Test::new(redis)
+        Test::new(servers)
             .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
             .args(["sh", "-c", &format!("echo {number} >>order")])
             .in_directory(directory)
@@ -39,18 +45,30 @@ fn assert_within(bound: Duration, usually: Duration, times: &[Duration]) {
     );
 }
 
-#[test]
-fn fifty_waiters_are_served_in_the_order_in_which_they_came() {
-    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
-    let token = acquire(&redis, Line::NAME);
-    let waiters = numbered(&redis, &directory, 50);
-    assert_eq!(status(&redis, Line::NAME)["waiting"], 50);
-    release(&redis, Line::NAME, &token);
+#[track_caller]
+fn served_in_order(servers: &dyn Where, redis: &Redis, count: usize) {
+    let directory = Arc::new(Directory::new());
+    let token = acquire(redis, Line::NAME);
+    let waiters = numbered_at(servers, redis, &directory, count);
+    assert_eq!(status(servers, Line::NAME)["waiting"], count);
+    release(redis, Line::NAME, &token);
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
-    assert_eq!(order(&directory), (0..50).collect::<Vec<_>>());
-    assert!(Line::is_clean(&redis));
+    assert_eq!(order(&directory), (0..count).collect::<Vec<_>>());
+    assert!(Line::is_clean(redis));
+}
+
+#[test]
+fn fifty_waiters_are_served_in_the_order_in_which_they_came() {
+    let redis = Redis::start();
+    served_in_order(&redis, &redis, 50);
+}
+
+#[test]
+fn waiters_are_served_in_the_order_in_which_they_came_by_tls() {
+    let (tls, _authority) = Tls::start();
+    served_in_order(&tls, &tls.redis, 20);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The examples that this tool grew from: contenders for tickets, trying once, blocking with a time-out, waiting until
 //! free, extending only one's own, entering and leaving.
 
-use crate::support::{Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, message, ms, release};
+use crate::support::{Directory, Redis, SOON, Test, Tls, acquire, acquire_for, any, eventually, message, ms, release};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,11 @@ fn a_hundred_contenders_for_ten_tickets() {
 #[test]
 fn contenders_for_ten_tickets_on_three_masters() {
     tickets(&Redis::several(3), 20, CONTENDER);
+}
+
+#[test]
+fn contenders_for_ten_tickets_by_tls() {
+    tickets(&Tls::start().0, 20, CONTENDER);
 }
 
 #[test]

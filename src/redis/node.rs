@@ -167,7 +167,11 @@ impl Node {
         let open = self.connection.take_if(|connection| !connection.driver.is_finished());
         let connection = match open {
             Some(connection) => connection,
-            None => Connection::open(&self.address).await?,
+            None => Connection::open(&self.address).await.map_err(|fault| match self.heard && fault.is_final() {
+                // It let us in before: a password or a certificate that is being replaced on one side.
+                true => Fault::Unreachable(fault.to_string()),
+                false => fault,
+            })?,
         };
         // The handshake is an answer.
         self.heard |= self.address.is_tls();
@@ -179,7 +183,10 @@ impl Node {
         match &answer {
             Err(Fault::Closed) => self.lost_connection(),
             Err(Fault::Garbage(_) | Fault::Unreachable(_)) => self.connection = None,
-            _ => (self.heard, self.closed) = (true, None),
+            _ => {
+                self.heard |= self.connection.is_some();
+                self.closed = None;
+            }
         }
         answer.map_err(|fault| self.suspecting_tls(fault))
     }

@@ -149,7 +149,8 @@ fn certificate(error: &CertificateError) -> (String, &'static str) {
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             ("shows a certificate that is not valid yet".to_owned(), CLOCK)
         }
-        CertificateError::UnknownIssuer => {
+        // Of the same name, but with another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             ("shows a certificate of an unknown CA".to_owned(), "--tls-ca names the CA to trust")
         }
         error => {

@@ -83,6 +83,7 @@ impl Test {
     pub(crate) fn new<W: Where + ?Sized>(servers: &W) -> Test {
         let urls = servers.urls();
         let mut test = Test::bare().env("REDLOCK_REDIS", urls.join(","));
+        test.environment.extend(servers.environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         if urls.len() > 1 {
             // Servers that have just been started have no vote otherwise.
             test = test.env("REDLOCK_QUARANTINE", "0");

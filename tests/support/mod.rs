@@ -13,6 +13,7 @@ mod queue;
 mod redis;
 mod running;
 mod slow;
+mod tls;
 
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
@@ -29,6 +30,7 @@ pub(crate) use queue::{Line, processor_time};
 pub(crate) use redis::{Redis, Where, free_port};
 pub(crate) use running::Running;
 pub(crate) use slow::Slow;
+pub(crate) use tls::{Authority, Certificate, Tls};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

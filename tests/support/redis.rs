@@ -24,6 +24,11 @@ pub(crate) struct Redis {
 /// What a command of redlock can be pointed at.
 pub(crate) trait Where {
     fn urls(&self) -> Vec<String>;
+
+    /// What a call needs in its environment besides.
+    fn environment(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 }
 
 impl Where for Redis {
@@ -71,9 +76,14 @@ impl Redis {
 
     /// A server that can be reached by TCP too.
     pub(crate) fn with_tcp(arguments: &[&str]) -> Redis {
+        Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
+    }
+
+    /// The server that `launch` starts on a port of its own.
+    pub(super) fn on_free_port(mut launch: impl FnMut(u16) -> Redis) -> Redis {
         loop {
             // Somebody else may take the port in between; the server then ends at once.
-            let mut redis = Redis::launch(arguments, Some(free_port()));
+            let mut redis = launch(free_port());
             if redis.became_ready() {
                 return redis;
             }
@@ -98,7 +108,7 @@ impl Redis {
         servers
     }
 
-    fn launch(arguments: &[&str], port: Option<u16>) -> Redis {
+    pub(super) fn launch(arguments: &[&str], port: Option<u16>) -> Redis {
         Redis::launch_aged(arguments, port, 0)
     }
 

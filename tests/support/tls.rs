@@ -1,0 +1,126 @@
+//! A server that speaks TLS, with certificates made by openssl(1).
+
+use super::{Directory, Redis, Where};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A certificate authority of the test's own, and what it has issued.
+#[derive(Debug)]
+pub(crate) struct Authority(Directory);
+
+/// A certificate and its key, as files in PEM.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Authority {
+        let authority = Authority(Directory::new());
+        let arguments = ["req", "-x509", "-subj", "/CN=authority", "-days", "2", "-out", "ca.pem"];
+        authority.openssl(&arguments, Some("ca.key"));
+        authority
+    }
+
+    /// Its own certificate.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.0.path().join("ca.pem")
+    }
+
+    /// A certificate for these names ("DNS:localhost,IP:127.0.0.1", or none), valid for so many days; already over if negative.
+    pub(crate) fn issue(&self, names: &str, days: i32) -> Certificate {
+        static SERIAL: AtomicU32 = AtomicU32::new(1);
+        let (serial, days) = (SERIAL.fetch_add(1, Ordering::Relaxed).to_string(), days.to_string());
+        let file = |extension: &str| format!("{serial}.{extension}");
+        let (key, request, extensions, certificate) = (file("key"), file("csr"), file("ext"), file("pem"));
+        let names = if names.is_empty() { String::new() } else { format!("subjectAltName={names}\n") };
+        std::fs::write(self.0.path().join(&extensions), format!("basicConstraints=CA:FALSE\n{names}")).unwrap();
+        self.openssl(&["req", "-new", "-subj", "/CN=issued", "-out", &request], Some(&key));
+        let issue = ["x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", &serial];
+        let details = ["-days", &days, "-extfile", &extensions, "-out", &certificate];
+        self.openssl(&[&issue[..], &details[..]].concat(), None);
+        Certificate { certificate: self.0.path().join(certificate), key: self.0.path().join(key) }
+    }
+
+    /// Runs openssl, with a new key of its own in this file.
+    fn openssl(&self, arguments: &[&str], new_key: Option<&str>) {
+        let mut command = Command::new("openssl");
+        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        if let Some(file) = new_key {
+            command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", file]);
+        }
+        let output = command.output().expect("the tests need openssl: apt-get install openssl");
+        assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A server that speaks TLS on a port of `localhost`, and plainly on its Unix socket, for the test itself.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    pub(crate) redis: Redis,
+    port: u16,
+    /// The file that calls trust. A test may replace what is in it.
+    ca: PathBuf,
+}
+
+impl Tls {
+    /// A server whose certificate and authority are as they should be.
+    pub(crate) fn start() -> (Tls, Authority) {
+        let authority = Authority::new();
+        let tls = Tls::with(&authority, &authority.issue("DNS:localhost", 2), &["--tls-auth-clients", "no"]);
+        (tls, authority)
+    }
+
+    /// A server that shows this certificate.
+    pub(crate) fn with(authority: &Authority, shown: &Certificate, arguments: &[&str]) -> Tls {
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        let ca = path(&authority.certificate());
+        let (certificate, key) = (path(&shown.certificate), path(&shown.key));
+        let files = ["--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca];
+        let mut port = 0;
+        let redis = Redis::on_free_port(|free| {
+            port = free;
+            let number = free.to_string();
+            Redis::launch(&[&["--tls-port", &number], &files[..], arguments].concat(), None)
+        });
+        Tls { redis, port, ca: authority.certificate() }
+    }
+
+    /// Shows another certificate from the next connection on.
+    pub(crate) fn show(&self, shown: &Certificate) {
+        let Certificate { certificate, key } = shown;
+        let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+        self.redis.command(&["CONFIG", "SET", "tls-cert-file", certificate, "tls-key-file", key]);
+    }
+
+    /// `localhost:port`, as messages call it.
+    pub(crate) fn address(&self) -> String {
+        format!("localhost:{}", self.port)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("rediss://{}", self.address())
+    }
+}
+
+impl Where for Tls {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        vec![("REDLOCK_TLS_CA".to_owned(), self.ca.to_str().unwrap().to_owned())]
+    }
+}
+
+impl Where for Vec<Tls> {
+    fn urls(&self) -> Vec<String> {
+        self.iter().map(Tls::url).collect()
+    }
+
+    fn environment(&self) -> Vec<(String, String)> {
+        self[0].environment()
+    }
+}
