@@ -58,6 +58,7 @@ deps:
 	need() { command -v "$$1" >/dev/null 2>&1 || missing="$$missing $$2"; }; \
 	need redis-server redis-server; \
 	need redis-cli redis-tools; \
+	need openssl openssl; \
 	need mandoc mandoc; \
 	need setsid util-linux; \
 	need ps procps; \

@@ -183,8 +183,12 @@ fn advice(faults: &[(String, Fault)]) -> &'static str {
         untrusted.advice
     } else if any(|fault| matches!(fault, Fault::Misconfigured(..))) {
         "check --redis"
+    } else if any(|fault| matches!(fault, Fault::Refused(code, _) if code == "NOPERM")) {
+        "man redlock has the ACL rule that suffices"
+    } else if any(|fault| matches!(fault, Fault::Refused(_, detail) if detail.starts_with("unknown command"))) {
+        "redlock needs it under its own name"
     } else if any(|fault| matches!(fault, Fault::Refused(..))) {
-        "check the user, its password and its permissions"
+        "check the user and its password"
     } else if any(|fault| matches!(fault, Fault::CannotServe(..) | Fault::Shortage(_))) {
         "try again when it can"
     } else if any(|fault| matches!(fault, Fault::Mute(fault) if **fault == Fault::Closed)) {

@@ -1,5 +1,6 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
 
+use super::script::Call;
 use super::tls;
 use crate::sys::host;
 use crate::text::escaped;
@@ -80,9 +81,32 @@ impl Fault {
                 // Of the lock's own key the scripts know that it may be of any type.
                 ("WRONGTYPE", "a key of the lock, {…}:…, is of a type that redlock did not write: delete it")
             }
-            both => both,
+            // What follows are our own arguments.
+            (code, detail) => (code, detail.split(", with args").next().unwrap_or(detail)),
         };
         classified(code, detail)
+    }
+
+    /// The same for a script. Of a command in it that is forbidden or renamed, or of a key, many servers do not say which.
+    pub(super) fn of_call(error: &RedisError, call: &Call) -> Fault {
+        let detail = error.detail().unwrap_or_default();
+        let says = |words: &str| detail.contains(words);
+        let command = || call.script.command_at(line_of_script(detail)).unwrap_or("a command of the script");
+        let refused = |code: &str, detail: String| Fault::Refused(code.to_owned(), detail);
+        match Fault::of(error) {
+            Fault::Refused(..) if says("Unknown Redis command") => {
+                refused("ERR", format!("unknown command {}", command()))
+            }
+            Fault::Refused(..) if says("can't run this command") => {
+                refused("NOPERM", format!("the user may not run {}", command()))
+            }
+            Fault::Refused(..) if says("one of the keys") => {
+                let keys: Vec<&str> =
+                    call.keys.iter().map(|key| key.split('\u{1f}').next().unwrap_or(key)).take(2).collect();
+                refused("NOPERM", format!("the user may not use the keys {}…", keys.join(", ")))
+            }
+            fault => fault,
+        }
     }
 
     /// Whether trying again at once on a new connection makes sense: the server is gone, or just coming back.
@@ -136,6 +160,12 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
+/// The number of the line in our script that an error names, counted from 1; 0 without one.
+fn line_of_script(detail: &str) -> usize {
+    let behind = detail.rsplit_once("user_script:").map_or("", |(_, behind)| behind.trim_start());
+    behind.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
 /// An error without the name of our script and the line in it, which Redis 7 tells behind what went wrong, and older ones
 /// before it, wrapped into an ERR.
 fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
@@ -172,6 +202,8 @@ fn classified(code: &str, detail: &str) -> Fault {
         Fault::CannotServe(code, detail)
     } else if detail.contains("DB index") {
         Fault::Misconfigured(code, detail)
+    } else if detail.starts_with("ACL failure") {
+        Fault::Refused("NOPERM".to_owned(), detail)
     } else {
         Fault::Refused(code, detail)
     }

@@ -140,11 +140,11 @@ impl Node {
         if !call.in_full {
             match requests.send_packed_command(&call.by_name()).await.and_then(Value::extract_error) {
                 Err(error) if is_unknown_script(&error) => *sent = Boot::now(),
-                answer => return answer.map_err(|error| Fault::of(&error)),
+                answer => return answer.map_err(|error| Fault::of_call(&error, call)),
             }
         }
         let answer = requests.send_packed_command(&call.with_body()).await.and_then(Value::extract_error);
-        answer.map_err(|error| Fault::of(&error))
+        answer.map_err(|error| Fault::of_call(&error, call))
     }
 
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Value>, Fault> {

@@ -19,6 +19,12 @@ impl Script {
     pub(super) fn sha1(&self) -> &str {
         &self.sha1
     }
+
+    /// The Redis command that a line, counted from 1, calls.
+    pub(super) fn command_at(&self, line: usize) -> Option<&'static str> {
+        let line = self.body.lines().nth(line.checked_sub(1)?)?;
+        line.split_once("call('")?.1.split('\'').next()
+    }
 }
 
 /// The name that Redis gives to a script.
