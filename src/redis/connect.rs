@@ -28,14 +28,24 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 /// # Errors
 /// Why it cannot be reached, or what it answered to AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let connected: io::Result<Box<dyn Socket>> = match address.place() {
-        Place::Tcp(host) => tcp(host).await.map(|stream| Box::new(stream) as _),
-        Place::Unix(path) => unix(path).await.map(|stream| Box::new(stream) as _),
-        Place::Sentinel { .. } | Place::Cluster(_) | Place::Local(_) => Err(io::Error::other("not supported yet")),
+    let mut socket = match address.place() {
+        Place::Tcp(host) => to_host(host, address).await?,
+        Place::Unix(path) => Box::new(unix(path).await.map_err(|error| Fault::of_io(&error))?),
+        Place::Sentinel { .. } | Place::Cluster(_) | Place::Local(_) => {
+            return Err(Fault::Unreachable("not supported yet".to_owned()));
+        }
     };
-    let mut socket = connected.map_err(|error| Fault::of_io(&error))?;
     log_in(&mut socket, address).await?;
     Ok(socket)
+}
+
+/// Connects to this host in the way that the address says, and does not log in.
+///
+/// # Errors
+/// Why it cannot be reached.
+pub(super) async fn to_host(host: &Host, _address: &Address) -> Result<Box<dyn Socket>, Fault> {
+    let stream = tcp(host).await.map_err(|error| Fault::of_io(&error))?;
+    Ok(Box::new(stream))
 }
 
 /// Tries all addresses of the host side by side; the first that answers wins.
