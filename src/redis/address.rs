@@ -53,7 +53,7 @@ pub(crate) struct Login {
 }
 
 /// What the options say for all nodes alike.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Access {
     /// The password where a URL has none.
     pub(crate) password: Option<String>,
@@ -121,6 +121,18 @@ impl Address {
     /// An address without a login, of database 0.
     fn of(place: Place) -> Address {
         Address { place, login: Login::default(), database: 0, tls: false, access: Rc::default() }
+    }
+
+    /// One of the servers of a service or a Cluster, with the same login.
+    pub(super) fn at(&self, server: &Host) -> Address {
+        Address { place: Place::Tcp(server.clone()), ..self.clone() }
+    }
+
+    /// One of the Sentinels, which have a login of their own.
+    pub(super) fn of_sentinel(&self, sentinel: &Host) -> Address {
+        let Place::Sentinel { login, .. } = &self.place else { return self.at(sentinel) };
+        let access = Rc::new(Access { password: None, ..(*self.access).clone() });
+        Address { login: login.clone(), database: 0, access, ..self.at(sentinel) }
     }
 
     pub(crate) fn place(&self) -> &Place {

@@ -1,5 +1,6 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
 
+use super::address::Host;
 use crate::sys::host;
 use crate::text::escaped;
 use redis::RedisError;
@@ -68,6 +69,15 @@ impl Fault {
             both => both,
         };
         classified(code, detail)
+    }
+
+    /// The same with the name of the server that is to blame, for a node that has several.
+    pub(super) fn of_server(self, server: &Host) -> Fault {
+        match self {
+            Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),
+            Fault::Refused(code, detail) => Fault::Refused(code, format!("{detail} ({server})")),
+            fault => fault,
+        }
     }
 
     /// Whether trying again at once on a new connection makes sense: the server is gone, or just coming back.
