@@ -212,7 +212,7 @@ impl Node {
         let wanted = self.address().access().replicas;
         // The server answers nothing else meanwhile: when this is dropped, what comes next needs another connection.
         let Some(mut connection) = self.connection.take_if(|_| wanted > 0) else { return Ok(()) };
-        let patience = (deadline.left() * 7 / 8).as_millis().max(1);
+        let patience = (deadline.left() * 3 / 4).as_millis().max(1);
         let mut wait = redis::cmd("WAIT");
         wait.arg(wanted).arg(patience.to_string());
         let answer = connection.requests.send_packed_command(&wait).await.and_then(Value::extract_error);

@@ -50,9 +50,11 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| ask(address, sentinel, service)).collect();
     let (mut named, mut faults, mut until) = (Vec::<Named>::new(), Vec::new(), Boot::NEVER);
     while let Some(Some(answer)) = within(until, asked.next()).await {
+        if !answer.as_ref().is_err_and(|fault| !fault.is_final()) {
+            until = until.min(Boot::now() + OTHERS);
+        }
         match answer {
             Ok(answer) => {
-                until = until.min(Boot::now() + OTHERS);
                 named.push(answer);
                 let latest = named.iter().max_by_key(|(since, _)| since);
                 if named.iter().filter(|answer| Some(*answer) == latest).count() > sentinels.len() / 2 {
@@ -65,9 +67,10 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     if let Some((_, primary)) = named.into_iter().max_by_key(|(since, _)| *since) {
         return Ok(primary);
     }
-    // One that may come back may know more.
-    let heals = faults.iter().position(|fault| !fault.is_final()).unwrap_or(0);
-    Err(faults.swap_remove(heals))
+    // Unless most of them refuse, those that may come back may know more.
+    let refused = faults.iter().filter(|fault| fault.is_final()).count() > sentinels.len() / 2;
+    let told = faults.into_iter().find(|fault| fault.is_final() == refused);
+    Err(told.unwrap_or(Fault::TimedOut))
 }
 
 async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Named, Fault> {
