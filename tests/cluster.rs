@@ -119,13 +119,14 @@ fn a_job_and_the_line_survive_resharding() {
     let (mut holder, writer) = job(&cluster, &["--ttl", "3s"], 0);
     let (token, fence) = (cluster.get(KEY), fencing_token(&cluster));
     let waiters = line(&cluster, &directory, 3);
-    for _ in 0..3 {
+    for _ in 0..2 {
         cluster.reshard(KEY);
         std::thread::sleep(ms(1_500)); // a renewal is due
         assert_eq!(cluster.get(KEY), token);
         assert!(!holder.has_ended(), "{}", holder.all_stderr());
     }
-    std::thread::sleep(ms(2_000)); // longer than the lease, and each waiter has looked
+    let master = &cluster.0[cluster.owner(KEY)];
+    eventually(SOON, "each waiter hears the new master", || Line::listeners(master) == 3);
     assert_eq!(length(&cluster), 3);
     let start = Instant::now();
     drop(writer);
@@ -186,7 +187,7 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
         assert_eq!(new.get(KEY), Some(token));
         assert!(!holder.has_ended(), "{}", holder.all_stderr());
         eventually(SOON, "in line again", || Line::length(new) == 2);
-        std::thread::sleep(ms(4_000)); // each waiter has looked, and is heard
+        eventually(SOON, "each waiter hears the new master", || Line::listeners(new) == 2);
         drop(writer);
         holder.finish();
         in_order(&directory, waiters, fence);

@@ -4,7 +4,7 @@ use super::address::{Address, Host};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
-use super::script::Call;
+use super::script::{Call, Script};
 use super::within;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
@@ -34,8 +34,8 @@ pub(crate) struct Node {
     connection: Option<Connection>,
     /// Something has been sent to it, on this connection or on one before.
     touched: bool,
-    /// The last request was dropped before its answer came.
-    unanswered: bool,
+    /// What was last asked and dropped before the answer came.
+    unanswered: Option<&'static Script>,
     /// Since when the other side has closed every connection, and when the next one may be opened for that.
     closed: Option<(Boot, Boot)>,
 }
@@ -59,7 +59,7 @@ impl Drop for Connection {
 
 impl Node {
     pub(super) fn new(address: Address) -> Node {
-        Node { route: Route::new(address), connection: None, touched: false, unanswered: false, closed: None }
+        Node { route: Route::new(address), connection: None, touched: false, unanswered: None, closed: None }
     }
 
     pub(crate) fn address(&self) -> &Address {
@@ -163,8 +163,8 @@ impl Node {
 
     async fn run(&mut self, call: &Call, sent: &mut Boot) -> Result<Value, Fault> {
         self.touched |= self.connection.is_some();
-        if std::mem::replace(&mut self.unanswered, true) && !call.in_full {
-            // Of several servers another may be right by now. What undoes the request goes behind it.
+        if !call.in_full && self.unanswered.replace(call.script).is_some_and(|last| std::ptr::eq(last, call.script)) {
+            // What is asked again may be for another server by now. What undoes it comes behind it on the same connection.
             self.route.turn_to(None);
         }
         let mut tries = 0;
@@ -177,7 +177,7 @@ impl Node {
                 answer => break answer,
             }
         };
-        self.unanswered = false;
+        self.unanswered = None;
         answer.map_err(|error| Fault::of(&error))
     }
 

@@ -98,6 +98,10 @@ impl Sentinels {
     pub(crate) fn pause(&self, sentinel: usize) {
         send(self.sentinels[sentinel].child.id(), Signal::SIGSTOP);
     }
+
+    pub(crate) fn resume(&self, sentinel: usize) {
+        send(self.sentinels[sentinel].child.id(), Signal::SIGCONT);
+    }
 }
 
 impl Sentinel {
