@@ -18,6 +18,7 @@ mod sys {
 mod acquire;
 mod addresses;
 mod backlog;
+mod cluster;
 mod cold_commands;
 mod config_files;
 mod docs;
@@ -57,6 +58,7 @@ mod run_timeline;
 mod run_tree;
 mod scripts;
 mod seeds;
+mod sentinel;
 mod status;
 mod tls;
 mod unread_output;

@@ -292,6 +292,10 @@ impl Absence for Inspect {
 }
 
 impl FromReply for Take {
+    fn is_confirmation(&self) -> bool {
+        matches!(self, Take::Granted { .. })
+    }
+
     fn from_reply(reply: &Reply) -> Option<Take> {
         let nowhere = Standing { rank: None, ticket: String::new(), just_queued: false };
         Some(match reply.text(0) {
@@ -341,6 +345,10 @@ impl Take {
 }
 
 impl FromReply for Extend {
+    fn is_confirmation(&self) -> bool {
+        matches!(self, Extend::Extended { .. })
+    }
+
     fn from_reply(reply: &Reply) -> Option<Extend> {
         Some(match reply.text(0) {
             "extended" => {
@@ -358,6 +366,10 @@ impl FromReply for Extend {
 }
 
 impl FromReply for Enter {
+    fn is_confirmation(&self) -> bool {
+        matches!(self, Enter::Granted { .. })
+    }
+
     fn from_reply(reply: &Reply) -> Option<Enter> {
         Some(match reply.text(0) {
             "granted" => Enter::Granted {
@@ -414,6 +426,10 @@ impl FromReply for Holds {
 }
 
 impl FromReply for Fence {
+    fn is_confirmation(&self) -> bool {
+        matches!(self, Fence::Granted)
+    }
+
     fn from_reply(reply: &Reply) -> Option<Fence> {
         Some(match reply.text(0) {
             "granted" => Fence::Granted,

@@ -55,12 +55,12 @@ pub(crate) struct Login {
 }
 
 /// What the options say for all nodes alike.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Access {
     /// The password where a URL has none.
-    pub(crate) password: Option<Rotated<String>>,
+    pub(crate) password: Option<Rc<Rotated<String>>>,
     /// Which certificates to trust and to show; there where a URL asks for TLS.
-    pub(crate) tls: Option<Rotated<TlsConnector>>,
+    pub(crate) tls: Option<Rc<Rotated<TlsConnector>>>,
     /// How many replicas have to confirm what the primary confirms.
     pub(crate) replicas: u32,
 }
@@ -123,6 +123,18 @@ impl Address {
         Address { place, login: Login::default(), database: 0, tls: false, access: Rc::default() }
     }
 
+    /// One of the servers of a service or a Cluster, with the same login.
+    pub(super) fn at(&self, server: &Host) -> Address {
+        Address { place: Place::Tcp(server.clone()), ..self.clone() }
+    }
+
+    /// One of the Sentinels, which have a login of their own.
+    pub(super) fn of_sentinel(&self, sentinel: &Host) -> Address {
+        let Place::Sentinel { login, .. } = &self.place else { return self.at(sentinel) };
+        let access = Rc::new(Access { password: None, ..(*self.access).clone() });
+        Address { login: login.clone(), database: 0, access, ..self.at(sentinel) }
+    }
+
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
@@ -131,9 +143,14 @@ impl Address {
         self.tls
     }
 
+    /// How many replicas have to confirm what the primary confirms.
+    pub(super) fn replicas(&self) -> u32 {
+        self.access.replicas
+    }
+
     /// What TLS to the node takes; none where the URL does not ask for it.
     pub(crate) fn tls(&self) -> Option<TlsConnector> {
-        self.access.tls.as_ref().filter(|_| self.tls).map(Rotated::get)
+        self.access.tls.as_ref().filter(|_| self.tls).map(|tls| tls.get())
     }
 
     pub(crate) fn username(&self) -> Option<&str> {
@@ -142,7 +159,7 @@ impl Address {
 
     /// As it is now: the file that it comes from may have changed.
     pub(crate) fn password(&self) -> Option<String> {
-        self.login.password.clone().or_else(|| self.access.password.as_ref().map(Rotated::get))
+        self.login.password.clone().or_else(|| self.access.password.as_ref().map(|password| password.get()))
     }
 
     pub(crate) fn database(&self) -> i64 {
@@ -465,7 +482,7 @@ mod tests {
     #[test]
     fn a_password_is_filled_in_where_the_url_has_none() {
         let other = Rotated::new(Vec::new(), || Ok("other".to_owned())).expect("no file");
-        let access = Rc::new(Access { password: Some(other), ..Access::default() });
+        let access = Rc::new(Access { password: Some(Rc::new(other)), ..Access::default() });
         let with = |url| Address::parse(url, &access).expect(url).password();
         assert_eq!(with("redis://u@h").as_deref(), Some("other"));
         assert_eq!(with("redis://u:s@h").as_deref(), Some("s"));

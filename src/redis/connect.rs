@@ -2,10 +2,12 @@
 
 use super::address::{Address, Host, Place};
 use super::fault::Fault;
+use super::reply::Reply;
 use super::tls;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{Cmd, Value};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -87,38 +89,49 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
 async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), Fault> {
     let mut requests = Vec::new();
     if let Some(password) = address.password() {
-        requests.push(redis::cmd("AUTH").arg(address.username()).arg(password).get_packed_command());
+        let mut auth = redis::cmd("AUTH");
+        auth.arg(address.username()).arg(password);
+        requests.push(auth);
     }
     if address.database() != 0 {
-        requests.push(redis::cmd("SELECT").arg(address.database()).get_packed_command());
+        let mut select = redis::cmd("SELECT");
+        select.arg(address.database());
+        requests.push(select);
     }
     if requests.is_empty() {
         return Ok(());
     }
-    let sent = async { socket.write_all(&requests.concat()).await.and(socket.flush().await) };
-    sent.await.map_err(|error| Fault::of_io(&error))?;
-    for _ in requests {
-        let line = reply_line(socket).await.map_err(|error| Fault::of_io(&error))?;
-        let reply = redis::parse_redis_value(&line).and_then(redis::Value::extract_error);
-        reply.map_err(|error| match Fault::of(&error) {
-            Fault::Misconfigured(code, detail) => {
-                Fault::Misconfigured(code, format!("{detail}; it has no database {}", address.database()))
-            }
-            fault => fault,
-        })?;
-    }
-    Ok(())
+    let answers = exchange(socket, &requests).await;
+    answers.map(drop).map_err(|fault| match fault {
+        Fault::Misconfigured(code, detail) => {
+            Fault::Misconfigured(code, format!("{detail}; it has no database {}", address.database()))
+        }
+        fault => fault,
+    })
 }
 
-/// A reply of one line, such as +OK or -WRONGPASS.
-async fn reply_line(socket: &mut Box<dyn Socket>) -> io::Result<Vec<u8>> {
-    const LONGEST: usize = 4096;
-    let mut line = Vec::new();
-    while !line.ends_with(b"\r\n") {
-        if line.len() == LONGEST {
-            return Err(io::Error::new(ErrorKind::InvalidData, "its answer is too long"));
+/// Sends requests over a socket that nothing else is read from, and reads the answers to all of them.
+///
+/// # Errors
+/// What ails the socket, or the first of the answers that is an error.
+pub(super) async fn exchange(socket: &mut Box<dyn Socket>, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
+    const LONGEST: usize = 1 << 20;
+    let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
+    let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
+    sent.await.map_err(|error| Fault::of_io(&error))?;
+    // Read as one list: then all of them have come, and nothing behind them.
+    let mut list = format!("*{}\r\n", requests.len()).into_bytes();
+    loop {
+        match socket.read_buf(&mut list).await.map_err(|error| Fault::of_io(&error))? {
+            0 => return Err(Fault::Closed),
+            _ if list.len() > LONGEST => return Err(Fault::Garbage("its answer is too long")),
+            _ => {}
         }
-        line.push(socket.read_u8().await?);
+        match redis::parse_redis_value(&list) {
+            Err(error) if error.is_io_error() => {} // there is more to come
+            Err(error) => return Err(Fault::of(&error)),
+            Ok(Value::Array(answers)) => return answers.into_iter().map(Reply::of).collect(),
+            Ok(_) => return Err(Fault::Garbage("its answer cannot be read")),
+        }
     }
-    Ok(line)
 }

@@ -1,5 +1,6 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
 
+use super::address::Host;
 use super::script::Call;
 use super::tls;
 use crate::sys::host;
@@ -105,6 +106,15 @@ impl Fault {
                     call.keys.iter().map(|key| key.split('\u{1f}').next().unwrap_or(key)).take(2).collect();
                 refused("NOPERM", format!("the user may not use the keys {}…", keys.join(", ")))
             }
+            fault => fault,
+        }
+    }
+
+    /// The same with the name of the server that is to blame, for a node that has several.
+    pub(super) fn of_server(self, server: &Host) -> Fault {
+        match self {
+            Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),
+            Fault::Refused(code, detail) => Fault::Refused(code, format!("{detail} ({server})")),
             fault => fault,
         }
     }

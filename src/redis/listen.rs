@@ -1,8 +1,8 @@
 //! Subscriptions: one channel on every node, each over a connection of its own that is opened again when it ends.
 
-use super::address::Address;
-use super::connect;
+use super::address::Host;
 use super::fault::Fault;
+use super::route::Route;
 use super::within;
 use crate::sys::clock::Boot;
 use crate::sys::random::jitter;
@@ -10,7 +10,9 @@ use futures_util::future::select_all;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use redis::RedisConnectionInfo;
 use redis::aio::{PubSub, PubSubStream};
+use std::future::poll_fn;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -32,7 +34,7 @@ pub(crate) enum Heard {
 pub(crate) struct Listeners(Vec<Listener>);
 
 struct Listener {
-    address: Address,
+    route: Route,
     channel: String,
     patience: Duration,
     hears: bool,
@@ -40,10 +42,10 @@ struct Listener {
 }
 
 impl Listeners {
-    pub(super) fn new(nodes: impl Iterator<Item = Address>, channel: &str, patience: Duration) -> Listeners {
-        let listener = |address: Address| Listener {
-            events: Box::pin(listen(address.clone(), channel.to_owned(), patience)),
-            address,
+    pub(super) fn new(nodes: impl Iterator<Item = Route>, channel: &str, patience: Duration) -> Listeners {
+        let listener = |route: Route| Listener {
+            events: Box::pin(listen(route.clone(), channel.to_owned(), patience)),
+            route,
             channel: channel.to_owned(),
             patience,
             hears: false,
@@ -67,8 +69,8 @@ impl Listeners {
 
     /// Subscribes anew on a node that did not find us: its end of the connection is gone.
     pub(crate) fn reopen(&mut self, node: usize) {
-        let Listener { address, channel, patience, hears, events } = &mut self.0[node];
-        *events = Box::pin(listen(address.clone(), channel.clone(), *patience));
+        let Listener { route, channel, patience, hears, events } = &mut self.0[node];
+        *events = Box::pin(listen(route.clone(), channel.clone(), *patience));
         *hears = false;
     }
 }
@@ -76,39 +78,44 @@ impl Listeners {
 /// Where a subscription stands.
 enum State {
     Closed { pause: Duration },
-    Open(PubSubStream),
+    Open(PubSubStream, Option<Host>),
 }
 
 /// The life of one subscription, without end.
-fn listen(address: Address, channel: String, patience: Duration) -> impl Stream<Item = Heard> {
+fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = Heard> {
     unfold(State::Closed { pause: Duration::ZERO }, move |state| {
-        let (address, channel) = (address.clone(), channel.clone());
+        let (route, channel) = (route.clone(), channel.clone());
         async move {
             Some(match state {
                 State::Closed { pause } => {
                     sleep(pause).await;
-                    match within(Boot::now() + patience, subscribe(&address, &channel)).await {
-                        Some(Ok(messages)) => (Heard::Listening, State::Open(messages)),
+                    match within(Boot::now() + patience, subscribe(&route, &channel)).await {
+                        Some(Ok((messages, server))) => (Heard::Listening, State::Open(messages, server)),
                         _ => (Heard::Deaf, State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) }),
                     }
                 }
-                State::Open(mut messages) => match messages.next().await {
-                    Some(message) => (
-                        Heard::Message(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
-                        State::Open(messages),
-                    ),
-                    None => (Heard::Deaf, State::Closed { pause: jitter(AGAIN) }),
-                },
+                State::Open(mut messages, server) => {
+                    // A node that has moved calls its waiters there. The caller polls this after each of its own requests.
+                    let moved = || route.has_left(server.as_ref());
+                    match poll_fn(|cx| if moved() { Poll::Ready(None) } else { messages.poll_next_unpin(cx) }).await {
+                        Some(message) => (
+                            Heard::Message(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
+                            State::Open(messages, server),
+                        ),
+                        None if moved() => (Heard::Deaf, State::Closed { pause: Duration::ZERO }),
+                        None => (Heard::Deaf, State::Closed { pause: jitter(AGAIN) }),
+                    }
+                }
             })
         }
     })
 }
 
-async fn subscribe(address: &Address, channel: &str) -> Result<PubSubStream, Fault> {
-    let socket = connect::open(address).await?;
+async fn subscribe(route: &Route, channel: &str) -> Result<(PubSubStream, Option<Host>), Fault> {
+    let (server, socket) = route.open().await?;
     let login = RedisConnectionInfo::default().set_skip_set_lib_name();
     let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
     let (mut requests, messages) = opened.split();
     requests.subscribe(channel).await.map_err(|error| Fault::of(&error))?;
-    Ok(messages)
+    Ok((messages, server))
 }

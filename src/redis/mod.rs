@@ -2,13 +2,16 @@
 //! the `redis` crate.
 
 pub(crate) mod address;
+mod cluster;
 mod connect;
 mod fault;
 mod listen;
 mod node;
 mod reply;
 mod rotated;
+mod route;
 mod script;
+mod sentinel;
 pub(crate) mod tls;
 
 pub(crate) use address::{Access, Address, Place};
@@ -83,7 +86,7 @@ impl Nodes {
         let mut answers = Answers(self.nodes.iter().map(|_| None).collect());
         let asked = self.nodes.iter_mut().enumerate().filter(|(node, _)| whom(*node));
         let mut pending: FuturesUnordered<_> =
-            asked.map(|(at, node)| async move { (at, node.ask(call).await) }).collect();
+            asked.map(|(at, node)| async move { (at, node.ask(call, deadline).await) }).collect();
         let mut until = deadline;
         while let Some(Some((node, got))) = within(until, pending.next()).await {
             answers.0[node] = Some(got);
@@ -114,16 +117,22 @@ impl Nodes {
     pub(crate) async fn scan(&mut self, pattern: &str) -> Vec<Result<BTreeSet<String>, Fault>> {
         let patience = self.timeout;
         let asked = self.nodes.iter_mut().map(|node| async move {
-            let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
-            loop {
-                let page = within(Boot::now() + patience, node.scan(pattern, &cursor)).await;
-                let (next, keys) = page.unwrap_or_else(|| Err(node.suspecting_tls(Fault::TimedOut)))?;
-                found.extend(keys);
-                match next.as_str() {
-                    "0" => return Ok(found),
-                    _ => cursor = next,
+            let mut found = BTreeSet::new();
+            let masters = within(Boot::now() + patience, node.masters()).await;
+            for master in masters.unwrap_or(Err(Fault::TimedOut))? {
+                node.turn_to(master);
+                let mut cursor = "0".to_owned();
+                loop {
+                    let page = within(Boot::now() + patience, node.scan(pattern, &cursor)).await;
+                    let (next, keys) = page.unwrap_or_else(|| Err(node.suspecting_tls(Fault::TimedOut)))?;
+                    found.extend(keys);
+                    match next.as_str() {
+                        "0" => break,
+                        _ => cursor = next,
+                    }
                 }
             }
+            Ok(found)
         });
         join_all(asked).await
     }
@@ -152,7 +161,7 @@ impl Nodes {
 
     /// Subscribes to a channel on every node, over connections of its own.
     pub(crate) fn listen(&self, channel: &str) -> Listeners {
-        Listeners::new(self.nodes.iter().map(|node| node.address().clone()), channel, self.timeout)
+        Listeners::new(self.nodes.iter().map(|node| node.route().clone()), channel, self.timeout)
     }
 }
 

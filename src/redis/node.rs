@@ -1,15 +1,16 @@
 //! One node: its connection, one request and its answer.
 
-use super::address::Address;
-use super::connect;
+use super::address::{Address, Host};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
-use super::script::Call;
+use super::route::Route;
+use super::script::{Call, Script};
 use super::within;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
+use futures_util::future::try_join;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
@@ -29,12 +30,14 @@ pub(crate) struct Got<A> {
 /// One configured node.
 #[derive(Debug)]
 pub(crate) struct Node {
-    address: Address,
+    route: Route,
     connection: Option<Connection>,
     /// Something has been sent to it, on this connection or on one before.
     touched: bool,
     /// It has answered something, on this connection or on one before.
     heard: bool,
+    /// What was last asked and dropped before the answer came.
+    unanswered: Option<&'static Script>,
     /// Since when the other side has closed every connection, and when the next one may be opened for that.
     closed: Option<(Boot, Boot)>,
 }
@@ -44,6 +47,8 @@ pub(crate) struct Node {
 #[derive(Debug)]
 struct Connection {
     requests: MultiplexedConnection,
+    /// Of several servers, the one at its other end.
+    server: Option<Host>,
     /// Ends when the connection is closed.
     driver: JoinHandle<()>,
 }
@@ -56,11 +61,32 @@ impl Drop for Connection {
 
 impl Node {
     pub(super) fn new(address: Address) -> Node {
-        Node { address, connection: None, touched: false, heard: false, closed: None }
+        Node {
+            route: Route::new(address),
+            connection: None,
+            touched: false,
+            heard: false,
+            unanswered: None,
+            closed: None,
+        }
     }
 
     pub(crate) fn address(&self) -> &Address {
-        &self.address
+        self.route.address()
+    }
+
+    pub(super) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// All servers that have a part of the node's keys; one, without a name, unless it is a Cluster.
+    pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
+        self.route.masters().await
+    }
+
+    /// The next request goes to this one of its servers.
+    pub(super) fn turn_to(&mut self, server: Option<Host>) {
+        self.route.turn_to(server);
     }
 
     /// Whether a request may have reached it.
@@ -71,13 +97,23 @@ impl Node {
     /// Closes the connection: a server that has not answered may never do so.
     pub(super) fn disconnect(&mut self) {
         self.connection = None;
+        self.route.turn_to(None);
     }
 
-    /// Runs a script. The caller sets the deadline by dropping the future.
-    pub(super) async fn ask<A: FromReply>(&mut self, call: &Call) -> Got<A> {
+    /// Runs a script. The caller sets the deadline by dropping the future; what else has to be asked is asked within it.
+    pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> Got<A> {
         let mut sent = Boot::now();
-        let answer = self.run(call, &mut sent).await;
-        let answer = self.heed(answer).and_then(|value| read(value));
+        // What is about to be opened is found anew.
+        let route = self.route.clone();
+        let connected = self.open_connection().is_some();
+        let current = async { if connected { route.is_current(deadline).await } else { Ok(()) } };
+        let answer = try_join(self.run(call, &mut sent), current).await.map(|(answer, ())| answer);
+        let mut answer = self.heed(answer).and_then(read::<A>);
+        if answer.as_ref().is_ok_and(A::is_confirmation)
+            && let Err(fault) = self.replicated(deadline).await
+        {
+            answer = Err(fault);
+        }
         Got { sent, answer }
     }
 
@@ -134,48 +170,94 @@ impl Node {
 
     async fn run(&mut self, call: &Call, sent: &mut Boot) -> Result<Value, Fault> {
         self.touched |= self.connection.is_some();
-        let mut requests = self.connect().await?;
-        self.touched = true;
-        *sent = Boot::now();
-        if !call.in_full {
-            match requests.send_packed_command(&call.by_name()).await.and_then(Value::extract_error) {
-                Err(error) if is_unknown_script(&error) => *sent = Boot::now(),
-                answer => return answer.map_err(|error| Fault::of_call(&error, call)),
-            }
+        if !call.in_full && self.unanswered.replace(call.script).is_some_and(|last| std::ptr::eq(last, call.script)) {
+            // What is asked again may be for another server by now. What undoes it comes behind it on the same connection.
+            self.route.turn_to(None);
         }
-        let answer = requests.send_packed_command(&call.with_body()).await.and_then(Value::extract_error);
+        let mut tries = 0;
+        let answer = loop {
+            let mut requests = self.connect().await?;
+            self.touched = true;
+            *sent = Boot::now();
+            match call.send(&mut requests, sent).await {
+                Err(error) if self.route.follow(&error, tries).await => tries += 1,
+                answer => break answer,
+            }
+        };
+        self.unanswered = None;
         answer.map_err(|error| Fault::of_call(&error, call))
     }
 
+    /// Every answer says where its lock is; those that are elsewhere are asked for there.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Value>, Fault> {
-        let Some((first, others)) = calls.split_first() else { return Ok(Vec::new()) };
-        let mut values = vec![self.run(first, sent).await?];
-        let mut pipeline = redis::Pipeline::with_capacity(others.len());
-        for call in others {
-            pipeline.add_command(call.by_name());
-        }
-        if !others.is_empty() {
-            let mut requests = self.connect().await?;
-            let more = requests.send_packed_commands(&pipeline, 0, others.len()).await;
-            values.extend(more.map_err(|error| Fault::of(&error))?);
+        let mut values = vec![Value::Nil; calls.len()];
+        let mut left: Vec<usize> = (0..calls.len()).collect();
+        while let Some((&first, others)) = left.split_first() {
+            values[first] = self.run(&calls[first], sent).await?;
+            let mut pipeline = redis::Pipeline::with_capacity(others.len());
+            for &other in others {
+                pipeline.add_command(calls[other].by_name());
+            }
+            let mut elsewhere = Vec::new();
+            if !others.is_empty() {
+                let mut requests = self.connect().await?;
+                let more = requests.send_packed_commands(&pipeline, 0, others.len()).await;
+                for (&other, value) in others.iter().zip(more.map_err(|error| Fault::of(&error))?) {
+                    match &value {
+                        Value::ServerError(error) if error.code() == "MOVED" => elsewhere.push(other),
+                        _ => values[other] = value,
+                    }
+                }
+            }
+            left = elsewhere;
         }
         Ok(values)
     }
 
-    /// The open connection, or a new one where there is none or the other side has closed it.
+    /// Waits until as many replicas as the options ask for have what was last written.
+    async fn replicated(&mut self, deadline: Boot) -> Result<(), Fault> {
+        let wanted = self.address().replicas();
+        // The server answers nothing else meanwhile: when this is dropped, what comes next needs another connection.
+        let Some(mut connection) = self.connection.take_if(|_| wanted > 0) else { return Ok(()) };
+        let patience = (deadline.left() * 3 / 4).as_millis().max(1);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(wanted).arg(patience.to_string());
+        let answer = connection.requests.send_packed_command(&wait).await.and_then(Value::extract_error);
+        match answer.map_err(|error| Fault::of(&error))? {
+            Value::Int(confirmed) => {
+                self.connection = Some(connection);
+                if confirmed >= i64::from(wanted) {
+                    return Ok(());
+                }
+                let detail = format!("{confirmed} of {wanted} replicas have confirmed it");
+                Err(Fault::CannotServe("NOREPLICAS".to_owned(), detail))
+            }
+            _ => Err(Fault::Garbage("its answer to WAIT cannot be read")),
+        }
+    }
+
+    /// The connection, unless the other side has closed it or it no longer leads to the right server.
+    fn open_connection(&mut self) -> Option<&mut Connection> {
+        let route = &self.route;
+        self.connection.as_mut().filter(|open| !open.driver.is_finished() && route.server() == open.server)
+    }
+
+    /// The open connection, or a new one where there is none.
     async fn connect(&mut self) -> Result<MultiplexedConnection, Fault> {
-        let open = self.connection.take_if(|connection| !connection.driver.is_finished());
-        let connection = match open {
-            Some(connection) => connection,
-            None => Connection::open(&self.address).await.map_err(|fault| match self.heard && fault.is_final() {
-                // It let us in before: a password or a certificate that is being replaced on one side.
-                true => Fault::Unreachable(fault.to_string()),
-                false => fault,
-            })?,
-        };
+        if let Some(connection) = self.open_connection() {
+            return Ok(connection.requests.clone());
+        }
+        let opened = Connection::open(&self.route).await.map_err(|fault| match self.heard && fault.is_final() {
+            // It let us in before: a password or a certificate that is being replaced on one side.
+            true => Fault::Unreachable(fault.to_string()),
+            false => fault,
+        });
+        if opened.is_err() {
+            self.route.turn_to(None);
+        }
         // The handshake is an answer.
-        self.heard |= self.address.is_tls();
-        Ok(self.connection.insert(connection).requests.clone())
+        self.heard |= opened.is_ok() && self.address().is_tls();
+        Ok(self.connection.insert(opened?).requests.clone())
     }
 
     /// Draws the conclusions from an answer: what has been closed, or is out of step, answers nothing more.
@@ -194,7 +276,7 @@ impl Node {
     /// A server that has never said anything may expect TLS, or not expect it: a TLS port closes the connection at once, and a
     /// plain one waits for the end of the line.
     pub(super) fn suspecting_tls(&self, fault: Fault) -> Fault {
-        match (&fault, self.heard, self.address.is_tls()) {
+        match (&fault, self.heard, self.address().is_tls()) {
             (Fault::Closed, false, false) | (Fault::TimedOut, false, true) => Fault::Mute(Box::new(fault)),
             _ => fault,
         }
@@ -202,14 +284,14 @@ impl Node {
 }
 
 impl Connection {
-    async fn open(address: &Address) -> Result<Connection, Fault> {
-        let socket = connect::open(address).await?;
+    async fn open(route: &Route) -> Result<Connection, Fault> {
+        let (server, socket) = route.open().await?;
         // `open` has logged in; deadlines are the caller's, around the whole request.
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&login, socket, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
-        Ok(Connection { requests, driver: tokio::spawn(driver) })
+        Ok(Connection { requests, server, driver: tokio::spawn(driver) })
     }
 }
 
@@ -223,6 +305,17 @@ fn is_unknown_script(error: &RedisError) -> bool {
 }
 
 impl Call {
+    /// Sends it by its name, and once more with its body to a server that does not know it.
+    async fn send(&self, to: &mut MultiplexedConnection, sent: &mut Boot) -> RedisResult<Value> {
+        if !self.in_full {
+            match to.send_packed_command(&self.by_name()).await.and_then(Value::extract_error) {
+                Err(error) if is_unknown_script(&error) => *sent = Boot::now(),
+                answer => return answer,
+            }
+        }
+        to.send_packed_command(&self.with_body()).await.and_then(Value::extract_error)
+    }
+
     /// The request for a server that knows the script.
     fn by_name(&self) -> Cmd {
         self.request("EVALSHA", self.script.sha1())

@@ -16,6 +16,11 @@ pub(crate) enum Reply {
 pub(crate) trait FromReply: Sized {
     /// None when the script never answers so.
     fn from_reply(reply: &Reply) -> Option<Self>;
+
+    /// Whether a lease rests on it, so that as many replicas have to know of it as the options ask for.
+    fn is_confirmation(&self) -> bool {
+        false
+    }
 }
 
 impl Reply {

@@ -1,6 +1,7 @@
 //! What the tests are written with: real servers, a builder for which any unexpected output fails, proxies that
 //! misbehave, and waiting by deadline. Of redlock's messages only their common form is known here.
 
+mod cluster;
 mod command;
 mod expect;
 mod lock;
@@ -12,9 +13,11 @@ mod pty;
 mod queue;
 mod redis;
 mod running;
+mod sentinel;
 mod slow;
 mod tls;
 
+pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{
@@ -29,6 +32,7 @@ pub(crate) use pty::Terminal;
 pub(crate) use queue::{Line, processor_time};
 pub(crate) use redis::{Redis, Where, free_port};
 pub(crate) use running::Running;
+pub(crate) use sentinel::Sentinels;
 pub(crate) use slow::Slow;
 pub(crate) use tls::{Authority, Certificate, Tls};
 

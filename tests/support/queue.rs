@@ -25,6 +25,12 @@ impl Line {
         redis.query(&["ZRANGE", Line::QUEUE, "0", "-1"])
     }
 
+    /// How many waiters would hear this node call them.
+    #[track_caller]
+    pub(crate) fn listeners(redis: &Redis) -> usize {
+        redis.query::<Vec<String>>(&["PUBSUB", "CHANNELS", "{redlock:backup}:\u{1f}w:*"]).len()
+    }
+
     /// Neither a queue nor a reservation is left.
     #[track_caller]
     pub(crate) fn is_clean(redis: &Redis) -> bool {

@@ -168,12 +168,16 @@ impl Redis {
 
     /// `127.0.0.1:port`.
     pub(crate) fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.port.expect("a server started by with_tcp"))
+        format!("127.0.0.1:{}", self.port())
     }
 
     /// `redis://127.0.0.1:port`.
     pub(crate) fn tcp_url(&self) -> String {
         format!("redis://{}", self.address())
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port.expect("a server started by with_tcp")
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -355,7 +359,12 @@ impl Drop for Redis {
     }
 }
 
-/// A TCP port of 127.0.0.1 that nobody listens on just now.
+/// A TCP port of 127.0.0.1 that nobody listens on just now. The bus of a Cluster needs the one 10000 above it.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        if port <= u16::MAX - 10_000 {
+            return port;
+        }
+    }
 }

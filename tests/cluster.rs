@@ -1,0 +1,239 @@
+//! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
+
+use crate::support::{
+    Cluster, Directory, Line, Redis, Running, SOON, Test, Where, acquire, any, eventually, like, message, ms, release,
+    status,
+};
+use std::io::PipeWriter;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const KEY: &str = Line::KEY;
+const QUEUE: &str = "{redlock:backup}:\u{1f}queue";
+
+/// A job that has begun, and ends when what it reads from is closed.
+#[track_caller]
+fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = Test::new(servers).args(["run", "--name", "backup"]).args(arguments).stdin_from(reader);
+    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(any()).spawn();
+    job.prints("ready");
+    (job, writer)
+}
+
+/// Starts `run --wait` so many times, one after the other has joined. Each will write its number and its fencing token.
+#[track_caller]
+fn line(cluster: &Cluster, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
+    let waiter = |number: usize| {
+        let test = Test::new(cluster).args(["run", "--name", "backup", "--wait", "--", "sh", "-c"]);
+        let test = test.arg(format!("echo {number} $REDLOCK_FENCING_TOKEN >>order")).in_directory(directory);
+        test.stderr(any()).within(Duration::from_secs(60)).spawn()
+    };
+    let join = |number| {
+        let running = waiter(number);
+        eventually(SOON, "in line", || length(cluster) == number + 1);
+        running
+    };
+    (0..count).map(join).collect()
+}
+
+fn length(cluster: &Cluster) -> usize {
+    cluster.0[cluster.owner(KEY)].try_query(&["ZCARD", QUEUE]).unwrap_or(0)
+}
+
+/// They came first, and were served first, each with a larger fencing token.
+#[track_caller]
+fn in_order(directory: &Directory, waiters: Vec<Running>, after: u64) {
+    let count = waiters.len();
+    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
+    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
+    let order: Vec<(usize, u64)> = order
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(number, fence)| (number.parse().unwrap(), fence.parse().unwrap()))
+        .collect();
+    assert!(order.iter().map(|(number, _)| *number).eq(0..count), "{order:?}");
+    assert!(order[0].1 > after && order.is_sorted_by_key(|(_, fence)| *fence), "{order:?}");
+}
+
+#[track_caller]
+fn fencing_token(cluster: &Cluster) -> u64 {
+    status(cluster, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
+}
+
+#[test]
+fn every_command_finds_the_master_of_the_slot() {
+    let cluster = Cluster::start();
+    // From whichever of them it is told, with others that are not there.
+    for seed in &cluster.0 {
+        let url = format!("redis+cluster://127.0.0.1:1,{}", seed.address());
+        let test = Test::bare().args([
+            "run",
+            "--name",
+            "backup",
+            "--redis",
+            &url,
+            "--",
+            "redlock",
+            "status",
+            "backup",
+            "--exit-code",
+        ]);
+        test.status(75).stdout(like("backup  held<lines>")).stderr(any()).run();
+    }
+    // Names in every slot: the list asks all masters.
+    let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
+    let tokens: Vec<String> = names.iter().map(|name| acquire(&cluster, name)).collect();
+    let owners: Vec<usize> = names.iter().map(|name| cluster.owner(&format!("redlock:{name}"))).collect();
+    assert!((0..3).all(|master| owners.contains(&master)), "{owners:?}");
+    let list = Test::new(&cluster).args(["status", "--format", "json"]).stdout(any()).run().json();
+    let listed: Vec<&str> =
+        list["locks"].as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect();
+    assert_eq!(listed, names);
+    assert!(list["locks"].as_array().unwrap().iter().all(|lock| lock["state"] == "held"));
+    for (name, token) in names.iter().zip(&tokens) {
+        Test::new(&cluster).args(["extend", "-q", name, "--token", token]).run();
+        release(&cluster, name, token);
+    }
+    assert!(names.iter().all(|name| cluster.get(&format!("redlock:{name}")).is_none()));
+}
+
+#[test]
+fn the_line_is_served_in_order() {
+    let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
+    let (holder, writer) = job(&cluster, &["-q"], 0);
+    let fence = fencing_token(&cluster);
+    let waiters = line(&cluster, &directory, 5);
+    let start = Instant::now();
+    drop(writer);
+    holder.finish();
+    in_order(&directory, waiters, fence);
+    assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
+    let master = &cluster.0[cluster.owner(KEY)];
+    assert!(Line::is_clean(master) && !master.exists(KEY));
+}
+
+#[test]
+fn a_job_and_the_line_survive_resharding() {
+    let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
+    let (mut holder, writer) = job(&cluster, &["--ttl", "3s"], 0);
+    let (token, fence) = (cluster.get(KEY), fencing_token(&cluster));
+    let waiters = line(&cluster, &directory, 3);
+    for _ in 0..2 {
+        cluster.reshard(KEY);
+        std::thread::sleep(ms(1_500)); // a renewal is due
+        assert_eq!(cluster.get(KEY), token);
+        assert!(!holder.has_ended(), "{}", holder.all_stderr());
+    }
+    let master = &cluster.0[cluster.owner(KEY)];
+    eventually(SOON, "each waiter hears the new master", || Line::listeners(master) == 3);
+    assert_eq!(length(&cluster), 3);
+    let start = Instant::now();
+    drop(writer);
+    holder.finish();
+    in_order(&directory, waiters, fence);
+    assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
+}
+
+#[test]
+fn a_slot_that_is_halfway_is_waited_for() {
+    let cluster = Cluster::start();
+    let (mut holder, writer) = job(&cluster, &["-q", "--ttl", "6s"], 0);
+    let token = cluster.get(KEY);
+    let from = cluster.owner(KEY);
+    let to = (from + 1) % 3;
+    cluster.begin_move(KEY, to);
+    assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
+    // TRYAGAIN, and once all keys are gone ASK, whose target says TRYAGAIN.
+    let refused = |what: &str| {
+        let test = Test::new(&cluster).args(["acquire", "backup", "--node-timeout", "1s"]);
+        test.status(69).stderr(message(["\"backup\"", what])).run();
+    };
+    refused("TRYAGAIN");
+    while cluster.move_keys(KEY, from, to, 10) > 0 {}
+    refused("ASK");
+    let waiter = Test::new(&cluster).args(["acquire", "-q", "backup", "--wait"]).stdout(any()).spawn();
+    std::thread::sleep(ms(1_000));
+    cluster.end_move(KEY, to);
+    std::thread::sleep(ms(5_500)); // past the lease that it had before
+    assert_eq!(cluster.get(KEY), token);
+    assert!(!holder.has_ended(), "{}", holder.all_stderr());
+    drop(writer);
+    holder.finish();
+    let next = waiter.finish().token();
+    assert_eq!(cluster.get(KEY), Some(next));
+}
+
+#[test]
+fn a_request_that_meets_a_moving_slot_is_sent_again() {
+    let cluster = Cluster::start();
+    let token = acquire(&cluster, "backup");
+    release(&cluster, "backup", &token);
+    let from = cluster.owner(KEY);
+    let to = (from + 1) % 3;
+    // The fencing counter is there, the lock is not.
+    cluster.begin_move(KEY, to);
+    let acquire = Test::new(&cluster).args(["acquire", "backup"]).stdout(any()).spawn();
+    eventually(SOON, "told to try again", || {
+        cluster.0[from].query::<String>(&["INFO", "errorstats"]).contains("errorstat_TRYAGAIN")
+    });
+    while cluster.move_keys(KEY, from, to, 10) > 0 {}
+    cluster.end_move(KEY, to);
+    assert_eq!(cluster.get(KEY), Some(acquire.finish().token()));
+}
+
+#[test]
+fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
+    for frozen in [false, true] {
+        let (mut cluster, directory) = (Cluster::with_replicas(), Arc::new(Directory::new()));
+        let (mut holder, writer) = job(&cluster, &["--ttl", "12s"], 0);
+        let (token, fence) = (cluster.get(KEY).unwrap(), fencing_token(&cluster));
+        let waiters = line(&cluster, &directory, 2);
+        let old = cluster.owner(KEY);
+        if frozen {
+            cluster.0[old].pause()
+        } else {
+            cluster.0[old].kill()
+        }
+        let new = &cluster.0[old + 3];
+        let (start, patience) = (Instant::now(), Duration::from_secs(30));
+        let took_over = || new.info("role") == "master" && new.try_query::<i64>(&["PTTL", KEY]).is_ok();
+        eventually(patience, "taken over", took_over);
+        eventually(SOON, "confirmed", || {
+            new.pttl(KEY) > 10_500 || new.pttl(KEY) > 7_900 && start.elapsed() > ms(9_000)
+        });
+        assert_eq!(new.get(KEY), Some(token));
+        assert!(!holder.has_ended(), "{}", holder.all_stderr());
+        eventually(SOON, "in line again", || Line::length(new) == 2);
+        eventually(SOON, "each waiter hears the new master", || Line::listeners(new) == 2);
+        drop(writer);
+        holder.finish();
+        in_order(&directory, waiters, fence);
+    }
+}
+
+#[test]
+fn without_its_master_the_job_is_dead_before_the_lease_expires() {
+    let cluster = Cluster::start();
+    let (holder, _writer) = job(&cluster, &["-q", "--ttl", "3s"], 76);
+    let master = &cluster.0[cluster.owner(KEY)];
+    let expires = Instant::now() + ms(master.pttl(KEY).cast_unsigned());
+    master.pause();
+    eventually(SOON, "nothing of the job is left", || holder.job().is_empty());
+    assert!(Instant::now() < expires, "{:?} after the end of the lease", Instant::now() - expires);
+    assert!(holder.finish().stderr.contains("lost \"backup\""));
+}
+
+#[test]
+fn a_url_of_one_server_is_not_led_to_another() {
+    let cluster = Cluster::start();
+    let owner = cluster.owner(KEY);
+    for (at, server) in cluster.0.iter().enumerate() {
+        let test = Test::bare().args(["acquire", "-q", "backup", "--redis", &server.tcp_url()]);
+        match at == owner {
+            true => drop(test.stdout(any()).run()),
+            false => drop(test.status(69).stderr(message(["\"backup\"", &server.address(), "MOVED"])).run()),
+        }
+    }
+    assert_eq!(cluster.0.iter().map(Redis::keys).filter(|keys| !keys.is_empty()).count(), 1);
+}

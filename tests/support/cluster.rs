@@ -1,0 +1,149 @@
+//! A Cluster of three masters, each with a replica where fail-overs are to happen.
+
+use super::{Redis, Where, eventually, ms};
+use redis::Value;
+use std::time::{Duration, Instant};
+
+/// How long the servers may take to agree on a busy machine.
+const AGREE: Duration = Duration::from_secs(30);
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+
+/// Three masters, and behind them their replicas, if there are any.
+#[derive(Debug)]
+pub(crate) struct Cluster(pub(crate) Vec<Redis>);
+
+impl Where for Cluster {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+}
+
+impl Cluster {
+    /// Three masters that share the slots, and never take each other for dead.
+    pub(crate) fn start() -> Cluster {
+        Cluster::with(MASTERS, "60000", &[])
+    }
+
+    /// The same with a replica each, which takes over from a master that is silent for more than a second.
+    pub(crate) fn with_replicas() -> Cluster {
+        Cluster::with(2 * MASTERS, "1200", &[])
+    }
+
+    fn with(servers: usize, node_timeout: &str, arguments: &[&str]) -> Cluster {
+        let common = ["--cluster-enabled", "yes", "--cluster-node-timeout", node_timeout];
+        let quick = ["--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration", "no"];
+        let arguments = [arguments, &common, &quick].concat();
+        let servers: Vec<Redis> = (0..servers).map(|_| Redis::with_tcp(&arguments)).collect();
+        for (at, server) in servers.iter().enumerate() {
+            server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
+            if at < MASTERS {
+                let slots = at * SLOTS / MASTERS..(at + 1) * SLOTS / MASTERS;
+                let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
+                let mut request = vec!["CLUSTER", "ADDSLOTS"];
+                request.extend(slots.iter().map(String::as_str));
+                server.command(&request);
+            }
+            server.command(&["CLUSTER", "MEET", "127.0.0.1", &servers[0].port().to_string()]);
+        }
+        let cluster = Cluster(servers);
+        let known = cluster.0.len().to_string();
+        cluster.agrees(|server| info(server, "cluster_state") == "ok" && info(server, "cluster_known_nodes") == known);
+        for (at, replica) in cluster.0.iter().enumerate().skip(MASTERS) {
+            let master: String = cluster.0[at - MASTERS].query(&["CLUSTER", "MYID"]);
+            replica.command(&["CLUSTER", "REPLICATE", &master]);
+        }
+        for replica in cluster.0.iter().skip(MASTERS) {
+            eventually(AGREE, "replicated", || replica.info("master_link_status") == "up");
+        }
+        cluster
+    }
+
+    /// `redis+cluster://…`, without a password.
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<String> = self.0.iter().map(Redis::address).collect();
+        format!("redis+cluster://{}", hosts.join(","))
+    }
+
+    /// The server that has the slot of this key now, as it says itself.
+    #[track_caller]
+    pub(crate) fn owner(&self, key: &str) -> usize {
+        let start = Instant::now();
+        loop {
+            let owns = |server: &Redis| {
+                server.try_query::<String>(&["TYPE", key]).is_ok()
+                    && server
+                        .try_query::<String>(&["INFO", "replication"])
+                        .is_ok_and(|text| text.contains("role:master"))
+            };
+            if let Some(owner) = self.0.iter().position(owns) {
+                return owner;
+            }
+            assert!(start.elapsed() < AGREE, "the slot of {key} has no master");
+            std::thread::sleep(ms(10));
+        }
+    }
+
+    /// The value of a key, wherever it is.
+    #[track_caller]
+    pub(crate) fn get(&self, key: &str) -> Option<String> {
+        self.0[self.owner(key)].get(key)
+    }
+
+    /// Begins to move the slot of this key to another master; some requests for it are answered by ASK or TRYAGAIN now.
+    #[track_caller]
+    pub(crate) fn begin_move(&self, key: &str, to: usize) {
+        let (from, slot) = (&self.0[self.owner(key)], self.slot(key));
+        let id = |server: &Redis| server.query::<String>(&["CLUSTER", "MYID"]);
+        self.0[to].command(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(from)]);
+        from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&self.0[to])]);
+    }
+
+    /// Moves so many keys of the slot that is being moved.
+    #[track_caller]
+    pub(crate) fn move_keys(&self, key: &str, from: usize, to: usize, most: usize) -> usize {
+        let keys: Vec<String> = self.0[from].query(&["CLUSTER", "GETKEYSINSLOT", &self.slot(key), &most.to_string()]);
+        for key in &keys {
+            let port = self.0[to].port().to_string();
+            let _: Value = self.0[from].query(&["MIGRATE", "127.0.0.1", &port, key, "0", "5000"]);
+        }
+        keys.len()
+    }
+
+    /// The slot of this key belongs to the other master now.
+    #[track_caller]
+    pub(crate) fn end_move(&self, key: &str, to: usize) {
+        let (slot, id) = (self.slot(key), self.0[to].query::<String>(&["CLUSTER", "MYID"]));
+        // The new master first: it makes it known to the others.
+        for server in std::iter::once(&self.0[to]).chain(&self.0).take(MASTERS + 1) {
+            server.command(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
+        }
+    }
+
+    /// Moves the slot of this key to another master.
+    #[track_caller]
+    pub(crate) fn reshard(&self, key: &str) -> usize {
+        let from = self.owner(key);
+        let to = (from + 1) % MASTERS;
+        self.begin_move(key, to);
+        while self.move_keys(key, from, to, 10) > 0 {}
+        self.end_move(key, to);
+        to
+    }
+
+    fn slot(&self, key: &str) -> String {
+        self.0[0].query::<u16>(&["CLUSTER", "KEYSLOT", key]).to_string()
+    }
+
+    #[track_caller]
+    fn agrees(&self, is: impl Fn(&Redis) -> bool) {
+        eventually(AGREE, "the Cluster agrees", || self.0.iter().all(&is));
+    }
+}
+
+/// One field of CLUSTER INFO.
+fn info(server: &Redis, field: &str) -> String {
+    let info: String = server.query(&["CLUSTER", "INFO"]);
+    let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in CLUSTER INFO")).to_owned()
+}

@@ -1,0 +1,157 @@
+//! A primary, its replicas, and three Sentinels that watch them.
+
+use super::{Directory, Redis, SOON, Where, die_with_parent, eventually, free_port, ms, send};
+use nix::sys::signal::Signal;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a fail-over may take on a busy machine.
+pub(crate) const FAIL_OVER: Duration = Duration::from_secs(30);
+
+/// A service with three Sentinels, who take a server for dead after half a second.
+#[derive(Debug)]
+pub(crate) struct Sentinels {
+    /// The first one was the primary in the beginning.
+    pub(crate) servers: Vec<Redis>,
+    sentinels: Vec<Sentinel>,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    directory: Directory,
+    child: Child,
+    port: u16,
+    password: Option<String>,
+}
+
+impl Where for Sentinels {
+    fn urls(&self) -> Vec<String> {
+        vec![self.url()]
+    }
+}
+
+impl Sentinels {
+    pub(crate) const SERVICE: &'static str = "mymaster";
+
+    /// A primary with so many replicas.
+    pub(crate) fn start(replicas: usize) -> Sentinels {
+        Sentinels::with(replicas, &[], "")
+    }
+
+    /// The same, with further arguments for each server and lines of configuration for each Sentinel.
+    pub(crate) fn with(replicas: usize, arguments: &[&str], lines: &str) -> Sentinels {
+        let primary = Redis::with_tcp(&[arguments, &["--repl-diskless-sync-delay", "0"]].concat());
+        let port = primary.port().to_string();
+        let mut servers = vec![primary];
+        for _ in 0..replicas {
+            let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
+            servers.push(Redis::with_tcp(&[arguments, &replica].concat()));
+        }
+        eventually(SOON, "replicated", || {
+            let replication: String = servers[0].query(&["INFO", "replication"]);
+            replication.matches("state=online").count() == replicas
+        });
+        // All of them are told of the others: to find each other takes them seconds.
+        let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
+        let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
+        let sentinels = peers.iter().map(|me| Sentinel::start(me, &peers, &servers[0], &ports, lines)).collect();
+        let service = Sentinels { servers, sentinels };
+        for sentinel in &service.sentinels {
+            eventually(SOON, "the Sentinel answers", || sentinel.primary().is_some());
+        }
+        service
+    }
+
+    /// `redis+sentinel://…`, without a password.
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<String> = self.sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
+        format!("redis+sentinel://{}/{}", hosts.join(","), Sentinels::SERVICE)
+    }
+
+    /// Waits until most Sentinels name another primary than this server, which says that it is one.
+    #[track_caller]
+    pub(crate) fn fails_over_from(&self, old: usize) -> usize {
+        let start = Instant::now();
+        loop {
+            let named: Vec<u16> = self.sentinels.iter().filter_map(Sentinel::primary).collect();
+            let is_new = |at: &usize| {
+                let port = self.servers[*at].port();
+                *at != old && named.iter().filter(|&&one| one == port).count() > named.len() / 2
+            };
+            if let Some(new) = (0..self.servers.len()).find(is_new)
+                && self.servers[new].info("role") == "master"
+            {
+                return new;
+            }
+            assert!(start.elapsed() < FAIL_OVER, "no fail-over:\n{}", self.sentinels[0].log());
+            std::thread::sleep(ms(20));
+        }
+    }
+
+    /// Kills a Sentinel.
+    pub(crate) fn kill(&mut self, sentinel: usize) {
+        self.sentinels[sentinel].child.kill().unwrap();
+        self.sentinels[sentinel].child.wait().unwrap();
+    }
+
+    /// Stops a Sentinel: it accepts, and does not answer.
+    pub(crate) fn pause(&self, sentinel: usize) {
+        send(self.sentinels[sentinel].child.id(), Signal::SIGSTOP);
+    }
+
+    pub(crate) fn resume(&self, sentinel: usize) {
+        send(self.sentinels[sentinel].child.id(), Signal::SIGCONT);
+    }
+}
+
+impl Sentinel {
+    fn start(me: &(u16, String), peers: &[(u16, String)], primary: &Redis, replicas: &[u16], lines: &str) -> Sentinel {
+        let (directory, (port, id), name) = (Directory::new(), me, Sentinels::SERVICE);
+        let mut config = format!(
+            "port {port}\nbind 127.0.0.1\nlogfile log\nsentinel myid {id}\n{lines}\n\
+             sentinel monitor {name} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {name} 500\n\
+             sentinel failover-timeout {name} 3000\n",
+            primary.port()
+        );
+        for port in replicas {
+            config.push_str(&format!("sentinel known-replica {name} 127.0.0.1 {port}\n"));
+        }
+        for (port, peer) in peers.iter().filter(|(_, peer)| peer != id) {
+            config.push_str(&format!("sentinel known-sentinel {name} 127.0.0.1 {port} {peer}\n"));
+        }
+        let file = directory.path().join("sentinel.conf");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new("redis-server");
+        command.arg(&file).arg("--sentinel").current_dir(directory.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = die_with_parent(&mut command).spawn().unwrap();
+        let password = lines.lines().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
+        Sentinel { directory, child, port: *port, password }
+    }
+
+    /// The port of the primary that it names.
+    fn primary(&self) -> Option<u16> {
+        let login = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port)).unwrap();
+        let mut connection = client.get_connection_with_timeout(ms(200)).ok()?;
+        connection.set_read_timeout(Some(ms(500))).ok()?;
+        let mut request = redis::cmd("SENTINEL");
+        request.arg("GET-MASTER-ADDR-BY-NAME").arg(Sentinels::SERVICE);
+        let (_, port): (String, u16) = request.query(&mut connection).ok()?;
+        Some(port)
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("log of Sentinel {}:\n{}", self.port, self.log());
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
