@@ -165,6 +165,25 @@ fn a_slot_that_is_halfway_is_waited_for() {
 }
 
 #[test]
+fn a_request_that_meets_a_moving_slot_is_sent_again() {
+    let cluster = Cluster::start();
+    let token = acquire(&cluster, "backup");
+    release(&cluster, "backup", &token);
+    let from = cluster.owner(KEY);
+    let to = (from + 1) % 3;
+    // The fencing counter is there, the lock is not.
+    cluster.begin_move(KEY, to);
+    let acquire = Test::new(&cluster).args(["acquire", "backup"]).stdout(any()).spawn();
+    eventually(SOON, "told to try again", || {
+        cluster.0[from].query::<String>(&["INFO", "errorstats"]).contains("errorstat_TRYAGAIN")
+    });
+    while cluster.move_keys(KEY, from, to, 10) > 0 {}
+    cluster.end_move(KEY, to);
+    let token = acquire.finish().token();
+    assert_eq!(cluster.get(KEY), Some(token));
+}
+
+#[test]
 fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
     for frozen in [false, true] {
         let (mut cluster, directory) = (Cluster::with_replicas(), Arc::new(Directory::new()));

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// How often a request that was not executed is sent again, and the pause before the first time; it grows by as much.
-const TRIES: u32 = 8;
+const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(8);
 
 /// Connects to the server that is known, else to the first of the seeds that answers, and logs in.
