@@ -179,7 +179,8 @@ fn a_request_that_meets_a_moving_slot_is_sent_again() {
     });
     while cluster.move_keys(KEY, from, to, 10) > 0 {}
     cluster.end_move(KEY, to);
-    assert_eq!(cluster.get(KEY), Some(acquire.finish().token()));
+    let token = acquire.finish().token();
+    assert_eq!(cluster.get(KEY), Some(token));
 }
 
 #[test]
