@@ -8,6 +8,7 @@ use super::script::Call;
 use super::within;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
+use futures_util::future::join;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, Value};
 use std::time::Duration;
@@ -46,6 +47,8 @@ struct Connection {
     requests: MultiplexedConnection,
     /// Ends when the connection is closed.
     driver: JoinHandle<()>,
+    /// It has been given its name in CLIENT LIST.
+    named: bool,
 }
 
 impl Drop for Connection {
@@ -138,7 +141,8 @@ impl Node {
         self.touched = true;
         *sent = Boot::now();
         if !call.in_full {
-            match requests.send_packed_command(&call.by_name()).await.and_then(Value::extract_error) {
+            let (answer, ()) = join(requests.clone().send_packed_command(&call.by_name()), self.name()).await;
+            match answer.and_then(Value::extract_error) {
                 Err(error) if is_unknown_script(&error) => *sent = Boot::now(),
                 answer => return answer.map_err(|error| Fault::of_call(&error, call)),
             }
@@ -178,6 +182,16 @@ impl Node {
         Ok(self.connection.insert(connection).requests.clone())
     }
 
+    /// Gives a new connection its name in CLIENT LIST, behind the first request and in one packet with it: so what keeps the
+    /// server from answering is told to that request. No answer is waited for, and none matters.
+    async fn name(&mut self) {
+        if let Some(Connection { requests, named: named @ false, .. }) = &mut self.connection {
+            *named = true;
+            let mut name = redis::cmd("CLIENT");
+            let _ = requests.send_packed_command(name.arg("SETNAME").arg("redlock").set_no_response(true)).await;
+        }
+    }
+
     /// Draws the conclusions from an answer: what has been closed, or is out of step, answers nothing more.
     fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
@@ -209,7 +223,7 @@ impl Connection {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&login, socket, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
-        Ok(Connection { requests, driver: tokio::spawn(driver) })
+        Ok(Connection { requests, driver: tokio::spawn(driver), named: false })
     }
 }
 
