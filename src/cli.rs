@@ -85,7 +85,7 @@ Exit status:
    75  the lock is held by another, and the wait is over (-E N replaces it)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
-   78  refused for good: password, ACL
+   78  refused for good: password, ACL, certificate
   124  run --max-run: the job ran too long and was stopped
   126  run: the command cannot be executed
   127  run: the command was not found

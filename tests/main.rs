@@ -42,6 +42,7 @@ mod minorities;
 mod model;
 mod outages;
 mod owners;
+mod permissions;
 mod quarantine;
 mod queue;
 mod queue_faults;

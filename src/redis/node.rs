@@ -8,7 +8,7 @@ use super::script::{Call, Script};
 use super::within;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
-use futures_util::future::try_join;
+use futures_util::future::{join, try_join};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
 use std::time::Duration;
@@ -51,6 +51,8 @@ struct Connection {
     server: Option<Host>,
     /// Ends when the connection is closed.
     driver: JoinHandle<()>,
+    /// It has been given its name in CLIENT LIST.
+    named: bool,
 }
 
 impl Drop for Connection {
@@ -179,7 +181,8 @@ impl Node {
             let mut requests = self.connect().await?;
             self.touched = true;
             *sent = Boot::now();
-            match call.send(&mut requests, sent).await {
+            let (answer, ()) = join(call.send(&mut requests, sent), self.name()).await;
+            match answer {
                 Err(error) if self.route.follow(&error, tries).await => tries += 1,
                 answer => break answer,
             }
@@ -260,6 +263,16 @@ impl Node {
         Ok(self.connection.insert(opened?).requests.clone())
     }
 
+    /// Gives a new connection its name in CLIENT LIST, behind the first request and in one packet with it: so what keeps the
+    /// server from answering is told to that request. No answer is waited for, and none matters.
+    async fn name(&mut self) {
+        if let Some(Connection { requests, named: named @ false, .. }) = &mut self.connection {
+            *named = true;
+            let mut name = redis::cmd("CLIENT");
+            let _ = requests.send_packed_command(name.arg("SETNAME").arg("redlock").set_no_response(true)).await;
+        }
+    }
+
     /// Draws the conclusions from an answer: what has been closed, or is out of step, answers nothing more.
     fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
@@ -291,7 +304,7 @@ impl Connection {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&login, socket, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
-        Ok(Connection { requests, server, driver: tokio::spawn(driver) })
+        Ok(Connection { requests, server, driver: tokio::spawn(driver), named: false })
     }
 }
 
