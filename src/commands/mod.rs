@@ -66,8 +66,15 @@ fn settings(common: &Common) -> Result<Settings, Error> {
     let settings = config::settings(common)?;
     if common.verbose {
         settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
+        talk(&given(&settings));
     }
     Ok(settings)
+}
+
+/// The settings that were given, and where: the nodes always.
+fn given(settings: &Settings) -> String {
+    let given = settings.told.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default());
+    given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// What run and acquire ask for. `pid` is the process that will have the lock.
