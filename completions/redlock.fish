@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_redlock_global_optspecs
-    string join \n V/version redis= prefix= node-timeout= quarantine= password-file= label= format= q/quiet v/verbose h/help
+    string join \n V/version redis= prefix= node-timeout= quarantine= password-file= tls-ca= tls-cert= tls-key= replicas= label= format= q/quiet v/verbose h/help
 end
 
 function __fish_redlock_needs_command
@@ -29,6 +29,10 @@ complete -c redlock -n "__fish_redlock_needs_command" -l prefix -d 'Put before t
 complete -c redlock -n "__fish_redlock_needs_command" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -43,6 +47,7 @@ complete -c redlock -n "__fish_redlock_needs_command" -f -a "extend" -d 'Extend 
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "release" -d 'Release a lock'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "status" -d 'Show who holds a lock, or all locks'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "wait" -d 'Wait until a lock is free, taking nothing'
+complete -c redlock -n "__fish_redlock_needs_command" -f -a "doctor" -d 'Check whether Redis is fit for locks'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l name -d 'The lock' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l ttl -d 'The length of lease asked for' -r
@@ -61,6 +66,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand run" -l prefix -d 'Put b
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -81,6 +90,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l prefix -d 'P
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -98,6 +111,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand extend" -l prefix -d 'Pu
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -112,6 +129,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand release" -l prefix -d 'P
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -129,6 +150,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand status" -l prefix -d 'Pu
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -144,6 +169,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand wait" -l prefix -d 'Put 
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -151,11 +180,31 @@ env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s q -l quiet -d 'Print errors only'
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s h -l help -d 'Print help: -h in short, --help all of it'
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l redis -d 'A Redis; where there are several, most must agree' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
+json\t''
+env\t'Lines for a shell\'s eval: acquire only'"
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -s q -l quiet -d 'Print errors only'
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -s v -l verbose -d 'Print more detail'
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -s h -l help -d 'Print help: -h in short, --help all of it'
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''

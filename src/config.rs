@@ -74,7 +74,7 @@ impl Setting {
 /// `redis redis://10.0.0.1 (REDLOCK_REDIS)`
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.value.is_empty() || self.value.contains(' ') {
+        match !self.is_default() && (self.value.is_empty() || self.value.contains(' ')) {
             true => write!(f, "{} {:?} ({})", self.name, self.value, self.from),
             false => write!(f, "{} {} ({})", self.name, self.value, self.from),
         }

@@ -1,5 +1,7 @@
 //! Standard output and JSON. The only file that prints results.
 
+use crate::config::Setting;
+use crate::doctor::{Diagnosis, Finding};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::answer::{Holder, rfc3339};
@@ -363,6 +365,60 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
         text.push('\n');
     }
     show(&with_redraw(redraw, text))
+}
+
+#[derive(Serialize)]
+struct Checkup<'a> {
+    settings: &'a [Setting],
+    checks: &'a [Finding],
+}
+
+/// What the doctor has found, as an object.
+pub(crate) fn checkup_json(settings: &[Setting], findings: &[Finding]) -> Result<(), Error> {
+    show(&json(&Checkup { settings, checks: findings }))
+}
+
+/// What the doctor has found, the worst first: what is not well with how to mend it, with `verbose` all of it, with `quiet`
+/// what is broken alone.
+pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, verbose: bool) -> Result<(), Error> {
+    let mut text = String::new();
+    for setting in settings.iter().filter(|setting| !quiet && (verbose || !setting.is_default())) {
+        text.push_str(&format!("setting  {setting}\n"));
+    }
+    let shown = |diagnosis| match diagnosis {
+        Diagnosis::Fail => true,
+        Diagnosis::Warn | Diagnosis::Unknown => !quiet,
+        Diagnosis::Ok => verbose,
+    };
+    let shown: Vec<&Finding> = findings.iter().filter(|finding| shown(finding.judgement.diagnosis)).collect();
+    // What several checks cannot tell for the same reason is told once.
+    for alike in shown.chunk_by(|a, b| a.node == b.node && a.judgement.detail == b.judgement.detail) {
+        let Finding { node, judgement, .. } = alike[0];
+        let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
+        let checks: Vec<&str> = alike.iter().map(|finding| finding.check).collect();
+        let (word, checks) = (judgement.diagnosis.word(), checks.join(", "));
+        text.push_str(&format!("{word:<8} {node}{checks}: {}\n", judgement.detail));
+        if let Some(advice) = &judgement.advice {
+            text.push_str(&format!("         {advice}\n"));
+        }
+    }
+    if !quiet {
+        text.push_str(&summary(findings));
+    }
+    show(&text)
+}
+
+fn summary(findings: &[Finding]) -> String {
+    let count = |diagnosis| findings.iter().filter(|finding| finding.judgement.diagnosis == diagnosis).count();
+    let what = match (count(Diagnosis::Fail), count(Diagnosis::Unknown)) {
+        (0, 0) => "Your Redis is ready for locks",
+        (0, _) => "Your Redis is ready for locks, as far as it tells",
+        _ => "Your Redis needs mending before it is fit for locks",
+    };
+    let kinds = [Diagnosis::Fail, Diagnosis::Warn, Diagnosis::Unknown, Diagnosis::Ok];
+    let counted =
+        kinds.into_iter().filter(|&kind| count(kind) > 0).map(|kind| format!("{} {}", count(kind), kind.word()));
+    format!("{what}: {}.\n", counted.collect::<Vec<_>>().join(", "))
 }
 
 /// In place of what was shown before, on a terminal.

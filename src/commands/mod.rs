@@ -2,6 +2,7 @@
 
 mod acquire;
 mod completions;
+mod doctor;
 mod extend;
 mod release;
 mod run;
@@ -32,6 +33,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Release(args) => release::run(args, common),
         Command::Status(args) => status::run(args, common),
         Command::Wait(args) => wait::run(args, common),
+        Command::Doctor(_) => doctor::run(common),
         // Needs no settings, and works with broken ones too.
         Command::Completions(args) => completions::run(args),
     }
