@@ -21,6 +21,7 @@ mod backlog;
 mod cold_commands;
 mod config_files;
 mod docs;
+mod doctor;
 mod environment;
 mod exit_statuses;
 mod extend;
