@@ -385,20 +385,19 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
     for setting in settings.iter().filter(|setting| !quiet && (verbose || !setting.is_default())) {
         text.push_str(&format!("setting  {setting}\n"));
     }
-    let shown = |diagnosis| match diagnosis {
+    let shown = |finding: &&Finding| match finding.verdict {
         Diagnosis::Fail => true,
         Diagnosis::Warn | Diagnosis::Unknown => !quiet,
         Diagnosis::Ok => verbose,
     };
-    let shown: Vec<&Finding> = findings.iter().filter(|finding| shown(finding.judgement.diagnosis)).collect();
+    let shown: Vec<&Finding> = findings.iter().filter(shown).collect();
     // What several checks cannot tell for the same reason is told once.
-    for alike in shown.chunk_by(|a, b| a.node == b.node && a.judgement.detail == b.judgement.detail) {
-        let Finding { node, judgement, .. } = alike[0];
+    for alike in shown.chunk_by(|a, b| (&a.node, &a.detail) == (&b.node, &b.detail)) {
+        let Finding { node, verdict, detail, advice, .. } = alike[0];
         let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
         let checks: Vec<&str> = alike.iter().map(|finding| finding.check).collect();
-        let (word, checks) = (judgement.diagnosis.word(), checks.join(", "));
-        text.push_str(&format!("{word:<8} {node}{checks}: {}\n", judgement.detail));
-        if let Some(advice) = &judgement.advice {
+        text.push_str(&format!("{:<8} {node}{}: {detail}\n", verdict.word(), checks.join(", ")));
+        if let Some(advice) = advice {
             text.push_str(&format!("         {advice}\n"));
         }
     }
@@ -409,7 +408,7 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
 }
 
 fn summary(findings: &[Finding]) -> String {
-    let count = |diagnosis| findings.iter().filter(|finding| finding.judgement.diagnosis == diagnosis).count();
+    let count = |diagnosis| findings.iter().filter(|finding| finding.verdict == diagnosis).count();
     let what = match (count(Diagnosis::Fail), count(Diagnosis::Unknown)) {
         (0, 0) => "Your Redis is ready for locks",
         (0, _) => "Your Redis is ready for locks, as far as it tells",

@@ -20,7 +20,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
         Format::Json => output::checkup_json(&settings.told, &findings)?,
         _ => output::checkup(&settings.told, &findings, common.quiet, common.verbose)?,
     }
-    let fails = findings.iter().any(|finding| finding.judgement.diagnosis == Diagnosis::Fail);
+    let fails = findings.iter().any(|finding| finding.verdict == Diagnosis::Fail);
     Ok(if fails { Exit::Unavailable } else { Exit::Done })
 }
 

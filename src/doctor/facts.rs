@@ -1,9 +1,10 @@
 //! What one node tells of itself.
 
-use super::permissions;
+use super::{Trouble, permissions};
 use crate::redis::{Address, Fault, Node, Reply, within};
 use crate::sys::clock::{Boot, unix_time};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// How often a node is asked for the time, and for how long about.
@@ -20,48 +21,43 @@ pub(super) struct Facts {
     /// How long requests took, the shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
     /// By how many ms its clock is ahead of this machine's, give or take half a round trip.
-    pub(super) clock_ahead: Told<i64>,
+    pub(super) clock_ahead: Result<i64, Trouble>,
     pub(super) info: Fields,
     pub(super) config: Fields,
     pub(super) cluster: Fields,
-    /// The commands that the user may not run on locks.
-    pub(super) denied: Told<Vec<String>>,
-}
-
-/// What a node tells, or that it does not.
-pub(super) type Told<T> = Result<T, Untold>;
-
-/// What a node does not tell.
-#[derive(Clone, Debug)]
-pub(super) struct Untold {
-    /// The command that would.
-    pub(super) command: &'static str,
-    pub(super) why: String,
-}
-
-impl Untold {
-    fn of(command: &'static str, fault: &Fault) -> Untold {
-        Untold { command, why: fault.to_string() }
-    }
+    /// The commands that the user may not run on locks; none where the server cannot be asked.
+    pub(super) denied: Result<Option<Vec<String>>, Trouble>,
 }
 
 /// Names and values, as one command tells them.
 #[derive(Debug)]
 pub(super) struct Fields {
     command: &'static str,
-    values: Told<BTreeMap<String, String>>,
+    values: Result<BTreeMap<String, String>, Trouble>,
 }
 
 impl Fields {
-    pub(super) fn get(&self, name: &str) -> Told<&str> {
+    #[cfg(test)]
+    pub(super) fn of(command: &'static str, values: &[(&str, &str)]) -> Fields {
+        let values = values.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        Fields { command, values: Ok(values.collect()) }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Result<&str, Trouble> {
         let values = self.values.as_ref().map_err(Clone::clone)?;
-        let missing = || Untold { command: self.command, why: format!("says nothing about {name}") };
+        let missing = || untold(self.command, format!("says nothing about {name}"));
         values.get(name).map(String::as_str).ok_or_else(missing)
     }
 
-    pub(super) fn number(&self, name: &str) -> Told<u64> {
+    pub(super) fn number(&self, name: &str) -> Result<u64, Trouble> {
         self.get(name).map(|value| value.parse().unwrap_or_default())
     }
+}
+
+/// What a node does not tell, when it answers so to this command.
+fn untold(command: &str, answer: impl fmt::Display) -> Trouble {
+    let advice = format!("let this user run {command}, or look it up where the server is managed");
+    Trouble::unknown(format!("cannot tell: {command} {answer}"), advice)
 }
 
 /// Asks a node about itself, each request within `patience`.
@@ -93,7 +89,7 @@ impl Asked {
     }
 
     /// How long requests take, and by how many ms the clock is ahead: what the quickest one says is the most exact.
-    async fn time(&mut self) -> Result<(Vec<Duration>, Told<i64>), Fault> {
+    async fn time(&mut self) -> Result<(Vec<Duration>, Result<i64, Trouble>), Fault> {
         let (start, mut tries) = (Boot::now(), Vec::new());
         // The first one connects, too.
         while tries.len() <= TRIES && (tries.len() < 2 || !(start + TRY_FOR).passed()) {
@@ -107,37 +103,36 @@ impl Asked {
         }
         drop(tries.remove(0));
         tries.sort_by_key(|(took, _)| *took);
-        let clock = tries[0].1.clone().map_err(|fault| Untold::of("TIME", &fault));
+        let clock = tries[0].1.clone().map_err(|fault| untold("TIME", fault));
         Ok((tries.iter().map(|(took, _)| *took).collect(), clock))
     }
 
     /// The lines `name:value` of this command's answer.
     async fn lines(&mut self, command: &'static str, words: &[&str]) -> Fields {
         let pair = |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let answer = self.ask(words).await.map_err(|fault| Untold::of(command, &fault));
+        let answer = self.ask(words).await.map_err(|fault| untold(command, fault));
         let values = answer.map(|reply| reply.as_text().unwrap_or_default().lines().filter_map(pair).collect());
         Fields { command, values }
     }
 
     async fn config(&mut self) -> Fields {
-        let (command, mut values) = ("CONFIG", Ok(BTreeMap::new()));
+        let (command, mut values) = ("CONFIG", BTreeMap::new());
         for name in CONFIG {
-            match (self.ask(&["CONFIG", "GET", name]).await, &mut values) {
-                (Ok(pair), Ok(values)) => drop(values.insert(name.to_owned(), pair.text(1).to_owned())),
-                (Err(fault), _) => values = Err(Untold::of(command, &fault)),
-                (Ok(_), Err(_)) => {}
-            }
+            match self.ask(&["CONFIG", "GET", name]).await {
+                Ok(pair) => values.insert(name.to_owned(), pair.text(1).to_owned()),
+                Err(fault) => return Fields { command, values: Err(untold(command, fault)) },
+            };
         }
-        Fields { command, values }
+        Fields { command, values: Ok(values) }
     }
 
-    async fn denied(&mut self, prefix: &str) -> Told<Vec<String>> {
-        let request = permissions::question(prefix);
-        match self.ask(&request.iter().map(String::as_str).collect::<Vec<_>>()).await {
-            Ok(Reply::Nil) => Err(Untold { command: "ACL", why: "cannot be asked about before Redis 7".to_owned() }),
-            Ok(denied) => Ok(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect()),
-            Err(fault) if is_untold(&fault) => Ok(vec!["eval".to_owned()]),
-            Err(fault) => Err(Untold::of("EVAL", &fault)),
+    async fn denied(&mut self, prefix: &str) -> Result<Option<Vec<String>>, Trouble> {
+        let question = permissions::question(prefix);
+        match self.ask(&question.iter().map(String::as_str).collect::<Vec<_>>()).await {
+            Ok(Reply::Nil) => Ok(None),
+            Ok(denied) => Ok(Some(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect())),
+            Err(fault) if is_untold(&fault) => Ok(Some(vec!["eval".to_owned()])),
+            Err(fault) => Err(untold("EVAL", fault)),
         }
     }
 }

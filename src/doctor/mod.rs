@@ -7,7 +7,7 @@ mod permissions;
 
 use crate::lock::Quarantine;
 use crate::redis::Address;
-use facts::{Facts, Untold};
+use facts::Facts;
 use futures_util::future::join_all;
 use serde::Serialize;
 use std::ptr;
@@ -35,24 +35,16 @@ impl Diagnosis {
     }
 }
 
-/// What a check has found.
-#[derive(Debug, Serialize)]
-pub(crate) struct Judgement {
-    #[serde(rename = "verdict")]
-    pub(crate) diagnosis: Diagnosis,
-    /// What it means for locks.
-    pub(crate) detail: String,
-    /// How to mend it.
-    pub(crate) advice: Option<String>,
-}
-
-/// What a check has found on this node, or of all nodes together.
+/// What a check says of this node, or of all nodes together.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) node: Option<String>,
     pub(crate) check: &'static str,
-    #[serde(flatten)]
-    pub(crate) judgement: Judgement,
+    pub(crate) verdict: Diagnosis,
+    /// What it means for locks.
+    pub(crate) detail: String,
+    /// How to mend it, unless all is well.
+    pub(crate) advice: Option<String>,
 }
 
 /// How the locks are used, besides what the nodes tell.
@@ -74,47 +66,53 @@ pub(crate) struct Practice<'a> {
 pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
     let gathered = practice.addresses.iter().map(|node| facts::gather(node, practice.prefix, practice.node_timeout));
     let gathered = join_all(gathered).await;
-    let of_all = checks::of_all(practice).map(|(check, judgement)| Finding { node: None, check, judgement });
-    let mut findings = Vec::from(of_all);
+    let mut findings: Vec<Finding> =
+        checks::OF_ALL.iter().map(|(check, look)| Finding::of(None, check, look(practice))).collect();
     for (address, facts) in practice.addresses.iter().zip(&gathered) {
-        let found = |check, judgement| Finding { node: Some(address.to_string()), check, judgement };
+        let mut found = |check, checked| findings.push(Finding::of(Some(address), check, checked));
         match facts {
-            Err(fault) => findings.push(found("connection", checks::unreached(fault))),
+            Err(fault) => found("connection", checks::unreached(fault)),
             Ok(facts) => {
                 let others: Vec<&Facts> = gathered.iter().flatten().filter(|one| !ptr::eq(*one, facts)).collect();
-                let judged = |look: checks::Look| look(facts, practice, &others).unwrap_or_else(Judgement::from);
-                findings.extend(checks::OF_A_NODE.map(|(check, look)| found(check, judged(look))));
+                checks::OF_A_NODE.iter().for_each(|(check, look)| found(check, look(facts, practice, &others)));
             }
         }
     }
-    findings.sort_by_key(|finding| finding.judgement.diagnosis);
+    findings.sort_by_key(|finding| finding.verdict);
     findings
 }
 
-impl Judgement {
-    fn ok(detail: impl Into<String>) -> Judgement {
-        Judgement { diagnosis: Diagnosis::Ok, detail: detail.into(), advice: None }
+/// In which way all is well, or what is not.
+type Checked = Result<String, Trouble>;
+
+/// What is not well, or not known.
+#[derive(Clone, Debug)]
+struct Trouble {
+    verdict: Diagnosis,
+    detail: String,
+    advice: String,
+}
+
+impl Trouble {
+    fn fail(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
+        Trouble { verdict: Diagnosis::Fail, detail: detail.into(), advice: advice.into() }
     }
 
-    fn warn(detail: impl Into<String>, advice: impl Into<String>) -> Judgement {
-        Judgement { diagnosis: Diagnosis::Warn, detail: detail.into(), advice: Some(advice.into()) }
+    fn warn(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
+        Trouble { verdict: Diagnosis::Warn, ..Trouble::fail(detail, advice) }
     }
 
-    fn fail(detail: impl Into<String>, advice: impl Into<String>) -> Judgement {
-        Judgement { diagnosis: Diagnosis::Fail, ..Judgement::warn(detail, advice) }
-    }
-
-    fn unknown(detail: impl Into<String>, advice: impl Into<String>) -> Judgement {
-        Judgement { diagnosis: Diagnosis::Unknown, ..Judgement::warn(detail, advice) }
+    fn unknown(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
+        Trouble { verdict: Diagnosis::Unknown, ..Trouble::fail(detail, advice) }
     }
 }
 
-impl From<Untold> for Judgement {
-    fn from(untold: Untold) -> Judgement {
-        let Untold { command, why } = untold;
-        Judgement::unknown(
-            format!("cannot tell: {command} {why}"),
-            format!("let this user run {command}, or look it up where the server is managed"),
-        )
+impl Finding {
+    fn of(node: Option<&Address>, check: &'static str, checked: Checked) -> Finding {
+        let node = node.map(Address::to_string);
+        match checked {
+            Ok(detail) => Finding { node, check, verdict: Diagnosis::Ok, detail, advice: None },
+            Err(Trouble { verdict, detail, advice }) => Finding { node, check, verdict, detail, advice: Some(advice) },
+        }
     }
 }
