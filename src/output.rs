@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// How much of another user's text a column of a table shows.
 const COLUMN: usize = 40;
+/// How much of what a server says of itself is shown.
+const LINE: usize = 2000;
 
 /// Writes one result, complete lines, or says that it could not be.
 ///
@@ -382,9 +384,6 @@ pub(crate) fn checkup_json(settings: &[Setting], findings: &[Finding]) -> Result
 /// what is broken alone.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, verbose: bool) -> Result<(), Error> {
     let mut text = String::new();
-    for setting in settings.iter().filter(|setting| !quiet && (verbose || !setting.is_default())) {
-        text.push_str(&format!("setting  {setting}\n"));
-    }
     let shown = |finding: &&Finding| match finding.verdict {
         Diagnosis::Fail => true,
         Diagnosis::Warn | Diagnosis::Unknown => !quiet,
@@ -396,12 +395,14 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
         let Finding { node, verdict, detail, advice, .. } = alike[0];
         let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
         let checks: Vec<&str> = alike.iter().map(|finding| finding.check).collect();
-        text.push_str(&format!("{:<8} {node}{}: {detail}\n", verdict.word(), checks.join(", ")));
+        text.push_str(&format!("{:<8} {node}{}: {}\n", verdict.word(), checks.join(", "), escaped(detail, LINE)));
         if let Some(advice) = advice {
-            text.push_str(&format!("         {advice}\n"));
+            text.push_str(&format!("         {}\n", escaped(advice, LINE)));
         }
     }
     if !quiet {
+        let settings = settings.iter().filter(|setting| verbose || !setting.is_default());
+        settings.for_each(|setting| text.push_str(&format!("setting  {setting}\n")));
         text.push_str(&summary(findings));
     }
     show(&text)

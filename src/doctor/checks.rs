@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::permissions::{OPTIONAL, rule};
 use super::{Checked, Practice, Trouble};
 use crate::redis::{Fault, Place};
-use crate::text::{escaped, human};
+use crate::text::human;
 use std::time::Duration;
 
 /// Looks at one node, beside the others that were reached.
@@ -81,7 +81,7 @@ fn kind(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
         return Ok("a server on its own".to_owned());
     }
     let (state, slots) = (node.cluster.get("cluster_state")?, node.cluster.number("cluster_slots_ok")?);
-    let detail = format!("a Cluster that is {state:?}, and serves {slots} of 16384 slots: the others have no locks");
+    let detail = format!("a Cluster in state {state}, which serves {slots} of 16384 slots: the others have no locks");
     fail_if(state != "ok" || slots < 16384, detail, "redis-cli --cluster check, and fix")?;
     Ok("a Cluster, all slots served".to_owned())
 }
@@ -90,7 +90,7 @@ fn role(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
     let told = |name| node.info.get(name).unwrap_or("?");
     fail_if(told("loading") == "1", "it loads its data, and serves nothing meanwhile", "wait until it has")?;
     let (role, primary) = (node.info.get("role")?, format!("{}:{}", told("master_host"), told("master_port")));
-    let detail = format!("a {} of {}, which takes no lock", escaped(role, 20), escaped(&primary, 200));
+    let detail = format!("a {role} of {primary}, which takes no lock");
     fail_if(role != "master", detail, "name its primary, or redis+sentinel:// which finds it")?;
     Ok("a primary".to_owned())
 }
@@ -121,7 +121,7 @@ fn version(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
         _ if keydb => ("KeyDB", node.info.get("redis_version")?, [0, 0]),
         _ => ("Redis", node.info.get("redis_version")?, [6, 2]),
     };
-    let what = format!("{name} {}", escaped(version, 20));
+    let what = format!("{name} {version}");
     warn_if(least == [0, 0], format!("{what}, with which redlock is not tested"), "take Redis or Valkey")?;
     let number: Vec<u32> = version.split('.').map(|part| part.parse().unwrap_or_default()).collect();
     let advice = format!("take {name} {}.{} or later", least[0], least[1]);
@@ -134,7 +134,8 @@ fn eviction(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
     let detail = format!("maxmemory-policy {policy}: a lock that is held can be dropped, and taken by another");
     let advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
     fail_if(limit > 0 && policy != "noeviction", detail, advice)?;
-    Ok(format!("no lock is dropped for want of memory ({policy})"))
+    let why = if limit == 0 { "there is no maxmemory" } else { "noeviction" };
+    Ok(format!("no lock is dropped for want of memory: {why}"))
 }
 
 fn memory(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
@@ -156,11 +157,11 @@ fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
     }
     let (length, single) = (practice.quarantine.length(), practice.addresses.len() == 1);
     let advice = "appendonly yes and appendfsync always, or a --quarantine as long as the longest lease";
-    let detail = "a restart forgets all locks: a running redlock run takes its own again, a lease of acquire is lost";
+    let detail = "a restart can forget locks, of which redlock run alone takes its own again";
     warn_if(length.is_zero() && single, detail, advice)?;
-    let detail = "a restart forgets locks, and with --quarantine 0 others get them at once";
+    let detail = "a restart can forget locks, and with --quarantine 0 others get them at once";
     fail_if(length.is_zero(), detail, advice)?;
-    Ok(format!("a restart forgets locks, which the quarantine of {} makes up for", human(length)))
+    Ok(format!("a restart can forget locks, which the quarantine of {} makes up for", human(length)))
 }
 
 fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
@@ -208,13 +209,13 @@ fn replicas(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
     let fails_over = matches!(node.address.place(), Place::Sentinel { .. } | Place::Cluster(_));
     let advice = "--replicas 1, or several independent primaries in the place of replicas";
     warn_if(fails_over && asked == 0, "a fail-over can forget the latest leases", advice)?;
-    Ok(format!("{connected}, in step"))
+    Ok(if connected == 0 { "none".to_owned() } else { format!("{connected}, in step") })
 }
 
 fn clock(node: &Facts, _: &Practice, others: &[&Facts]) -> Checked {
     let ahead = node.clock_ahead.clone()?;
-    let (by, side) =
-        (human(Duration::from_millis(ahead.unsigned_abs())), if ahead > 0 { "ahead of" } else { "behind" });
+    let by = human(Duration::from_millis(ahead.unsigned_abs()));
+    let side = if ahead > 0 { "ahead of" } else { "behind" };
     let alike = others.iter().any(|other| other.clock_ahead.as_ref().is_ok_and(|it| (it - ahead).abs() <= SKEW));
     let whose = match alike {
         true => "other nodes have the same time, so that this machine's clock is wrong",
@@ -246,7 +247,7 @@ fn number(practice: &Practice) -> Checked {
     let (fewer, more) = (nodes - 1, nodes + 1);
     let detail = format!("{nodes}: {may_fail} may fail, no more than with {fewer}");
     warn_if(nodes.is_multiple_of(2), detail, format!("{fewer} or {more}"))?;
-    Ok(format!("{nodes}: {may_fail} may fail"))
+    Ok(format!("{nodes}, of which {may_fail} may fail"))
 }
 
 fn node_timeout(practice: &Practice) -> Checked {

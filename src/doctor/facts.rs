@@ -119,9 +119,10 @@ impl Asked {
         let (command, mut values) = ("CONFIG", BTreeMap::new());
         for name in CONFIG {
             match self.ask(&["CONFIG", "GET", name]).await {
-                Ok(pair) => values.insert(name.to_owned(), pair.text(1).to_owned()),
+                // A managed service may answer nothing.
+                Ok(pair) => values.extend(pair.at(1).as_text().map(|value| (name.to_owned(), value.to_owned()))),
                 Err(fault) => return Fields { command, values: Err(untold(command, fault)) },
-            };
+            }
         }
         Fields { command, values: Ok(values) }
     }
