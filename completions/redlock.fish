@@ -47,6 +47,7 @@ complete -c redlock -n "__fish_redlock_needs_command" -f -a "extend" -d 'Extend 
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "release" -d 'Release a lock'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "status" -d 'Show who holds a lock, or all locks'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "wait" -d 'Wait until a lock is free, taking nothing'
+complete -c redlock -n "__fish_redlock_needs_command" -f -a "doctor" -d 'Check whether Redis is fit for locks'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l name -d 'The lock' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l ttl -d 'The length of lease asked for' -r
@@ -179,6 +180,22 @@ env\t'Lines for a shell\'s eval: acquire only'"
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s q -l quiet -d 'Print errors only'
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -s h -l help -d 'Print help: -h in short, --help all of it'
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l redis -d 'A Redis; where there are several, most must agree' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l replicas -d 'Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
+json\t''
+env\t'Lines for a shell\'s eval: acquire only'"
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -s q -l quiet -d 'Print errors only'
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -s v -l verbose -d 'Print more detail'
+complete -c redlock -n "__fish_redlock_using_subcommand doctor" -s h -l help -d 'Print help: -h in short, --help all of it'
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r

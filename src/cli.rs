@@ -65,11 +65,10 @@ Examples:
   redlock run --name report -q -E 0 --hold-at-least 50s -- ./report    for cron";
 
 const STATUSES_SHORT: &str = "\
-Exit status:
-    0 done; run: the command's own          75 held by another (-E N: N instead)
-   64 usage                                 76 the lease was lost on the way
-   69 Redis cannot be reached               77 the token does not hold the lock
-   70 a fault   74 result not written       78 refused: password, ACL
+Exit status: 0 done; run: the command's own
+   64 usage   70 a fault   74 not written   75 held by another (-E N: N instead)
+   69 Redis cannot be reached, or used      76 the lease was lost on the way
+   78 refused: password, ACL                77 the token does not hold the lock
   124 --max-run is over                126 127 the command cannot run, not found
 
 'redlock run -h' shows the options of run, 'redlock --help' everything.";
@@ -79,7 +78,8 @@ Exit status:
     0  done; for run, the command exited 0
     N  run: the command's own status
    64  usage: bad flag, name, duration, URL, or what cannot be safe together
-   69  no quorum of nodes could be reached, or they cannot serve now
+   69  no quorum of nodes could be reached, or they cannot serve now; for
+       doctor, something is broken
    70  a fault in redlock itself
    74  the result could not be written
    75  the lock is held by another, and the wait is over (-E N replaces it)
@@ -126,6 +126,10 @@ pub(crate) enum Command {
     ///
     /// Exits 0 once the lock is free, and 75 when the time is up before.
     Wait(Deferred<WaitArgs>),
+    /// Check whether Redis is fit for locks
+    ///
+    /// Looks at every node, and says what is wrong, what that means for locks, and how to mend it. Changes nothing there.
+    Doctor(Deferred<DoctorArgs>),
     /// Print the completions for a shell
     Completions(Deferred<CompletionsArgs>),
 }
@@ -484,6 +488,10 @@ pub(crate) struct WaitArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "redlock doctor [OPTIONS]")]
+pub(crate) struct DoctorArgs {}
+
+#[derive(Debug, Args)]
 #[command(override_usage = "redlock completions SHELL")]
 pub(crate) struct CompletionsArgs {
     /// bash, zsh or fish
@@ -595,6 +603,7 @@ impl Cli {
             Command::Release(args) => &mut args.common,
             Command::Status(args) => &mut args.common,
             Command::Wait(args) => &mut args.common,
+            Command::Doctor(args) => &mut args.common,
             Command::Completions(args) => &mut args.common,
         };
         let (earlier, later) = (std::mem::take(&mut self.common), std::mem::take(later));
@@ -626,7 +635,7 @@ impl Cli {
             Command::Release(args) => args.named.name(),
             Command::Status(args) => args.named.name(),
             Command::Wait(args) => args.named.name(),
-            Command::Completions(_) => None,
+            _ => None,
         }
     }
 
@@ -693,7 +702,7 @@ fn check(cli: &Cli) -> Result<(), String> {
             one_name(&args.named)?;
             refuse(args.named.name().is_none(), "which lock? the name is missing")
         }
-        Command::Completions(_) => Ok(()),
+        _ => Ok(()),
     }
 }
 

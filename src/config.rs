@@ -7,7 +7,9 @@ use crate::lock::keys::fits_one_slot;
 use crate::redis::address;
 use crate::redis::{Access, Address, Place, Rotated, read, tls};
 use crate::text::reason;
+use serde::Serialize;
 use std::ffi::OsString;
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -18,20 +20,22 @@ const DEFAULT_PREFIX: &str = "redlock:";
 /// In bytes.
 const LONGEST_PASSWORD: usize = 4096;
 
-/// What redlock.conf may say: where and who, never what.
-const NAMES: [&str; 11] = [
-    "REDLOCK_REDIS",
-    "REDLOCK_PREFIX",
-    "REDLOCK_NODE_TIMEOUT",
-    "REDLOCK_QUARANTINE",
-    "REDLOCK_PASSWORD_FILE",
-    "REDLOCK_PASSWORD",
-    "REDLOCK_TLS_CA",
-    "REDLOCK_TLS_CERT",
-    "REDLOCK_TLS_KEY",
-    "REDLOCK_REPLICAS",
-    "REDLOCK_LABEL",
+/// Every setting: its option, the variables that replace it, and what it is otherwise. They say where and who, never what.
+const SETTINGS: [(&str, &[&str], &str); 10] = [
+    (REDIS, &["REDLOCK_REDIS"], DEFAULT_REDIS),
+    (PREFIX, &["REDLOCK_PREFIX"], DEFAULT_PREFIX),
+    ("--node-timeout", &["REDLOCK_NODE_TIMEOUT"], "from the ttl"),
+    ("--quarantine", &["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0"),
+    ("--password-file", &["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"], "none"),
+    ("--tls-ca", &["REDLOCK_TLS_CA"], "the system's"),
+    ("--tls-cert", &["REDLOCK_TLS_CERT"], "none"),
+    ("--tls-key", &["REDLOCK_TLS_KEY"], "none"),
+    ("--replicas", &["REDLOCK_REPLICAS"], "0"),
+    ("--label", &["REDLOCK_LABEL"], "the command's base name"),
 ];
+const REDIS: &str = "--redis";
+const PREFIX: &str = "--prefix";
+const BY_DEFAULT: &str = "the default";
 
 /// Everything that a command has to know besides its own arguments.
 #[derive(Debug)]
@@ -50,6 +54,32 @@ pub(crate) struct Settings {
     pub(crate) around: Option<(String, String)>,
     /// Why a configuration file was left out: this user may not read it, and what it could say is not needed.
     pub(crate) left_out: Vec<String>,
+    /// Where each setting came from.
+    pub(crate) told: Vec<Setting>,
+}
+
+/// A setting, in words without a password, and where it came from: flag, variable, file and line.
+#[derive(Debug, Serialize)]
+pub(crate) struct Setting {
+    pub(crate) name: &'static str,
+    pub(crate) value: String,
+    pub(crate) from: String,
+}
+
+impl Setting {
+    pub(crate) fn is_default(&self) -> bool {
+        self.from == BY_DEFAULT
+    }
+}
+
+/// `redis redis://10.0.0.1 (REDLOCK_REDIS)`
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match !self.is_default() && (self.value.is_empty() || self.value.contains(' ')) {
+            true => write!(f, "{} {:?} ({})", self.name, self.value, self.from),
+            false => write!(f, "{} {} ({})", self.name, self.value, self.from),
+        }
+    }
 }
 
 impl Settings {
@@ -112,7 +142,7 @@ pub(crate) fn settings(common: &Common) -> Result<Settings, Error> {
 fn settings_from(common: &Common, sources: &Sources) -> Result<Settings, String> {
     let prefix = match &common.prefix {
         Some(prefix) => prefix.clone(),
-        None => sources.prefix()?,
+        None => sources.prefix()?.text,
     };
     if prefix.chars().any(char::is_control) {
         return Err("the prefix has a control character in it".to_owned());
@@ -158,13 +188,35 @@ fn settings_from(common: &Common, sources: &Sources) -> Result<Settings, String>
         ancestors,
         around: around.map(|(name, token)| (name.text, token.text)),
         left_out: sources.left_out(),
+        told: told(common, sources)?,
     })
+}
+
+fn told(common: &Common, sources: &Sources) -> Result<Vec<Setting>, String> {
+    let mut flags = environment(common);
+    flags.extend(common.label.as_ref().map(|label| ("REDLOCK_LABEL".into(), label.into())));
+    let setting = |&(option, variables, default): &(&'static str, &[&str], &str)| {
+        let value = match (flags.iter().find(|(variable, _)| variable == variables[0]), option) {
+            (Some((_, text)), _) => Some(Value { text: text.to_string_lossy().into_owned(), from: option.to_owned() }),
+            (None, REDIS) => Some(sources.redis()?),
+            (None, PREFIX) => Some(sources.prefix()?),
+            (None, _) => sources.setting(variables)?,
+        };
+        let Value { text, from } = value.unwrap_or_else(|| Value::default_of(default));
+        let value = match option {
+            REDIS => address::split(&text).iter().map(|url| address::without_secret(url)).collect::<Vec<_>>().join(","),
+            _ if from.ends_with("REDLOCK_PASSWORD") => "not shown".to_owned(),
+            _ => text,
+        };
+        Ok(Setting { name: option.trim_start_matches('-').trim_end_matches("-file"), value, from })
+    };
+    SETTINGS.iter().map(setting).collect()
 }
 
 fn nodes(common: &Common, sources: &Sources) -> Result<Vec<Address>, String> {
     let given = match common.redis.as_slice() {
         [] => sources.redis()?,
-        urls => Value { text: urls.join(","), from: "--redis".to_owned() },
+        urls => Value { text: urls.join(","), from: REDIS.to_owned() },
     };
     let urls = address::split(&given.text);
     let access = Rc::new(access(common, sources, urls.iter().any(|url| address::is_tls(url)))?);
@@ -270,6 +322,12 @@ struct Value {
     from: String,
 }
 
+impl Value {
+    fn default_of(text: &str) -> Value {
+        Value { text: text.to_owned(), from: BY_DEFAULT.to_owned() }
+    }
+}
+
 /// Looks a variable of the environment up.
 type Environment<'a> = Box<dyn Fn(&str) -> Option<OsString> + 'a>;
 
@@ -344,10 +402,10 @@ impl<'a> Sources<'a> {
     }
 
     /// The prefix alone may be empty.
-    fn prefix(&self) -> Result<String, String> {
+    fn prefix(&self) -> Result<Value, String> {
         let given = self.raw("REDLOCK_PREFIX")?;
         let given = given.or_else(|| self.files.iter().find_map(|file| file.find("REDLOCK_PREFIX", true)));
-        Ok(given.map_or_else(|| DEFAULT_PREFIX.to_owned(), |value| value.text))
+        Ok(given.unwrap_or_else(|| Value::default_of(DEFAULT_PREFIX)))
     }
 
     /// The nodes where no flag gives them.
@@ -368,8 +426,7 @@ impl<'a> Sources<'a> {
                 }
             }
         }
-        let default = || Value { text: DEFAULT_REDIS.to_owned(), from: "the default".to_owned() };
-        Ok(self.variable("REDIS_URL")?.unwrap_or_else(default))
+        Ok(self.variable("REDIS_URL")?.unwrap_or_else(|| Value::default_of(DEFAULT_REDIS)))
     }
 }
 
@@ -394,8 +451,9 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
         let place = format!("{}, line {}", path.display(), index + 1);
         let (name, value) = line.split_once('=').ok_or_else(|| format!("{place}: not of the form REDLOCK_X=value"))?;
         let (name, value) = (name.trim_end(), value.trim_start());
-        if !NAMES.contains(&name) {
-            return Err(format!("{place}: no setting {name:?}; there are {}", NAMES.join(", ")));
+        let known: Vec<&str> = SETTINGS.iter().flat_map(|(_, variables, _)| *variables).copied().collect();
+        if !known.contains(&name) {
+            return Err(format!("{place}: no setting {name:?}; there are {}", known.join(", ")));
         }
         let text = match value.as_bytes() {
             [quote @ (b'"' | b'\''), .., last] if quote == last => &value[1..value.len() - 1],
@@ -456,6 +514,28 @@ mod tests {
         assert_eq!(of(&[]).prefix, "redlock:");
         assert_eq!(of(&[("REDLOCK_PREFIX", "")]).prefix, "");
         assert_eq!(of(&[("REDLOCK_NODE_TIMEOUT", "2s")]).node_timeout, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn each_setting_is_told_with_its_source_and_without_a_secret() {
+        let variables = [("REDLOCK_PREFIX", ""), ("REDLOCK_PASSWORD", "s3cret"), ("REDIS_URL", "redis://:s3cret@c/1")];
+        let files = [Some("\nREDLOCK_QUARANTINE=5m\nREDLOCK_PREFIX=x"), Some("REDLOCK_QUARANTINE=1h")];
+        let common = Common { label: Some("d e".to_owned()), ..Common::default() };
+        let told = with(&common, &variables, &files).expect("fine").told;
+        let told: Vec<String> = told.iter().filter(|one| !one.is_default()).map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "redis redis://…@c/1 (REDIS_URL)",
+                "prefix \"\" (REDLOCK_PREFIX)",
+                "quarantine 5m (f0, line 2: REDLOCK_QUARANTINE)",
+                "password \"not shown\" (REDLOCK_PASSWORD)",
+                "label \"d e\" (--label)",
+            ]
+        );
+        let told = with(&redis(&["redis://u:s3cret@e", "unix:///s?pass=s3cret"]), &variables, &[]).expect("fine").told;
+        assert_eq!(told[0].to_string(), "redis redis://…@e,unix:///s (--redis)");
+        assert_eq!(of(&[]).told[1].to_string(), "prefix redlock: (the default)");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod cli;
 mod commands;
 mod config;
+mod doctor;
 mod error;
 mod exit;
 mod keeper;

@@ -1,5 +1,7 @@
 //! Standard output and JSON. The only file that prints results.
 
+use crate::config::Setting;
+use crate::doctor::{Diagnosis, Finding};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::answer::{Holder, rfc3339};
@@ -13,6 +15,8 @@ use std::time::Duration;
 
 /// How much of another user's text a column of a table shows.
 const COLUMN: usize = 40;
+/// How much of what a server says of itself is shown.
+const LINE: usize = 2000;
 
 /// Writes one result, complete lines, or says that it could not be.
 ///
@@ -363,6 +367,58 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
         text.push('\n');
     }
     show(&with_redraw(redraw, text))
+}
+
+#[derive(Serialize)]
+struct Checkup<'a> {
+    settings: &'a [Setting],
+    checks: &'a [Finding],
+}
+
+/// What the doctor has found, as an object.
+pub(crate) fn checkup_json(settings: &[Setting], findings: &[Finding]) -> Result<(), Error> {
+    show(&json(&Checkup { settings, checks: findings }))
+}
+
+/// What the doctor has found, the worst first: what is not well with how to mend it, with `verbose` all of it, with `quiet`
+/// what is broken alone.
+pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, verbose: bool) -> Result<(), Error> {
+    let mut text = String::new();
+    let shown = |finding: &&Finding| match finding.verdict {
+        Diagnosis::Fail => true,
+        Diagnosis::Warn | Diagnosis::Unknown => !quiet,
+        Diagnosis::Ok => verbose,
+    };
+    let shown: Vec<&Finding> = findings.iter().filter(shown).collect();
+    // What several checks cannot tell for the same reason is told once.
+    for alike in shown.chunk_by(|a, b| (&a.node, &a.detail) == (&b.node, &b.detail)) {
+        let Finding { node, verdict, detail, advice, .. } = alike[0];
+        let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
+        let checks: Vec<&str> = alike.iter().map(|finding| finding.check).collect();
+        text.push_str(&format!("{:<8} {node}{}: {}\n", verdict.word(), checks.join(", "), escaped(detail, LINE)));
+        if let Some(advice) = advice {
+            text.push_str(&format!("         {}\n", escaped(advice, LINE)));
+        }
+    }
+    if !quiet {
+        let settings = settings.iter().filter(|setting| verbose || !setting.is_default());
+        settings.for_each(|setting| text.push_str(&format!("setting  {setting}\n")));
+        text.push_str(&summary(findings));
+    }
+    show(&text)
+}
+
+fn summary(findings: &[Finding]) -> String {
+    let count = |diagnosis| findings.iter().filter(|finding| finding.verdict == diagnosis).count();
+    let what = match (count(Diagnosis::Fail), count(Diagnosis::Unknown)) {
+        (0, 0) => "Your Redis is ready for locks",
+        (0, _) => "Your Redis is ready for locks, as far as it tells",
+        _ => "Your Redis needs mending before it is fit for locks",
+    };
+    let kinds = [Diagnosis::Fail, Diagnosis::Warn, Diagnosis::Unknown, Diagnosis::Ok];
+    let counted =
+        kinds.into_iter().filter(|&kind| count(kind) > 0).map(|kind| format!("{} {}", count(kind), kind.word()));
+    format!("{what}: {}.\n", counted.collect::<Vec<_>>().join(", "))
 }
 
 /// In place of what was shown before, on a terminal.

@@ -22,6 +22,7 @@ mod cluster;
 mod cold_commands;
 mod config_files;
 mod docs;
+mod doctor;
 mod environment;
 mod exit_statuses;
 mod extend;

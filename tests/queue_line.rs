@@ -258,6 +258,9 @@ fn a_redis_that_is_down_is_told_once_at_once() {
     ] {
         let waiter = waits(command).stderr(like(format!("redlock: {down}\n"))).spawn();
         let start = std::time::Instant::now();
+        if command.contains(&"-v") {
+            waiter.says(like("redlock: redis redis://127.0.0.1:<n> (REDLOCK_REDIS)"));
+        }
         waiter.says(like(format!("redlock: {down}; trying again")));
         assert!(start.elapsed() < crate::support::ms(1_000), "{command:?}: {:?}", start.elapsed());
         waiter.finish();

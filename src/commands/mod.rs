@@ -2,6 +2,7 @@
 
 mod acquire;
 mod completions;
+mod doctor;
 mod extend;
 mod release;
 mod run;
@@ -32,6 +33,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Release(args) => release::run(args, common),
         Command::Status(args) => status::run(args, common),
         Command::Wait(args) => wait::run(args, common),
+        Command::Doctor(_) => doctor::run(common),
         // Needs no settings, and works with broken ones too.
         Command::Completions(args) => completions::run(args),
     }
@@ -66,8 +68,15 @@ fn settings(common: &Common) -> Result<Settings, Error> {
     let settings = config::settings(common)?;
     if common.verbose {
         settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
+        talk(&given(&settings));
     }
     Ok(settings)
+}
+
+/// The settings that were given, and where: the nodes always.
+fn given(settings: &Settings) -> String {
+    let given = settings.told.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default());
+    given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// What run and acquire ask for. `pid` is the process that will have the lock.

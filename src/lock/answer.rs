@@ -246,7 +246,7 @@ impl Holder {
     }
 
     /// The longest that this lease can have been good for, as far as it is known.
-    pub(super) fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         self.ttl.max(self.lease).unwrap_or_default()
     }
 }

@@ -65,22 +65,31 @@ pub(crate) enum Reenter {
 
 /// How long a node that was started has no say about leases that it may have forgotten.
 #[derive(Clone, Copy, Debug)]
-struct Quarantine {
+pub(crate) struct Quarantine {
     length: Duration,
     /// It was given; otherwise it grows with the ttl of every lease that a node shows.
     fixed: bool,
 }
 
 impl Quarantine {
+    pub(crate) fn length(self) -> Duration {
+        self.length
+    }
+
+    /// Whether no longer lease that is met makes it longer.
+    pub(crate) fn is_fixed(self) -> bool {
+        self.fixed
+    }
+
     /// Takes in the length of a lease that a node knows of.
-    fn cover(&mut self, lease: Duration) {
+    pub(crate) fn cover(&mut self, lease: Duration) {
         if !self.fixed {
             self.length = self.length.max(lease);
         }
     }
 
     /// For how long still a node that has been up for `uptime` cannot tell; its uptime has a grain of a second.
-    fn left(self, uptime: Option<Duration>) -> Duration {
+    pub(crate) fn left(self, uptime: Option<Duration>) -> Duration {
         match uptime {
             Some(uptime) if !self.length.is_zero() => (self.length + Duration::from_secs(1)).saturating_sub(uptime),
             _ => Duration::ZERO,
@@ -116,6 +125,10 @@ impl Lock {
     /// How long one node may take for one request.
     pub(crate) fn node_timeout(&self) -> Duration {
         self.nodes.timeout
+    }
+
+    pub(crate) fn quarantine(&self) -> Quarantine {
+        self.quarantine
     }
 
     /// The Redis key of the lock.

@@ -144,7 +144,7 @@ impl Address {
     }
 
     /// How many replicas have to confirm what the primary confirms.
-    pub(super) fn replicas(&self) -> u32 {
+    pub(crate) fn replicas(&self) -> u32 {
         self.access.replicas
     }
 
@@ -432,7 +432,7 @@ fn unknown(name: &str, known: &str) -> String {
 }
 
 /// The URL with whatever may be a secret left out.
-fn without_secret(url: &str) -> String {
+pub(crate) fn without_secret(url: &str) -> String {
     let start = scheme(url).map_or(0, |scheme| scheme.len() + 3).min(url.len());
     let (scheme, rest) = url.split_at_checked(start).unwrap_or(("", url));
     let plain = |text: &str| text.split('?').next().unwrap_or_default().to_owned();

@@ -62,7 +62,7 @@ impl Drop for Connection {
 }
 
 impl Node {
-    pub(super) fn new(address: Address) -> Node {
+    pub(crate) fn new(address: Address) -> Node {
         Node {
             route: Route::new(address),
             connection: None,
@@ -127,16 +127,21 @@ impl Node {
         Got { sent, answer }
     }
 
-    /// One page of the keys that match; the cursor of the next one is "0" behind the last.
-    pub(super) async fn scan(&mut self, pattern: &str, cursor: &str) -> Result<(String, Vec<String>), Fault> {
-        let mut scan = redis::cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(1000);
+    /// Runs a plain command. The caller sets the deadline by dropping the future.
+    pub(crate) async fn command(&mut self, words: &[&str]) -> Result<Reply, Fault> {
+        let mut command = Cmd::new();
+        command.arg(words);
         let answer = async {
-            let answer = self.connect().await?.send_packed_command(&scan).await;
+            let answer = self.connect().await?.send_packed_command(&command).await;
             answer.and_then(Value::extract_error).map_err(|error| Fault::of(&error))
         };
         let answer = answer.await;
-        let page = Reply::of(self.heed(answer)?)?;
+        Reply::of(self.heed(answer)?)
+    }
+
+    /// One page of the keys that match; the cursor of the next one is "0" behind the last.
+    pub(super) async fn scan(&mut self, pattern: &str, cursor: &str) -> Result<(String, Vec<String>), Fault> {
+        let page = self.command(&["SCAN", cursor, "MATCH", pattern, "COUNT", "1000"]).await?;
         match page.items() {
             [Reply::Text(cursor), Reply::List(keys)] if cursor.parse::<u64>().is_ok() => {
                 Ok((cursor.clone(), keys.iter().filter_map(Reply::as_text).map(str::to_owned).collect()))

@@ -1,0 +1,40 @@
+//! `redlock doctor`: whether the nodes are fit for locks.
+
+use super::{DEFAULT_TTL, block_on, talk};
+use crate::cli::{Common, Format};
+use crate::config::{self, Settings};
+use crate::doctor::{self, Diagnosis, Practice};
+use crate::exit::Exit;
+use crate::lock::Status;
+use crate::output;
+use std::time::Duration;
+
+pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
+    let settings = config::settings(common)?;
+    settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
+    let findings = block_on(async {
+        let practice = practice(&settings).await;
+        Ok(doctor::examine(&practice).await)
+    })?;
+    match common.format {
+        Format::Json => output::checkup_json(&settings.told, &findings)?,
+        _ => output::checkup(&settings.told, &findings, common.quiet, common.verbose)?,
+    }
+    let fails = findings.iter().any(|finding| finding.verdict == Diagnosis::Fail);
+    Ok(if fails { Exit::Unavailable } else { Exit::Done })
+}
+
+async fn practice(settings: &Settings) -> Practice<'_> {
+    let mut lock = settings.lock("", &settings.prefix, DEFAULT_TTL);
+    let longest = |all: Vec<Status>| all.iter().filter_map(|status| Some(status.holder()?.longest())).max();
+    let longest_lease = lock.list(&settings.prefix).await.map(|all| longest(all).unwrap_or(Duration::ZERO));
+    Practice {
+        addresses: &settings.nodes,
+        prefix: &settings.prefix,
+        given_timeout: settings.node_timeout,
+        node_timeout: lock.node_timeout(),
+        replicas: settings.nodes[0].replicas(),
+        quarantine: lock.quarantine(),
+        longest_lease: longest_lease.map_err(|error| error.bare()),
+    }
+}

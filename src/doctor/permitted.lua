@@ -1,0 +1,25 @@
+-- Which commands this user may not run on a lock's keys and channels. Runs none of them.
+-- ARGV: 1 the lock  2 another key of it  3 a channel of it  4… the commands
+-- Returns the commands, or nil where the server cannot be asked (before Redis 7)
+if not redis.acl_check_cmd then return nil end
+
+-- Redis 7.0 looks for keys behind the end of a request that is too short, and may crash.
+local function request(command, key)
+  if command == 'eval' or command == 'evalsha' then return {'', '1', key} end
+  if command == 'publish' then return {ARGV[3], ''} end
+  if command == 'subscribe' or command == 'unsubscribe' then return {ARGV[3]} end
+  if command == 'del' or command == 'exists' then return {key} end
+  return {key, '', ''}
+end
+
+local function may(command, key)
+  local known, allowed = pcall(redis.acl_check_cmd, command, unpack(request(command, key)))
+  return known and allowed
+end
+
+local denied = {}
+for i = 4, #ARGV do
+  local command = ARGV[i]
+  if not (may(command, ARGV[1]) and may(command, ARGV[2])) then table.insert(denied, command) end
+end
+return denied
