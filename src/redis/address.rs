@@ -140,7 +140,9 @@ impl Address {
     }
 
     pub(crate) fn password(&self) -> Option<&str> {
-        self.login.password.as_deref().or(self.access.password.as_deref())
+        // `local:` has none, whatever other servers have.
+        let others = self.access.password.as_deref().filter(|_| !matches!(self.place, Place::Local(_)));
+        self.login.password.as_deref().or(others)
     }
 
     pub(crate) fn database(&self) -> i64 {

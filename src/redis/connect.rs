@@ -31,7 +31,10 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
     let connected: io::Result<Box<dyn Socket>> = match address.place() {
         Place::Tcp(host) => tcp(host).await.map(|stream| Box::new(stream) as _),
         Place::Unix(path) => unix(path).await.map(|stream| Box::new(stream) as _),
-        Place::Sentinel { .. } | Place::Cluster(_) | Place::Local(_) => Err(io::Error::other("not supported yet")),
+        Place::Local(directory) => {
+            super::local::connect(directory.as_deref()).await.map(|stream| Box::new(stream) as _)
+        }
+        Place::Sentinel { .. } | Place::Cluster(_) => Err(io::Error::other("not supported yet")),
     };
     let mut socket = connected.map_err(|error| Fault::of_io(&error))?;
     log_in(&mut socket, address).await?;
