@@ -3,6 +3,7 @@
 use super::{Directory, SOON, alive, die_with_parent, send};
 use nix::sys::signal::Signal;
 use redis::FromRedisValue;
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -71,14 +72,16 @@ impl Redis {
 
     /// A server that can be reached by TCP too.
     pub(crate) fn with_tcp(arguments: &[&str]) -> Redis {
-        loop {
-            // Somebody else may take the port in between; the server then ends at once.
+        let mut log = String::new();
+        // Another process may take the port in between; the server then ends at once.
+        for _ in 0..5 {
             let mut redis = Redis::launch(arguments, Some(free_port()));
             if redis.became_ready() {
                 return redis;
             }
-            assert!(redis.log().contains("Address already in use"), "redis-server ended:\n{}", redis.log());
+            log = redis.log();
         }
+        panic!("redis-server ended each time:\n{log}");
     }
 
     /// Several independent servers, started together.
@@ -289,7 +292,7 @@ impl Redis {
 }
 
 fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i64) -> Child {
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     if age != 0 {
         command.env("LD_PRELOAD", shifted_clock()).env("TIME_SHIFT", (-age).to_string());
     }
@@ -301,10 +304,15 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
     match die_with_parent(&mut command).spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            panic!("the tests need redis-server: apt-get install redis-server")
+            panic!("the tests need {}: apt-get install redis-server", program().display())
         }
-        Err(error) => panic!("redis-server: {error}"),
+        Err(error) => panic!("{}: {error}", program().display()),
     }
+}
+
+/// The server to test with: what `make test SERVER=…` gives, else redis-server.
+fn program() -> OsString {
+    std::env::var_os("REDLOCK_TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 /// A library under which `time` is shifted. A server asks that for the moment of its start alone; everything else that
