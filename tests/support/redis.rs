@@ -2,7 +2,7 @@
 
 use super::{Directory, SOON, alive, die_with_parent, send};
 use nix::sys::signal::Signal;
-use redis::FromRedisValue;
+use redis::{FromRedisValue, IntoConnectionInfo};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -186,7 +186,10 @@ impl Redis {
 
     fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
         let password = self.password.as_ref().map(|password| format!("?pass={password}")).unwrap_or_default();
-        let connection = redis::Client::open(format!("{}{password}", self.url()))?.get_connection()?;
+        let info = format!("{}{password}", self.url()).into_connection_info()?;
+        // What is counted or watched by a test is what redlock sends.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let connection = redis::Client::open(info.set_redis_settings(settings))?.get_connection()?;
         connection.set_read_timeout(Some(SOON))?;
         connection.set_write_timeout(Some(SOON))?;
         Ok(connection)
