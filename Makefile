@@ -20,6 +20,11 @@ build:
 demo: build deps
 	@bash tests/demo.sh target/release/redlock
 
+# make test SERVER=/path/to/valkey-server tests with that server instead of the redis-server in PATH.
+ifdef SERVER
+export REDLOCK_TEST_SERVER := $(abspath $(or $(shell command -v $(SERVER)),$(error $(SERVER) cannot be executed)))
+endif
+
 # What measures how late something is needs the machine for itself.
 TIMED = margins:: interrupts:: unread_output:: storm within_50_ms
 test: deps

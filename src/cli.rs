@@ -227,9 +227,9 @@ pub(crate) struct Common {
     /// A Redis; where there are several, most must agree
     ///
     /// redis://[user:password@]host[:port][/db], rediss:// the same by TLS, unix:///path.sock[?db=n],
-    /// redis+sentinel://h1,h2,h3/SERVICE[/db], redis+cluster://h1,h2,h3 or local:[/DIR]. Several, repeated or separated by
-    /// commas, are independent masters, of which more than half must agree [env: REDLOCK_REDIS, REDIS_URL] [default:
-    /// redis://127.0.0.1:6379]
+    /// redis+sentinel://h1,h2,h3/SERVICE[/db], redis+cluster://h1,h2,h3, or local:[/DIR] for a server that redlock starts for
+    /// the jobs of one machine. Several, repeated or separated by commas, are independent masters, of which more than half
+    /// must agree [env: REDLOCK_REDIS, REDIS_URL] [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", action = ArgAction::Append)]
     pub(crate) redis: Vec<String>,
     /// Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]

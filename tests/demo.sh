@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ten seconds that show what redlock does, on a Redis of its own. Every line that begins with $ is a command as it is
+# Ten seconds that show what redlock does, on a Redis that it starts itself. Every line that begins with $ is a command as it is
 # run; what follows is its output. Ends with a status other than 0 when anything happens otherwise than said.
 #
 #     tests/demo.sh target/release/redlock
@@ -11,16 +11,19 @@ for program in redlock redis-server redis-cli pgrep setsid; do
 done
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/redlock-demo-XXXXXX") || exit
-redis= alice= bob=
+alice= bob=
 # shellcheck disable=SC2329 # called by the trap
 clean_up() {
     local status=$?
     trap - EXIT
     # A redlock that is killed takes its job along.
-    for pid in $alice $bob $redis; do
+    for pid in $alice $bob; do
         kill -9 "$pid"
         wait "$pid"
     done 2>/dev/null
+    # It may still stand still.
+    kill -CONT "${redis:-}" 2>/dev/null
+    redis-cli -s "$directory/redis.sock" shutdown 2>/dev/null
     rm -rf "$directory"
     exit "$status"
 }
@@ -57,11 +60,11 @@ now() { echo $((${EPOCHREALTIME//[!0-9]/} / 1000)); }
 # Rare enough to be found among all processes.
 nap=$((100000 + RANDOM))
 
-say "A Redis, just for this."
-run "redis-server --port 0 --unixsocket $directory/redis --save '' > redis.log &"
-redis=$!
-run "export REDLOCK_REDIS=unix://$directory/redis"
-must "redis-server does not start" eventually redis-cli -s redis ping >/dev/null 2>&1
+say "A Redis that the first call starts, just for this."
+run "export REDLOCK_REDIS=local:$directory"
+run "redlock status"
+redis=$(redis-cli -s redis.sock info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
+must "redis-server does not run" [ -n "$redis" ]
 
 say "Alice runs her job under the lock. It leaves a process in a session of its own, the kind that gets away."
 run "redlock run --name demo --label alice --ttl 3s -- sh -c 'setsid sleep $nap & sleep $nap' 2> alice.log &"
@@ -101,7 +104,7 @@ must "bob waited longer than alice's lease" [ $(($(now) - killed)) -lt 3500 ]
 must "bob's job does not run" eventually test -s bob.pid
 
 say "Now Redis hangs. Nobody can renew the lease, so bob's job has to end before it can run out."
-run "left=\$(redis-cli -s redis pttl redlock:demo); read_at=\$(now); kill -STOP $redis"
+run "left=\$(redis-cli -s redis.sock pttl redlock:demo); read_at=\$(now); kill -STOP $redis"
 run "while kill -0 \$(cat bob.pid) 2> gone; do sleep 0.01; done; gone_at=\$(now)"
 # shellcheck disable=SC2154 # set by the commands above
 ended=$((gone_at - read_at)) spare=$((left - gone_at + read_at))

@@ -35,6 +35,7 @@ mod interop;
 mod interrupts;
 mod json;
 mod kept;
+mod local;
 mod losses;
 mod lua;
 mod margins;

@@ -1,16 +1,19 @@
 //! `redlock doctor`: whether the nodes are fit for locks.
 
-use super::{DEFAULT_TTL, block_on, talk};
+use super::{DEFAULT_TTL, block_on, start_local, talk};
 use crate::cli::{Common, Format};
-use crate::config::{self, Settings};
+use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, Practice};
 use crate::exit::Exit;
 use crate::lock::Status;
 use crate::output;
+use crate::redis::Local;
 use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
-    let settings = config::settings(common)?;
+    let mut settings = config::settings(common)?;
+    let local = start_local(&settings)?;
+    settings.told.extend(local.map(whereabouts));
     settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
     let findings = block_on(async {
         let practice = practice(&settings).await;
@@ -22,6 +25,14 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     }
     let fails = findings.iter().any(|finding| finding.verdict == Diagnosis::Fail);
     Ok(if fails { Exit::Unavailable } else { Exit::Done })
+}
+
+/// Where the server of `local:` is, and how to stop it.
+fn whereabouts(local: Local) -> Setting {
+    let socket = local.socket();
+    let pid = local.pid().map_or_else(String::new, |pid| format!("pid {pid}; "));
+    let from = format!("{pid}redis-cli -s {} shutdown stops it", socket.display());
+    Setting { name: "local", value: socket.display().to_string(), from }
 }
 
 async fn practice(settings: &Settings) -> Practice<'_> {

@@ -14,6 +14,7 @@ use crate::config::{self, Settings};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{Lock, Owner, Reenter, Request};
+use crate::redis::{Local, Place};
 use crate::sys::{self, streams};
 use std::time::Duration;
 
@@ -55,9 +56,24 @@ fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Erro
 /// The lock of this name, with the prefix before it.
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys do not fit beside each other.
+/// [`Error::Usage`] when its keys do not fit beside each other, and what [`start_local`] says.
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
-    Ok(settings.lock(name, &settings.checked_name(name)?, ttl))
+    let key = settings.checked_name(name)?;
+    start_local(settings)?;
+    Ok(settings.lock(name, &key, ttl))
+}
+
+/// Starts the server of `local:` unless it runs, if that is where the locks are. That comes first: it takes longer than a node may take to answer, and
+/// the server must not be a descendant of what `run` becomes.
+///
+/// # Errors
+/// [`Error::Usage`] for a directory that is not safe, [`Error::Shortage`] when the server cannot be started.
+fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
+    let [node] = settings.nodes.as_slice() else { return Ok(None) };
+    let Place::Local(directory) = node.place() else { return Ok(None) };
+    let local = Local::at(directory.as_deref()).map_err(|why| Error::Usage(format!("{node} {why}")))?;
+    local.start().map_err(|error| Error::Shortage(format!("{node} cannot be started: {error}")))?;
+    Ok(Some(local))
 }
 
 /// Reads the settings.

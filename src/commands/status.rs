@@ -1,6 +1,6 @@
 //! `redlock status`: who has a lock, or all of them.
 
-use super::{DEFAULT_TTL, lock, settings, talk};
+use super::{DEFAULT_TTL, lock, settings, start_local, talk};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::error::Error;
@@ -14,7 +14,10 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
     let mut lock = match args.named.name() {
         Some(name) => lock(&settings, name, DEFAULT_TTL)?,
-        None => settings.lock("", &settings.prefix, DEFAULT_TTL),
+        None => {
+            start_local(&settings)?;
+            settings.lock("", &settings.prefix, DEFAULT_TTL)
+        }
     };
     // Unless Ctrl-C was ignored from the start (`&` in a script).
     if args.watch.is_some() && !inherited::is_ignored(libc::SIGINT) {

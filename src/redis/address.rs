@@ -159,7 +159,9 @@ impl Address {
 
     /// As it is now: the file that it comes from may have changed.
     pub(crate) fn password(&self) -> Option<String> {
-        self.login.password.clone().or_else(|| self.access.password.as_ref().map(|password| password.get()))
+        // `local:` has none, whatever other servers have.
+        let others = self.access.password.as_ref().filter(|_| !matches!(self.place, Place::Local(_)));
+        self.login.password.clone().or_else(|| others.map(|password| password.get()))
     }
 
     pub(crate) fn database(&self) -> i64 {

@@ -2,6 +2,7 @@
 
 use super::address::{Address, Host, Place};
 use super::fault::Fault;
+use super::local;
 use super::reply::Reply;
 use super::tls;
 use futures_util::StreamExt;
@@ -34,8 +35,12 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
     let mut socket = match address.place() {
         Place::Tcp(host) => to_host(host, address).await?,
         Place::Unix(path) => Box::new(unix(path).await.map_err(|error| Fault::of_io(&error))?),
-        Place::Sentinel { .. } | Place::Cluster(_) | Place::Local(_) => {
-            return Err(Fault::Unreachable("not supported yet".to_owned()));
+        Place::Local(directory) => {
+            let connected = local::connect(directory.as_deref()).await;
+            Box::new(connected.map_err(|error| Fault::of_io(&error))?)
+        }
+        Place::Sentinel { .. } | Place::Cluster(_) => {
+            return Err(Fault::Garbage("not a single server"));
         }
     };
     log_in(&mut socket, address).await?;

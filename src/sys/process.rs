@@ -8,7 +8,11 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A program to start, with everything that needs memory made ready beforehand.
 #[derive(Debug)]
@@ -108,6 +112,41 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
             unsafe { libc::_exit(0) }
         }
     }
+}
+
+/// Starts a program that is to outlive this process and whatever ends it: in a session of its own, without any descriptor but
+/// the three that `command` gives it, and as a child of whoever takes in the orphans above this process, even where this
+/// process is a subreaper.
+///
+/// # Errors
+/// Why it could not be executed.
+pub(crate) fn start_detached(command: &mut Command) -> io::Result<()> {
+    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<i32> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let disown = move || {
+        unistd::setsid()?;
+        for &descriptor in open.iter().filter(|&&descriptor| descriptor > 2) {
+            // SAFETY: touches no memory. Closed at exec only: one of them reports that it failed.
+            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+        // SAFETY: SIG_DFL installs no handler. The program is to learn of the ends of its children.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        // SAFETY: between fork and exec there is a single thread, and each side makes nothing but system calls.
+        match unsafe { unistd::fork() }? {
+            // SAFETY: ends the process without running anything of its parent's.
+            ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
+            ForkResult::Child => Ok(()),
+        }
+    };
+    // SAFETY: `disown` makes nothing but system calls.
+    unsafe { command.pre_exec(disown) };
+    // For a millisecond, in which a keeper would have to be killed for an orphan of the job to get away.
+    let adopts = prctl::get_child_subreaper().unwrap_or(false);
+    let _ = prctl::set_child_subreaper(false);
+    // The process in between, which ends at once. Where SIGCHLD is ignored it cannot be waited for, and need not be.
+    let started = command.spawn().map(|mut between| drop(between.wait()));
+    let _ = prctl::set_child_subreaper(adopts);
+    started
 }
 
 impl Program {

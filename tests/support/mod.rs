@@ -87,6 +87,12 @@ impl Directory {
         }
     }
 
+    /// This one, which must not be there.
+    pub(crate) fn at(path: &Path) -> Directory {
+        std::fs::create_dir(path).unwrap();
+        Directory(path.to_owned())
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

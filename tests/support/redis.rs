@@ -2,7 +2,8 @@
 
 use super::{Directory, SOON, alive, die_with_parent, send};
 use nix::sys::signal::Signal;
-use redis::FromRedisValue;
+use redis::{FromRedisValue, IntoConnectionInfo};
+use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -81,14 +82,16 @@ impl Redis {
 
     /// The server that `launch` starts on a port of its own.
     pub(super) fn on_free_port(mut launch: impl FnMut(u16) -> Redis) -> Redis {
-        loop {
-            // Somebody else may take the port in between; the server then ends at once.
+        let mut log = String::new();
+        // Another process may take the port in between; the server then ends at once.
+        for _ in 0..5 {
             let mut redis = launch(free_port());
             if redis.became_ready() {
                 return redis;
             }
-            assert!(redis.log().contains("Address already in use"), "redis-server ended:\n{}", redis.log());
+            log = redis.log();
         }
+        panic!("redis-server ended each time:\n{log}");
     }
 
     /// Several independent servers, started together.
@@ -197,7 +200,10 @@ impl Redis {
 
     fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
         let password = self.password.as_ref().map(|password| format!("?pass={password}")).unwrap_or_default();
-        let connection = redis::Client::open(format!("{}{password}", self.url()))?.get_connection()?;
+        let info = format!("{}{password}", self.url()).into_connection_info()?;
+        // What is counted or watched by a test is what redlock sends.
+        let settings = info.redis_settings().clone().set_skip_set_lib_name();
+        let connection = redis::Client::open(info.set_redis_settings(settings))?.get_connection()?;
         connection.set_read_timeout(Some(SOON))?;
         connection.set_write_timeout(Some(SOON))?;
         Ok(connection)
@@ -303,7 +309,7 @@ impl Redis {
 }
 
 fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i64) -> Child {
-    let mut command = Command::new("redis-server");
+    let mut command = Command::new(program());
     if age != 0 {
         command.env("LD_PRELOAD", shifted_clock()).env("TIME_SHIFT", (-age).to_string());
     }
@@ -315,10 +321,15 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
     match die_with_parent(&mut command).spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            panic!("the tests need redis-server: apt-get install redis-server")
+            panic!("the tests need {}: apt-get install redis-server", program().display())
         }
-        Err(error) => panic!("redis-server: {error}"),
+        Err(error) => panic!("{}: {error}", program().display()),
     }
+}
+
+/// The server to test with: what `make test SERVER=…` gives, else redis-server.
+fn program() -> OsString {
+    std::env::var_os("REDLOCK_TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 /// A library under which `time` is shifted. A server asks that for the moment of its start alone; everything else that
