@@ -35,6 +35,7 @@ function __redlock_parse --no-scope-shadowing
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
             case --
+                test "$command" = run; or set places
                 set -e rest[1]
                 return
             case '-*'

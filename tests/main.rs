@@ -19,6 +19,7 @@ mod acquire;
 mod addresses;
 mod backlog;
 mod cold_commands;
+mod completions;
 mod config_files;
 mod docs;
 mod environment;

@@ -35,6 +35,7 @@ function __redlock_parse --no-scope-shadowing
             case @OPTIONAL_VALUE@
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
             case --
+                test "$command" = run; or set places
                 set -e rest[1]
                 return
             case '-*'
