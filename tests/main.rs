@@ -42,6 +42,7 @@ mod minorities;
 mod model;
 mod outages;
 mod owners;
+mod packages;
 mod quarantine;
 mod queue;
 mod queue_faults;
