@@ -103,7 +103,7 @@ deps:
 	    command -v "$$file" >/dev/null || [ -e "$$file" ] || missing="$$missing $${need#*:}"; \
 	done; \
 	[ -z "$$missing" ] && exit 0; \
-	[ "$(CAN_INSTALL)" = yes ] || { echo "Missing:$$missing. Please install." >&2; exit 1; }; \
-	echo "This needs packages that are missing; $(SUDO) apt-get installs them now:$$missing"; \
+	[ "$(CAN_INSTALL)" = yes ] || { echo "This needs packages that are missing; please install:$$missing" >&2; exit 1; }; \
+	echo "Installing packages that this needs, by $(strip $(SUDO) apt-get):$$missing"; \
 	$(SUDO) apt-get update -q && $(SUDO) env DEBIAN_FRONTEND=noninteractive \
 	    apt-get install -q -y --no-install-recommends $$missing

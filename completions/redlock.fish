@@ -1,4 +1,4 @@
-# Completions of redlock for fish 3.4 and later.
+# Completions of redlock for fish 3.1 and later.
 
 # The names of the locks on the nodes that the options on the line name; none when the nodes do not answer soon.
 function __redlock_names

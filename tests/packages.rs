@@ -2,6 +2,7 @@
 
 use crate::support::{Directory, Test, any, when};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -96,6 +97,7 @@ fn the_debian_package_comes_and_goes() {
         // Files of root can be made by root, or by those who are root in a name space of their own.
         let dpkg =
             if nix::unistd::geteuid().is_root() { Test::of("dpkg") } else { Test::of("unshare").args(["-r", "dpkg"]) };
+        let dpkg = dpkg.arg(format!("--log={}", state.join("log").display()));
         dpkg.arg(format!("--root={}", root.display())).args(arguments).stdout(any()).stderr(any()).run();
     };
     dpkg(["--install", &package]);
@@ -103,4 +105,20 @@ fn the_debian_package_comes_and_goes() {
     is_installed(&root.join("usr"), &["share/zsh/vendor-completions/_redlock"]);
     dpkg(["--purge", "redlock"]);
     assert!(!root.join("usr").exists(), "{:?}", files(&root));
+}
+
+#[test]
+fn what_is_missing_is_named_before_it_is_installed() {
+    let directory = Directory::new();
+    let apt_get = directory.path().join("apt-get");
+    fs::write(&apt_get, "#!/bin/sh\necho apt-get $*\n").unwrap();
+    fs::set_permissions(&apt_get, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", directory.path().display(), std::env::var("PATH").unwrap());
+    let deps = || make("deps", "").arg("NEEDS=no-such-program:package-a sh:package-b").arg("SUDO=").env("PATH", &path);
+    let said = "Installing packages that this needs, by apt-get: package-a\n\
+        apt-get update -q\n\
+        apt-get install -q -y --no-install-recommends package-a\n";
+    deps().arg("CAN_INSTALL=yes").stdout(said).run();
+    let refused = when("it names the package", |text| text.contains("please install: package-a\n"));
+    deps().arg("CAN_INSTALL=").status(2).stderr(refused).run();
 }

@@ -24,7 +24,7 @@ _redlock_job() {
 }
 
 _redlock() {
-    local line=${COMP_LINE:0:COMP_POINT} words last current i command= name= option= nodes=()
+    local IFS=$' \t\n' line=${COMP_LINE:0:COMP_POINT} words last current i command= name= option= nodes=()
     # COMP_WORDS is of no use here: it has names and URLs in pieces, cut at each colon.
     read -ra words <<<"$line"
     [[ $line == *[[:space:]] ]] && words+=('')
