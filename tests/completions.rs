@@ -1,6 +1,6 @@
 //! Completions as a person gets them: the real shells in a terminal, and TAB pressed.
 
-use crate::support::{Redis, SOON, Terminal, Test, acquire, eventually, like, ms};
+use crate::support::{Redis, SOON, Terminal, Test, acquire_for, eventually, like, ms};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
@@ -45,7 +45,7 @@ const COMPLETED: [(&str, &str); 30] = [
     ("redlock run --name x -- cat fi", "<redlock><run><--name><x><--><cat><file>"),
 ];
 
-/// A terminal in which redlock's completions were read as its documentation says.
+/// A terminal whose shell has read redlock's completions, and shows words by `show`.
 fn terminal(redis: &Redis, shell: &str) -> Terminal {
     let terminal = Terminal::editing(redis, shell);
     let home = terminal.directory();
@@ -92,9 +92,9 @@ fn completes(terminal: &Terminal, line: &str, expected: &str) {
 /// Locks for the names, all on one server.
 fn locks() -> Redis {
     let redis = Redis::start();
-    acquire(&redis, "backup:db1");
-    acquire(&redis, "my lock");
-    Test::new(&redis).args(["acquire", "one", "--prefix", "other:"]).stdout(like("<token>\n")).run();
+    acquire_for(&redis, "backup:db1", "10m");
+    acquire_for(&redis, "my lock", "10m");
+    Test::new(&redis).args(["acquire", "one", "--prefix", "other:", "--ttl", "10m"]).stdout(like("<token>\n")).run();
     redis
 }
 
@@ -104,9 +104,10 @@ fn everything_is_completed_in(shell: &str) {
     for (line, expected) in COMPLETED {
         completes(&terminal, line, expected);
     }
+    let shown = terminal.all().len();
     terminal.types("redlock \t\t");
     for command in ["acquire", "completions", "extend", "release", "run", "status", "wait"] {
-        eventually(SOON, command, || terminal.all().contains(command));
+        eventually(SOON, command, || terminal.all().get(shown..).is_some_and(|list| list.contains(command)));
     }
 }
 
@@ -152,9 +153,9 @@ fn without_redis_names_are_missed_at_once_and_in_silence() {
         completes(&terminal, "redlock status my", "<redlock><status><my lock>");
         // By default a single node is given three seconds.
         let at_once = || {
-            let (start, shown) = (Instant::now(), terminal.all().len());
+            let start = Instant::now();
             assert_eq!(completed(&terminal, "redlock status my"), "<redlock><status><my>");
-            assert!(!terminal.all()[shown..].contains("redlock: "), "{}", terminal.all());
+            assert!(!terminal.all().contains("redlock: "), "{}", terminal.all());
             start.elapsed() < ms(1000)
         };
         redis.pause();

@@ -46,7 +46,8 @@ fn zsh(redlock: &Command) -> Meanings {
         let description = format!("{}:{}", command.get_name(), command.get_about().unwrap());
         format!("        {}", quoted(&description, "'\\''"))
     });
-    let own = all(redlock).map(|command| {
+    let with_own = all(redlock).filter(|command| own(redlock, command).next().is_some());
+    let own = with_own.map(|command| {
         let options = joined(own(redlock, command).flat_map(zsh_option), "\n");
         format!("    ({})\n        options+=(\n{options}\n        )\n        ;;", command.get_name())
     });
