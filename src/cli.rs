@@ -24,6 +24,12 @@ pub(crate) const LONGEST_LABEL: usize = 256;
 /// How much of a token `status` shows, and `release` needs to know whose lease is meant.
 const SHOWN_OF_TOKEN: usize = 8;
 
+/// With the commit where `make` has built it from a repository.
+const VERSION: &str = match option_env!("REDLOCK_VERSION") {
+    Some(version) => version,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// What became of the command line.
 #[derive(Debug)]
 pub(crate) enum Parsed {
@@ -41,7 +47,7 @@ pub(crate) enum Parsed {
 ///
 /// A distributed lock in Redis for shell scripts, cron jobs and CI.
 #[derive(Debug, Parser)]
-#[command(name = "redlock", bin_name = "redlock", version)]
+#[command(name = "redlock", bin_name = "redlock", version = VERSION)]
 #[command(arg_required_else_help = true, disable_help_subcommand = true, max_term_width = 80)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
 #[command(override_usage = "redlock COMMAND [OPTIONS]")]

@@ -72,7 +72,8 @@ alice=$!
 # bash is not to report her death, which is seen below.
 disown "$alice"
 must "alice did not get the lock" eventually grep -q acquired alice.log
-must "alice's job does not run" eventually test "$(pgrep -fc "^sleep $nap")" = 2
+both_run() { [ "$(pgrep -fc "^sleep $nap")" = 2 ]; }
+must "alice's job does not run" eventually both_run
 run "cat alice.log"
 
 say "Bob is turned away, and told by whom: status 75."

@@ -6,11 +6,12 @@
 //! terminal. What stands before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved here.
 
 use crate::support::{Redis, SOON, Test, any};
-use clap_complete::Shell;
 use clap_mangen::Man;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+
+mod completions;
 
 #[path = "../src/cli.rs"]
 #[expect(dead_code, reason = "only the definition is wanted here, not the parsing")]
@@ -25,14 +26,7 @@ type Files = BTreeMap<String, String>;
 
 #[test]
 fn completions_are_up_to_date() {
-    let shells = [Shell::Bash, Shell::Zsh, Shell::Fish];
-    let made = shells.map(|shell| {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut cli::command(), "redlock", &mut script);
-        let name = clap_complete::Generator::file_name(&shell, "redlock");
-        (name, String::from_utf8(script).unwrap())
-    });
-    compare("completions", made.into());
+    compare("completions", completions::scripts());
 }
 
 #[test]

@@ -370,5 +370,5 @@ fn the_password_of_other_servers_is_not_for_this_one() {
 fn doctor_says_where_it_is_and_how_to_stop_it() {
     let place = Place::new();
     let stop = format!("redis-cli -s {}/redis.sock shutdown stops it", place.path().display());
-    Test::new(&place).arg("doctor").stdout(when(move |said| said.contains(&stop))).run();
+    Test::new(&place).arg("doctor").stdout(when("how to stop it", move |said| said.contains(&stop))).run();
 }

@@ -1,7 +1,7 @@
 //! A terminal with an interactive shell in it, as a person would have: keys are typed, and what the screen shows is waited for.
 
 use super::running::Output;
-use super::{SOON, Test, Where, send, tagged};
+use super::{Directory, SOON, Test, Where, send, tagged};
 use nix::libc;
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
+use std::sync::Arc;
 
 /// What a shell's own prompt begins with. In what is typed it does not occur.
 const PROMPT: &str = "%% ";
@@ -38,6 +39,19 @@ impl Terminal {
         Terminal::start(Test::program(servers, "/bin/sh").arg("-i"))
     }
 
+    /// The same with a shell that people edit their lines in: bash, zsh or fish, without anything of its user's.
+    #[track_caller]
+    pub(crate) fn editing<W: Where + ?Sized>(servers: &W, shell: &str) -> Terminal {
+        let prompt = format!("function fish_prompt; echo -n '{PROMPT}'; end");
+        let arguments: &[&str] = match shell {
+            "bash" => &["--norc", "--noprofile", "-i"],
+            // A % in the prompt is nothing special.
+            "zsh" => &["-f", "-i", "+o", "prompt_percent"],
+            _ => &["--no-config", "-i", "-C", &prompt],
+        };
+        Terminal::start(Test::program(servers, shell).args(arguments))
+    }
+
     #[track_caller]
     fn start(test: Test) -> Terminal {
         let test = test.env("PS1", PROMPT).env("TERM", "vt100").env("ENV", "");
@@ -54,7 +68,7 @@ impl Terminal {
             });
         }
         command.stdin(pair.slave.try_clone().unwrap()).stdout(pair.slave.try_clone().unwrap()).stderr(pair.slave);
-        let shell = command.spawn().unwrap();
+        let shell = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; see `make deps`"));
         // It has the slave's descriptors, and would keep the terminal open.
         drop(command);
         let keys = File::from(pair.master);
@@ -110,6 +124,11 @@ impl Terminal {
     /// The process group that the terminal's keys go to.
     pub(crate) fn foreground(&self) -> u32 {
         tcgetpgrp(&self.keys).unwrap().as_raw().cast_unsigned()
+    }
+
+    /// The shell's home directory, in which it starts.
+    pub(crate) fn directory(&self) -> Arc<Directory> {
+        self.test.directory()
     }
 
     /// Everything that it has shown.
