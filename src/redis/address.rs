@@ -15,6 +15,8 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 pub(crate) struct Address {
     place: Place,
     login: Login,
+    /// The password of the options is for other servers.
+    own_login: bool,
     database: i64,
     /// Over TCP: by TLS.
     tls: bool,
@@ -53,7 +55,7 @@ pub(crate) struct Login {
 }
 
 /// What the options say for all nodes alike.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Access {
     /// The password where a URL has none.
     pub(crate) password: Option<String>,
@@ -120,7 +122,7 @@ impl Address {
 
     /// An address without a login, of database 0.
     fn of(place: Place) -> Address {
-        Address { place, login: Login::default(), database: 0, tls: false, access: Rc::default() }
+        Address { place, login: Login::default(), own_login: false, database: 0, tls: false, access: Rc::default() }
     }
 
     /// One of the servers of a service or a Cluster, with the same login.
@@ -131,16 +133,11 @@ impl Address {
     /// One of the Sentinels, which have a login of their own.
     pub(super) fn of_sentinel(&self, sentinel: &Host) -> Address {
         let Place::Sentinel { login, .. } = &self.place else { return self.at(sentinel) };
-        let access = Rc::new(Access { password: None, ..(*self.access).clone() });
-        Address { login: login.clone(), database: 0, access, ..self.at(sentinel) }
+        Address { login: login.clone(), own_login: true, database: 0, ..self.at(sentinel) }
     }
 
     pub(crate) fn place(&self) -> &Place {
         &self.place
-    }
-
-    pub(crate) fn access(&self) -> &Access {
-        &self.access
     }
 
     pub(crate) fn is_tls(&self) -> bool {
@@ -152,11 +149,16 @@ impl Address {
     }
 
     pub(crate) fn password(&self) -> Option<&str> {
-        self.login.password.as_deref().or(self.access.password.as_deref())
+        self.login.password.as_deref().or(self.access.password.as_deref().filter(|_| !self.own_login))
     }
 
     pub(crate) fn database(&self) -> i64 {
         self.database
+    }
+
+    /// How many replicas have to confirm what the node confirms.
+    pub(super) fn replicas(&self) -> u32 {
+        self.access.replicas
     }
 
     /// Whether both name one node, as far as their spelling tells.

@@ -113,7 +113,8 @@ async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), F
 pub(super) async fn exchange(socket: &mut Box<dyn Socket>, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
     const LONGEST: usize = 1 << 20;
     let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
-    socket.write_all(&packed).await.map_err(|error| Fault::of_io(&error))?;
+    let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
+    sent.await.map_err(|error| Fault::of_io(&error))?;
     // Read as one list: then all of them have come, and nothing behind them.
     let mut list = format!("*{}\r\n", requests.len()).into_bytes();
     loop {

@@ -209,7 +209,7 @@ impl Node {
 
     /// Waits until as many replicas as the options ask for have what was last written.
     async fn replicated(&mut self, deadline: Boot) -> Result<(), Fault> {
-        let wanted = self.address().access().replicas;
+        let wanted = self.address().replicas();
         // The server answers nothing else meanwhile: when this is dropped, what comes next needs another connection.
         let Some(mut connection) = self.connection.take_if(|_| wanted > 0) else { return Ok(()) };
         let patience = (deadline.left() * 3 / 4).as_millis().max(1);
