@@ -1,6 +1,6 @@
 # Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
 function __fish_redlock_global_optspecs
-    string join \n V/version redis= prefix= node-timeout= quarantine= password-file= label= format= q/quiet v/verbose h/help
+    string join \n V/version redis= prefix= node-timeout= quarantine= password-file= tls-ca= tls-cert= tls-key= replicas= label= format= q/quiet v/verbose h/help
 end
 
 function __fish_redlock_needs_command
@@ -29,6 +29,10 @@ complete -c redlock -n "__fish_redlock_needs_command" -l prefix -d 'Put before t
 complete -c redlock -n "__fish_redlock_needs_command" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_needs_command" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_needs_command" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -61,6 +65,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand run" -l prefix -d 'Put b
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -81,6 +89,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l prefix -d 'P
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -98,6 +110,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand extend" -l prefix -d 'Pu
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -112,6 +128,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand release" -l prefix -d 'P
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -129,6 +149,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand status" -l prefix -d 'Pu
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -144,6 +168,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand wait" -l prefix -d 'Put 
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
@@ -156,6 +184,10 @@ complete -c redlock -n "__fish_redlock_using_subcommand completions" -l prefix -
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l quarantine -d 'A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE] [default: the ttl, at least 30s; with a single node 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l password-file -d 'Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l tls-ca -d 'Trust the certificates in FILE (PEM) instead of the system\'s [env: REDLOCK_TLS_CA]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l tls-cert -d 'The client certificate (PEM) to show to the server [env: REDLOCK_TLS_CERT]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l tls-key -d 'The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]' -r -F
+complete -c redlock -n "__fish_redlock_using_subcommand completions" -l replicas -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env: REDLOCK_REPLICAS] [default: 0]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l label -d 'What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command\'s base name]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand completions" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
