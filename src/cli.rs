@@ -262,7 +262,8 @@ pub(crate) struct Common {
     /// The key (PEM) of the client certificate [env: REDLOCK_TLS_KEY]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Wait until N replicas have confirmed each lease too (WAIT) [env: REDLOCK_REPLICAS] [default: 0]
+    /// Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it [env:
+    /// REDLOCK_REPLICAS] [default: 0]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) replicas: Option<u32>,
     /// What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]

@@ -258,7 +258,7 @@ fn access(common: &Common, sources: &Sources, with_tls: bool) -> Result<Access, 
     };
     let ca = path(&common.tls_ca, "REDLOCK_TLS_CA")?;
     let tls = if with_tls { Some(tls::client(ca, identity)?) } else { None };
-    Ok(Access { password: password(common, sources)?.map(Rc::new), tls: tls.map(Rc::new), replicas })
+    Ok(Access { password: password(common, sources)?, tls, replicas })
 }
 
 fn time(flag: Option<Duration>, name: &str, sources: &Sources) -> Result<Option<Duration>, String> {

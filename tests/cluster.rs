@@ -1,8 +1,8 @@
 //! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
 
 use crate::support::{
-    Cluster, Directory, Line, Redis, Running, SOON, Test, Where, acquire, any, eventually, like, message, ms, release,
-    status,
+    Cluster, Contenders, Directory, Line, Redis, Running, SOON, Test, Where, acquire, any, eventually, like, message,
+    ms, permit, release, status,
 };
 use std::io::PipeWriter;
 use std::sync::Arc;
@@ -99,6 +99,18 @@ fn every_command_finds_the_master_of_the_slot() {
 }
 
 #[test]
+fn the_documented_permissions_suffice() {
+    let cluster = Cluster::start();
+    cluster.0.iter().for_each(|server| permit(server, "+cluster|slots"));
+    let url = cluster.url().replace("://", "://locks:secret@");
+    Test::new(url.as_str())
+        .args(["run", "-q", "backup", "--", "redlock", "status"])
+        .stdout(like("<lines>backup<lines>"))
+        .run();
+    assert_eq!(cluster.get(KEY), None);
+}
+
+#[test]
 fn the_line_is_served_in_order() {
     let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
     let (holder, writer) = job(&cluster, &["-q"], 0);
@@ -133,6 +145,17 @@ fn a_job_and_the_line_survive_resharding() {
     holder.finish();
     in_order(&directory, waiters, fence);
     assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
+}
+
+#[test]
+fn there_is_one_holder_while_the_slot_moves_about() {
+    let cluster = Cluster::start();
+    let contenders = Contenders::start(&cluster, 4, 40, "");
+    for _ in 0..6 {
+        contenders.go_on(10);
+        cluster.reshard(KEY);
+    }
+    contenders.finish(4 * 40);
 }
 
 #[test]

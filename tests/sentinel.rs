@@ -1,8 +1,8 @@
 //! A service with Sentinels: one node, whose server changes. And `--replicas`.
 
 use crate::support::{
-    Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually, in_the_end, like, message,
-    ms, release, status,
+    Contenders, Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually, in_the_end,
+    like, message, ms, permit, release, status,
 };
 use nix::sys::signal::Signal;
 use std::io::PipeWriter;
@@ -51,6 +51,16 @@ fn every_command_finds_the_primary_with_a_sentinel_down_and_one_that_hangs() {
         .status(69)
         .stderr(message(["\"backup\"", Sentinels::SERVICE]))
         .run();
+}
+
+#[test]
+fn the_documented_permissions_suffice() {
+    let service = Sentinels::start(1);
+    service.servers.iter().for_each(|server| permit(server, "+role +wait"));
+    let url = service.url().replace("://", "://locks:secret@");
+    let test = Test::new(url.as_str()).args(["run", "-q", "--replicas", "1", "backup", "--", "redlock", "status"]);
+    test.stdout(like("<lines>backup<lines>")).run();
+    assert!(!service.servers[0].exists(KEY));
 }
 
 #[test]
@@ -110,6 +120,27 @@ fn a_job_and_the_line_survive_a_fail_over() {
     assert!(order.iter().map(|(number, _)| *number).eq(0..3), "{order:?}");
     assert!(order[0].1 > fence && order.is_sorted_by_key(|(_, fence)| *fence), "{order:?}");
     assert!(Line::is_clean(new));
+}
+
+#[test]
+fn there_is_one_holder_through_a_fail_over_with_replicas() {
+    for frozen in [false, true] {
+        let mut service = Sentinels::start(2);
+        let contenders = Contenders::start(&service, 4, 30, "--ttl 4s --replicas 1");
+        contenders.go_on(20);
+        if frozen {
+            service.servers[0].pause()
+        } else {
+            service.servers[0].kill()
+        }
+        service.fails_over_from(0);
+        contenders.go_on(10);
+        if frozen {
+            service.servers[0].resume();
+        }
+        // All but those that the fail-over has cost their lease.
+        contenders.finish(4 * 30 - 8);
+    }
 }
 
 #[test]

@@ -17,6 +17,8 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 pub(crate) struct Address {
     place: Place,
     login: Login,
+    /// The password of the options is for other servers.
+    own_login: bool,
     database: i64,
     /// Over TCP: by TLS.
     tls: bool,
@@ -55,12 +57,12 @@ pub(crate) struct Login {
 }
 
 /// What the options say for all nodes alike.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Access {
     /// The password where a URL has none.
-    pub(crate) password: Option<Rc<Rotated<String>>>,
+    pub(crate) password: Option<Rotated<String>>,
     /// Which certificates to trust and to show; there where a URL asks for TLS.
-    pub(crate) tls: Option<Rc<Rotated<TlsConnector>>>,
+    pub(crate) tls: Option<Rotated<TlsConnector>>,
     /// How many replicas have to confirm what the primary confirms.
     pub(crate) replicas: u32,
 }
@@ -120,7 +122,7 @@ impl Address {
 
     /// An address without a login, of database 0.
     fn of(place: Place) -> Address {
-        Address { place, login: Login::default(), database: 0, tls: false, access: Rc::default() }
+        Address { place, login: Login::default(), own_login: false, database: 0, tls: false, access: Rc::default() }
     }
 
     /// One of the servers of a service or a Cluster, with the same login.
@@ -131,8 +133,7 @@ impl Address {
     /// One of the Sentinels, which have a login of their own.
     pub(super) fn of_sentinel(&self, sentinel: &Host) -> Address {
         let Place::Sentinel { login, .. } = &self.place else { return self.at(sentinel) };
-        let access = Rc::new(Access { password: None, ..(*self.access).clone() });
-        Address { login: login.clone(), database: 0, access, ..self.at(sentinel) }
+        Address { login: login.clone(), own_login: true, database: 0, ..self.at(sentinel) }
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -150,7 +151,7 @@ impl Address {
 
     /// What TLS to the node takes; none where the URL does not ask for it.
     pub(crate) fn tls(&self) -> Option<TlsConnector> {
-        self.access.tls.as_ref().filter(|_| self.tls).map(|tls| tls.get())
+        self.access.tls.as_ref().filter(|_| self.tls).map(Rotated::get)
     }
 
     pub(crate) fn username(&self) -> Option<&str> {
@@ -159,13 +160,17 @@ impl Address {
 
     /// As it is now: the file that it comes from may have changed.
     pub(crate) fn password(&self) -> Option<String> {
-        // `local:` has none, whatever other servers have.
-        let others = self.access.password.as_ref().filter(|_| !matches!(self.place, Place::Local(_)));
-        self.login.password.clone().or_else(|| others.map(|password| password.get()))
+        let others = self.access.password.as_ref().filter(|_| !self.own_login);
+        self.login.password.clone().or_else(|| others.map(Rotated::get))
     }
 
     pub(crate) fn database(&self) -> i64 {
         self.database
+    }
+
+    /// How many replicas have to confirm what the node confirms.
+    pub(super) fn replicas(&self) -> u32 {
+        self.access.replicas
     }
 
     /// Whether both name one node, as far as their spelling tells.
@@ -326,7 +331,8 @@ fn local(rest: &str) -> Result<Address, String> {
     if directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
         return Err("the directory is absolute: local:/var/lib/redlock".to_owned());
     }
-    Ok(Address::of(Place::Local(directory)))
+    // Its directory says who may connect.
+    Ok(Address { own_login: true, ..Address::of(Place::Local(directory)) })
 }
 
 /// `h1[:port],h2[:port]`
@@ -484,7 +490,7 @@ mod tests {
     #[test]
     fn a_password_is_filled_in_where_the_url_has_none() {
         let other = Rotated::new(Vec::new(), || Ok("other".to_owned())).expect("no file");
-        let access = Rc::new(Access { password: Some(Rc::new(other)), ..Access::default() });
+        let access = Rc::new(Access { password: Some(other), ..Access::default() });
         let with = |url| Address::parse(url, &access).expect(url).password();
         assert_eq!(with("redis://u@h").as_deref(), Some("other"));
         assert_eq!(with("redis://u:s@h").as_deref(), Some("s"));

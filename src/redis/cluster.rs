@@ -7,8 +7,7 @@
 use super::address::{Address, Host};
 use super::connect::{self, Socket, exchange};
 use super::fault::Fault;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
+use futures_util::future::select_ok;
 use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -30,28 +29,20 @@ pub(super) async fn open(
         let socket = connect::open(&address.at(&server)).await.map_err(|fault| fault.of_server(&server))?;
         return Ok((server, socket));
     }
-    let enter = |seed: &Host| {
-        let (seed, address) = (seed.clone(), address.at(seed));
-        async move {
-            let answer = async {
-                let mut socket = connect::open(&address).await?;
-                // A server that is stopped accepts, but does not answer; one that refuses this does.
-                match exchange(&mut socket, &[redis::cmd("PING")]).await {
-                    Ok(_) | Err(Fault::Refused(..)) => Ok(socket),
-                    Err(fault) => Err(fault),
-                }
-            };
-            answer.await.map(|socket| (seed.clone(), socket)).map_err(|fault| fault.of_server(&seed))
+    let (entered, _) = select_ok(seeds.iter().map(|seed| Box::pin(enter(address, seed)))).await?;
+    Ok(entered)
+}
+
+/// A server that is stopped accepts, but does not answer; one that does not permit PING does.
+async fn enter(address: &Address, seed: &Host) -> Result<(Host, Box<dyn Socket>), Fault> {
+    let answer = async {
+        let mut socket = connect::open(&address.at(seed)).await?;
+        match exchange(&mut socket, &[redis::cmd("PING")]).await {
+            Ok(_) | Err(Fault::Refused(..)) => Ok((seed.clone(), socket)),
+            Err(fault) => Err(fault),
         }
     };
-    let mut asked: FuturesUnordered<_> = seeds.iter().map(enter).collect();
-    let mut opened = Err(Fault::TimedOut);
-    while opened.is_err()
-        && let Some(answer) = asked.next().await
-    {
-        opened = answer;
-    }
-    opened
+    answer.await.map_err(|fault| fault.of_server(seed))
 }
 
 /// The server that has the slot, when `from` answers that it has not.

@@ -21,15 +21,15 @@ pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, acquire_on_all_for, in_the_end, message, myself, release, restarted, several,
-    status, teach_scripts,
+    acquire, acquire_for, acquire_on_all, acquire_on_all_for, in_the_end, message, myself, permit, release, restarted,
+    several, status, teach_scripts,
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use pty::Terminal;
-pub(crate) use queue::{Line, processor_time};
+pub(crate) use queue::{Contenders, Line, processor_time};
 pub(crate) use redis::{Redis, Where, free_port};
 pub(crate) use running::Running;
 pub(crate) use sentinel::Sentinels;

@@ -1,6 +1,7 @@
 //! A line of waiters for one lock, whose places are known: each is started when those before it are in the queue.
 
-use super::{Redis, Running, SOON, Test, Where, any, eventually};
+use super::{Directory, Redis, Running, SOON, Test, Where, any, eventually};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The lock `backup`, and who queues for it.
@@ -69,6 +70,59 @@ impl Line {
             !next.is_empty() && next != token
         });
         next
+    }
+}
+
+/// Callers who take the lock `backup` over and over, and note in the file `order` of their directory what they see.
+#[derive(Debug)]
+pub(crate) struct Contenders {
+    directory: Arc<Directory>,
+    running: Vec<Running>,
+}
+
+impl Contenders {
+    /// So many of them, each with so many jobs, and these arguments of `run`.
+    pub(crate) fn start<W: Where + ?Sized>(servers: &W, count: usize, jobs: usize, arguments: &str) -> Contenders {
+        let directory = Arc::new(Directory::new());
+        // The file's lock goes with the job, however that ends.
+        let job = "flock -n busy sh -c 'echo $REDLOCK_FENCING_TOKEN >>order; sleep 0.01' || echo two >>order";
+        std::fs::write(directory.path().join("job"), job).unwrap();
+        let script = format!(
+            "for job in $(seq {jobs}); do redlock run -q --name backup --wait 30s {arguments} -- sh ./job; done; true"
+        );
+        let contender = |_| {
+            let test = Test::sh(servers, &script).in_directory(&directory).stderr(any());
+            test.within(Duration::from_secs(120)).spawn()
+        };
+        Contenders { running: (0..count).map(contender).collect(), directory }
+    }
+
+    /// How many jobs have begun.
+    pub(crate) fn jobs(&self) -> usize {
+        self.order().len()
+    }
+
+    /// Waits until so many more jobs have begun.
+    #[track_caller]
+    pub(crate) fn go_on(&self, jobs: usize) {
+        let before = self.jobs();
+        eventually(Duration::from_secs(40), "the lock changes hands", || self.jobs() >= before + jobs);
+    }
+
+    /// Waits for all of them, who have had so many jobs at least. There were never two at a time, and every fencing token
+    /// was larger than those before.
+    #[track_caller]
+    pub(crate) fn finish(mut self, jobs: usize) {
+        self.running.drain(..).for_each(|running| drop(running.finish()));
+        let order = self.order();
+        assert!(order.iter().all(Option::is_some), "two at a time: {order:?}");
+        assert!(order.is_sorted_by(|one, next| one < next), "{order:?}");
+        assert!(order.len() >= jobs, "{} jobs, and not {jobs}", order.len());
+    }
+
+    fn order(&self) -> Vec<Option<u64>> {
+        let text = std::fs::read_to_string(self.directory.path().join("order")).unwrap_or_default();
+        text.lines().map(|line| line.parse().ok()).collect()
     }
 }
 
