@@ -1,6 +1,9 @@
 //! Where a lock is: URLs, prefixes, and which of flag and variable counts.
 
-use crate::support::{Redis, Test, acquire, like, release};
+use crate::support::{Directory, Redis, SOON, Test, acquire, eventually, like, release};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn the_key_is_prefix_and_name() {
@@ -80,4 +83,59 @@ fn a_url_may_be_a_socket_a_port_and_a_database() {
         assert_eq!(value.as_ref(), Some(&token), "{url}");
         release(url.as_str(), "backup", &token);
     }
+}
+
+/// A call of redlock for which this file is /etc/hosts; none where no namespace of mounts can be made.
+fn with_hosts(hosts: &Path, url: &str, arguments: &[&str]) -> Option<Test> {
+    let options = if nix::unistd::geteuid().is_root() { "-m" } else { "-rm" };
+    let script = "mount --bind \"$0\" /etc/hosts && exec redlock \"$@\"";
+    let program = |script| [options, "sh", "-c", script, hosts.to_str().unwrap()];
+    let probe = Command::new("unshare").args(program("mount --bind \"$0\" /etc/hosts")).output().unwrap();
+    if !probe.status.success() {
+        eprintln!("not tried: this machine lets nobody make a namespace of mounts");
+        return None;
+    }
+    Some(Test::program(url, "unshare").args(program(script)).args(arguments))
+}
+
+#[test]
+fn a_host_with_several_addresses_is_reached_by_any_of_them() {
+    let (redis, directory) = (Redis::with_tcp(&[]), Directory::new());
+    let hosts = directory.path().join("hosts");
+    let port = redis.address().rsplit_once(':').unwrap().1.to_owned();
+    for addresses in [["127.0.0.1", "127.0.0.2"], ["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "::1"]] {
+        std::fs::write(&hosts, addresses.map(|address| format!("{address} several\n")).concat()).unwrap();
+        let url = format!("redis://several:{port}");
+        let Some(test) = with_hosts(&hosts, &url, &["run", "-q", "--name", "backup", "--", "true"]) else { return };
+        test.run();
+    }
+}
+
+#[test]
+fn a_name_is_looked_up_again_for_each_connection() {
+    let (redis, directory) = (Redis::with_tcp(&[]), Directory::new());
+    let hosts = directory.path().join("hosts");
+    std::fs::write(&hosts, "127.0.0.1 moving\n").unwrap();
+    let url = format!("redis://moving:{}", redis.address().rsplit_once(':').unwrap().1);
+    let arguments = ["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sleep", "4"];
+    let Some(test) = with_hosts(&hosts, &url, &arguments) else { return };
+    let job = test.spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    std::fs::write(&hosts, "127.0.0.3 moving\n").unwrap();
+    redis.command(&["CONFIG", "SET", "bind", "127.0.0.3"]);
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn an_ipv6_address_is_written_in_brackets() {
+    let Ok(probe) = TcpListener::bind("[::1]:0") else {
+        return eprintln!("not tried: this machine has no IPv6");
+    };
+    drop(probe);
+    let redis = Redis::with_tcp(&["--bind", "::1"]);
+    let url = format!("redis://[::1]:{}/2", redis.address().rsplit_once(':').unwrap().1);
+    let token = acquire(url.as_str(), "backup");
+    release(url.as_str(), "backup", &token);
 }
