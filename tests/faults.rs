@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end, like, message,
-    ms, release, status, teach_scripts, when,
+    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end, like,
+    message, ms, release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,22 @@ fn a_server_that_closes_in_the_middle_of_a_reply() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::HalfReply);
     all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_resets_in_the_middle_of_a_reply() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Reset);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_hangs_or_closes_while_tls_is_agreed_on() {
+    let redis = Redis::start();
+    for mode in [Mode::BlackHole, Mode::Cut, Mode::Garbage(vec![0x16; 7])] {
+        let proxy = Proxy::new(&redis, mode);
+        all_fail(&proxy.url().replace("redis://", "rediss://"), &proxy.address());
+    }
 }
 
 #[test]
@@ -281,6 +297,49 @@ fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
     assert_eq!(redis.get("redlock:backup"), token);
     job.finish();
     assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sleep", "5"]);
+    let job = test.spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    let token = redis.get("redlock:backup");
+    proxy.half_open();
+    std::thread::sleep(ms(2_500)); // longer than the lease
+    assert_eq!(redis.get("redlock:backup"), token);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+/// What the kernel will do next about the connections of this machine to a port, as /proc/net/tcp tells: 2 and in which
+/// time, where it is to look whether a silent one still has its other end.
+fn timers(port: u16) -> Vec<(String, Duration)> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let timer = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (kind, ticks) = fields[5].split_once(':').unwrap();
+        let here = fields[2].ends_with(&format!(":{port:04X}"));
+        here.then(|| (kind.to_owned(), ms(u64::from_str_radix(ticks, 16).unwrap() * 10)))
+    };
+    table.lines().skip(1).filter_map(timer).collect()
+}
+
+#[test]
+fn the_kernel_looks_whether_a_silent_connection_still_has_its_other_end() {
+    let redis = Redis::with_tcp(&[]);
+    let port: u16 = redis.address().rsplit_once(':').unwrap().1.parse().unwrap();
+    acquire(&redis, "backup");
+    let waiter =
+        Line::join(&redis, Test::new(redis.tcp_url().as_str()).args(["acquire", "--name", "backup", "--wait"]));
+    eventually(SOON, "both connections are looked after", || {
+        let timers = timers(port);
+        // A request that is under way has another timer.
+        timers.len() == 2 && timers.iter().all(|(kind, time)| kind == "02" && *time <= Duration::from_secs(15))
+    });
+    drop(waiter);
 }
 
 #[test]

@@ -30,6 +30,7 @@ fn a_command_that_is_missing_is_named() {
         ("set", &["acquire", "--name", "backup"]),
         ("hset", &["run", "--name", "backup", "--wait", "--", "echo", "started"]),
         ("zadd", &["run", "--name", "held", "--wait", "--", "echo", "started"]),
+        ("subscribe", &["acquire", "--name", "held", "--wait"]),
         ("pexpire", &["extend", "held", "--token", &held]),
         ("del", &["release", "held", "--token", &held]),
         ("hgetall", &["status", "held"]),
@@ -50,12 +51,18 @@ fn a_command_that_is_missing_is_named() {
 }
 
 #[test]
-fn keys_that_are_missing_are_named() {
+fn keys_and_channels_that_are_missing_are_named() {
     let redis = Redis::with_tcp(&[]);
-    set_password(&redis, "pw");
-    redis.command(&["ACL", "SETUSER", "locks", "resetkeys", "~redlock:*"]);
-    let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD", "pw").args(["acquire", "--name", "backup"]);
-    test.status(78).stderr(message(["NOPERM", "redlock:backup"])).run();
+    acquire(&redis, "held");
+    for (rules, arguments, named) in [
+        (["resetkeys", "~redlock:*"], &["acquire", "--name", "backup"][..], "redlock:backup"),
+        (["resetchannels", "&{other:*"], &["acquire", "--name", "held", "--wait"], "{redlock:held}"),
+    ] {
+        set_password(&redis, "pw");
+        redis.command(&["ACL", "SETUSER", "locks", rules[0], rules[1]]);
+        let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD", "pw").args(arguments);
+        test.status(78).stderr(message(["NOPERM", named])).run();
+    }
 }
 
 #[test]

@@ -70,6 +70,9 @@ fn what_is_wrong_with_the_servers_certificate_is_told() {
     told(Test::new(&tls), 78, [&node, "for elsewhere.example, 10.0.0.1, not for localhost"]);
     tls.show(&authority.issue("", 2));
     told(Test::new(&tls), 78, [&node, "subjectAltName"]);
+    let key = authority.certificate().with_extension("key");
+    tls.show(&Certificate { certificate: authority.certificate(), key });
+    told(Test::new(&tls), 78, [&node, "a CA as its own", "CA:FALSE"]);
     tls.show(&authority.issue("DNS:localhost", -1));
     told(Test::new(&tls), 78, [&node, "expired"]);
     let another = Authority::new();
@@ -87,6 +90,10 @@ fn a_server_that_asks_for_a_certificate_gets_it() {
     let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
     let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
     told(Test::new(&tls), 78, [&tls.address(), "wants a client certificate", "--tls-cert"]);
+    tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.2"]);
+    told(Test::new(&tls), 78, [&tls.address(), "refuses the TLS handshake", "client certificate"]);
+    showing(Test::new(&tls), &known).args(["run", "-q", "--name", "backup", "--", "true"]).run();
+    tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
     let another = Authority::new();
     told(
         showing(Test::new(&tls), &another.issue("DNS:client", 2)),

@@ -168,7 +168,7 @@ impl Lock {
             notify(&line.told(self, Some(trouble.to_string())));
         }
         let mut listeners = self.nodes.listen(&self.keys.waiter(&claim.waiter));
-        self.until_heard(&mut listeners, line.end).await;
+        self.until_heard(&mut listeners, line.end).await?;
         line.look = line.look.min(Boot::now());
         loop {
             if line.look.passed()
@@ -189,16 +189,28 @@ impl Lock {
     }
 
     /// Waits until a quorum of nodes would be heard: a waiter that queues before it hears misses its call.
-    async fn until_heard(&mut self, listeners: &mut Listeners, end: Boot) {
-        let mut deaf = vec![false; self.nodes.len()];
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] when so many refuse to let it listen that no quorum is left.
+    async fn until_heard(&mut self, listeners: &mut Listeners, end: Boot) -> Result<(), Error> {
+        let mut deaf = vec![None; self.nodes.len()];
         let quorum = self.quorum();
         let hear = async {
-            while listeners.hearing() < quorum && deaf.iter().filter(|&&deaf| deaf).count() <= deaf.len() - quorum {
+            while listeners.hearing() < quorum && deaf.iter().flatten().count() <= deaf.len() - quorum {
                 let (node, heard) = listeners.next().await;
-                deaf[node] = matches!(heard, Heard::Deaf);
+                deaf[node] = match heard {
+                    Heard::Deaf => Some(None),
+                    Heard::Refused(fault) => Some(Some(fault)),
+                    Heard::Listening | Heard::Message(_) => None,
+                };
             }
         };
         crate::redis::within(self.nodes.deadline().min(end), hear).await;
+        let refusals = || deaf.iter().enumerate().filter_map(|(node, deaf)| Some((node, deaf.as_ref()?.as_ref()?)));
+        match refusals().count() > self.minority() {
+            true => Err(self.unanswered(refusals(), self.nodes.len() - refusals().count())),
+            false => Ok(()),
+        }
     }
 
     /// Tries to take the lock, and if it is not our turn decides when to try again.
@@ -305,7 +317,7 @@ impl Lock {
             let look = (Boot::now() + look).min(end);
             loop {
                 tokio::select! {
-                    (_, heard) = listeners.next() => if !matches!(heard, Heard::Deaf) { break },
+                    (_, heard) = listeners.next() => if !matches!(heard, Heard::Deaf | Heard::Refused(_)) { break },
                     () = sleep_until(look) => break,
                 }
             }
@@ -388,7 +400,7 @@ impl<'a> InLine<'a> {
             }
             // A call may have been missed.
             Heard::Listening => self.look = Boot::now(),
-            Heard::Deaf => {
+            Heard::Deaf | Heard::Refused(_) => {
                 self.server_is_gone();
                 self.away = true;
             }

@@ -168,11 +168,6 @@ impl Address {
         self.database
     }
 
-    /// How many replicas have to confirm what the node confirms.
-    pub(super) fn replicas(&self) -> u32 {
-        self.access.replicas
-    }
-
     /// Whether both name one node, as far as their spelling tells.
     pub(crate) fn is_same_node(&self, other: &Address) -> bool {
         let shared = |ours: &[Host], others: &[Host]| ours.iter().any(|host| others.iter().any(|o| host.is_same(o)));

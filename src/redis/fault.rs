@@ -119,6 +119,16 @@ impl Fault {
         }
     }
 
+    /// The same for a subscription.
+    pub(super) fn of_channel(error: &RedisError, channel: &str) -> Fault {
+        match Fault::of(error) {
+            Fault::Refused(code, detail) if detail.contains("one of the channels") => {
+                Fault::Refused(code, format!("the user may not use the channels {}…", beginning(channel)))
+            }
+            fault => fault,
+        }
+    }
+
     /// Whether trying again at once on a new connection makes sense: the server is gone, or just coming back.
     pub(crate) fn heals_soon(&self) -> bool {
         match self {
@@ -168,6 +178,11 @@ impl fmt::Display for Fault {
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
+}
+
+/// What stands before the part of a lock that a key or channel is for.
+fn beginning(key: &str) -> &str {
+    key.split('\u{1f}').next().unwrap_or(key)
 }
 
 /// The number of the line in our script that an error names, counted from 1; 0 without one.

@@ -28,6 +28,8 @@ pub(crate) enum Heard {
     Message(String),
     /// It could not be opened, or has ended.
     Deaf,
+    /// The same, and for good: a user without the right to it.
+    Refused(Fault),
 }
 
 /// One subscription on each node.
@@ -58,7 +60,7 @@ impl Listeners {
         let all = self.0.iter_mut().map(|listener| listener.events.next());
         let (heard, node, _) = select_all(all).await;
         let heard = heard.unwrap_or(Heard::Deaf);
-        self.0[node].hears = !matches!(heard, Heard::Deaf);
+        self.0[node].hears = !matches!(heard, Heard::Deaf | Heard::Refused(_));
         (node, heard)
     }
 
@@ -91,6 +93,9 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                     sleep(pause).await;
                     match within(Boot::now() + patience, subscribe(&route, &channel)).await {
                         Some(Ok((messages, server))) => (Heard::Listening, State::Open(messages, server)),
+                        Some(Err(fault)) if fault.is_final() => {
+                            (Heard::Refused(fault), State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) })
+                        }
                         _ => (Heard::Deaf, State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) }),
                     }
                 }
@@ -116,6 +121,6 @@ async fn subscribe(route: &Route, channel: &str) -> Result<(PubSubStream, Option
     let login = RedisConnectionInfo::default().set_skip_set_lib_name();
     let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
     let (mut requests, messages) = opened.split();
-    requests.subscribe(channel).await.map_err(|error| Fault::of(&error))?;
+    requests.subscribe(channel).await.map_err(|error| Fault::of_channel(&error, channel))?;
     Ok((messages, server))
 }

@@ -24,8 +24,8 @@ pub(crate) fn client(
     identity: Option<(PathBuf, PathBuf)>,
 ) -> Result<Rotated<TlsConnector>, String> {
     let system = Arc::new(if ca.is_none() { system_roots()? } else { RootCertStore::empty() });
-    let files = [ca.clone()].into_iter().flatten().chain(identity.clone().into_iter().flat_map(|(a, b)| [a, b]));
-    Rotated::new(files.collect(), move || {
+    let files = ca.iter().chain(identity.iter().flat_map(|(certificate, key)| [certificate, key]));
+    Rotated::new(files.cloned().collect(), move || {
         let roots = match &ca {
             Some(path) => Arc::new(roots(path)?),
             None => Arc::clone(&system),
@@ -68,10 +68,8 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = read(path).map_err(|why| unusable(path, why))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-    match found {
-        Ok(found) if found.is_empty() => Err(unusable(path, in_pem(&pem::Error::NoItemsFound, "certificate"))),
-        found => found.map_err(|error| unusable(path, in_pem(&error, "certificate"))),
-    }
+    let found = found.and_then(|found| if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) });
+    found.map_err(|error| unusable(path, in_pem(&error, "certificate")))
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> String {
@@ -120,9 +118,6 @@ pub(super) fn distrust(error: &Error) -> Option<Untrusted> {
         Error::AlertReceived(alert @ (AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion)) => {
             (format!("refuses the TLS handshake: {alert:?}"), "does it want a client certificate, or TLS before 1.2?")
         }
-        Error::PeerIncompatible(why) => {
-            (format!("speaks TLS that redlock does not: {why:?}"), "TLS 1.2 or 1.3 is needed")
-        }
         _ => return None,
     };
     Some(Untrusted { what, advice })
@@ -152,6 +147,10 @@ fn certificate(error: &CertificateError) -> (String, &'static str) {
         // Of the same name, but with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             ("shows a certificate of an unknown CA".to_owned(), "--tls-ca names the CA to trust")
+        }
+        // Other programs put up with that.
+        error if error.to_string().contains("CaUsedAsEndEntity") => {
+            ("shows the certificate of a CA as its own".to_owned(), "issue one for the server, with CA:FALSE")
         }
         error => {
             (format!("shows a certificate that cannot be used: {}", escaped(&error.to_string(), 200)), "replace it")

@@ -1,8 +1,10 @@
 //! A TCP proxy in front of a server that can be told to misbehave, while connections are open too.
 
 use super::Redis;
+use nix::libc;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -29,6 +31,8 @@ pub(crate) enum Mode {
     Garbage(Vec<u8>),
     /// Requests arrive; of the first reply only half comes back, and then the connection is closed.
     HalfReply,
+    /// The same, but the connection is reset.
+    Reset,
 }
 
 /// A listener on 127.0.0.1 that passes on to one server. It closes everything when it is dropped.
@@ -43,6 +47,8 @@ struct Shared {
     target: PathBuf,
     mode: Mutex<Mode>,
     ended: AtomicBool,
+    /// Connections that are older than this one are half-open.
+    half_open: AtomicUsize,
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
     requested: AtomicUsize,
@@ -69,6 +75,7 @@ impl Proxy {
             target: target.socket(),
             mode: Mutex::new(mode),
             ended: AtomicBool::new(false),
+            half_open: AtomicUsize::new(0),
             open: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
             requested: AtomicUsize::new(0),
@@ -80,9 +87,9 @@ impl Proxy {
                 if server.ended.load(Ordering::SeqCst) {
                     return;
                 }
-                server.connections.fetch_add(1, Ordering::SeqCst);
+                let number = server.connections.fetch_add(1, Ordering::SeqCst);
                 if let Ok(client) = client {
-                    server.serve(client);
+                    server.serve(number, client);
                 }
             }
         });
@@ -103,6 +110,11 @@ impl Proxy {
         if mode == Mode::Cut {
             self.shared.close();
         }
+    }
+
+    /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New ones work.
+    pub(crate) fn half_open(&self) {
+        self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }
 
     /// How many connections there have been.
@@ -141,7 +153,7 @@ impl Shared {
         }
     }
 
-    fn serve(self: &Arc<Shared>, client: TcpStream) {
+    fn serve(self: &Arc<Shared>, number: usize, client: TcpStream) {
         client.set_nodelay(true).unwrap();
         if self.mode() == Mode::Cut {
             return;
@@ -155,9 +167,21 @@ impl Shared {
         let (to_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
         let back = client.try_clone().unwrap();
         let shared = Arc::clone(self);
-        pump(client_in, to_server, move |chunk| shared.request(chunk, &back));
+        pump(
+            client_in,
+            to_server,
+            move |chunk| if shared.lets_through(number) { shared.request(chunk, &back) } else { vec![] },
+        );
         let (shared, client) = (Arc::clone(self), client);
-        pump(server_in, to_client, move |chunk| shared.reply(chunk, &client));
+        pump(
+            server_in,
+            to_client,
+            move |chunk| if shared.lets_through(number) { shared.reply(chunk, &client) } else { vec![] },
+        );
+    }
+
+    fn lets_through(&self, number: usize) -> bool {
+        number >= self.half_open.load(Ordering::SeqCst)
     }
 
     /// What becomes of a chunk on its way to the server: the pieces and how long each waits.
@@ -171,7 +195,7 @@ impl Shared {
                 let _ = client.write_all(&bytes);
                 vec![]
             }
-            Mode::Pass | Mode::LoseReplies | Mode::Drip(_) | Mode::HalfReply => {
+            Mode::Pass | Mode::LoseReplies | Mode::Drip(_) | Mode::HalfReply | Mode::Reset => {
                 vec![(Duration::ZERO, chunk)]
             }
         }
@@ -187,9 +211,12 @@ impl Shared {
                 let bytes = chunk.iter().zip(1..);
                 bytes.map(|(byte, place)| (interval * place, vec![*byte])).collect()
             }
-            Mode::HalfReply => {
+            mode @ (Mode::HalfReply | Mode::Reset) => {
                 let mut client = client;
                 let _ = client.write_all(&chunk[..chunk.len() / 2]);
+                if mode == Mode::Reset {
+                    reset(client);
+                }
                 let _ = client.shutdown(Shutdown::Both);
                 vec![]
             }
@@ -197,6 +224,15 @@ impl Shared {
         self.replied.fetch_add(pieces.iter().map(|piece| piece.1.len()).sum(), Ordering::SeqCst);
         pieces
     }
+}
+
+/// Aborts a connection, whoever else has it open: TCP calls it dissolving an association (connect(2)).
+fn reset(stream: &TcpStream) {
+    let nowhere = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+    let length = size_of::<libc::sockaddr>() as u32;
+    // SAFETY: the address is one, of that length.
+    let status = unsafe { libc::connect(stream.as_raw_fd(), &nowhere, length) };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// Where the bytes go: written by whoever has read them, or by a thread of its own once some of them have to wait.
