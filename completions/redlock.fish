@@ -100,7 +100,7 @@ complete -c redlock -n '__redlock_at options' -l password-file -rF -d 'Read the 
 complete -c redlock -n '__redlock_at options' -l tls-ca -x -d 'Trust the certificates in FILE (PEM) instead of the system\'s'
 complete -c redlock -n '__redlock_at options' -l tls-cert -x -d 'The client certificate (PEM) to show to the server'
 complete -c redlock -n '__redlock_at options' -l tls-key -x -d 'The key (PEM) of the client certificate'
-complete -c redlock -n '__redlock_at options' -l replicas -x -d 'Wait until N replicas have confirmed each lease too (WAIT)'
+complete -c redlock -n '__redlock_at options' -l replicas -x -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a fail-over does not lose it'
 complete -c redlock -n '__redlock_at options' -l label -x -d 'What others are told about the holder; run and acquire only'
 complete -c redlock -n '__redlock_at options' -l format -xa 'text json env' -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print'
 complete -c redlock -n '__redlock_at options' -s q -l quiet -d 'Print errors only'

@@ -177,7 +177,7 @@ fn listed(faults: &[(String, Fault)]) -> String {
 }
 
 /// What to do about nodes that fail.
-fn advice(faults: &[(String, Fault)]) -> &'static str {
+pub(crate) fn advice(faults: &[(String, Fault)]) -> &'static str {
     let any = |is: fn(&Fault) -> bool| faults.iter().any(|(_, fault)| is(fault));
     if let Some(untrusted) = faults.iter().find_map(|(_, fault)| fault.untrusted()) {
         untrusted.advice

@@ -128,7 +128,7 @@ fn nodes_that_cannot_be_asked() {
     Checkup::of(Test::new(&format!("{}?db=99", open.url())[..]), 69).says("fail", "connection", &["check --redis"]);
     let hole = Proxy::new(&open, Mode::BlackHole);
     let test = Test::new(&hole).env("REDLOCK_NODE_TIMEOUT", "300ms").within(ms(5_000));
-    Checkup::of(test, 69).says("fail", "connection", &["timed out", "--node-timeout"]);
+    Checkup::of(test, 69).says("fail", "connection", &["timed out", "is --redis right"]);
     let garbage = Proxy::new(&open, Mode::Garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
     Checkup::of(Test::new(&garbage), 69).says("fail", "connection", &["not a Redis server"]);
     open.pause();
@@ -300,6 +300,20 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         assert_eq!(said.that("unknown"), ["persistence"]);
     }
     assert!(redis.keys().is_empty());
+}
+
+#[test]
+fn the_rule_to_paste_fits_the_prefix() {
+    let redis = Redis::with_tcp(&DURABLE);
+    for (prefix, name) in [("", "backup"), ("{app}:", "backup"), ("app:", "backup")] {
+        let url = user(&redis, &["~nothing", "&*", "+@all"]);
+        let test = || Test::new(url.as_str()).env("REDLOCK_PREFIX", prefix);
+        let said = Checkup::of(test(), 69);
+        let advice = said.all().find(|found| found["check"] == "permissions").unwrap()["advice"].clone();
+        redis.command(&advice.as_str().unwrap().split(' ').collect::<Vec<_>>());
+        Checkup::of(test(), 0).says("ok", "permissions", &[]);
+        test().args(["run", "-q", name, "--wait", "--", "true"]).run();
+    }
 }
 
 #[test]

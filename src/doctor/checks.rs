@@ -3,6 +3,7 @@
 use super::facts::Facts;
 use super::permissions::{OPTIONAL, rule};
 use super::{Checked, Practice, Trouble};
+use crate::error;
 use crate::redis::{Fault, Place};
 use crate::text::human;
 use std::time::Duration;
@@ -47,14 +48,7 @@ fn warn_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) ->
 
 /// A node that cannot be asked at all.
 pub(super) fn unreached(fault: &Fault) -> Checked {
-    let advice = match fault {
-        Fault::Refused(..) => "check the user, its password and the certificates",
-        Fault::Misconfigured(..) => "check --redis",
-        Fault::TimedOut => "is it a firewall, or --node-timeout too short for this network?",
-        Fault::Shortage(_) => "this machine needs more of it, not the node",
-        _ => "is --redis right, and Redis running there?",
-    };
-    Err(Trouble::fail(format!("{fault}: it has no vote"), advice))
+    Err(Trouble::fail(format!("{fault}: it has no vote"), error::advice(&[(String::new(), fault.clone())])))
 }
 
 fn connection(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {

@@ -56,6 +56,15 @@ impl Keys {
     }
 }
 
+/// What everything besides the locks themselves begins with, for locks whose keys begin with `prefix` and have no hash tag
+/// behind it.
+pub(crate) fn beside(prefix: &str) -> String {
+    match hash_tag(prefix) {
+        Some(tag) => format!("{{{tag}}}:{prefix}"),
+        None => format!("{{{prefix}"),
+    }
+}
+
 /// The part of a key that Redis Cluster hashes in its stead: between the first `{` and the first `}` behind it, unless
 /// that is empty (Redis Cluster specification, "Hash tags").
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
@@ -82,6 +91,10 @@ mod tests {
             for key in &Keys::of(lock).all()[1..] {
                 assert_eq!(hash_tag(key), Some(slot), "{key:?}");
             }
+        }
+        for (prefix, name) in [("redlock:", "backup"), ("", "x"), ("{app}:", "x"), ("x{a}{b}", "c")] {
+            let keys = Keys::of(&format!("{prefix}{name}"));
+            assert!(keys.lease.starts_with(&beside(prefix)) && keys.channels.starts_with(&beside(prefix)), "{keys:?}");
         }
         for lock in ["a}b", "{}", "}{"] {
             assert!(!fits_one_slot(lock), "{lock:?}");
