@@ -668,8 +668,8 @@ fn check(cli: &Cli) -> Result<(), String> {
                 names_none && (answers || *quiet),
                 "--token, --exit-code and -q ask about one lock; the name is missing",
             )?;
-            let never = args.watch.is_some() && answers;
-            refuse(never, "--watch goes on for ever, so that --token and --exit-code never give a status")
+            let never = args.watch.is_some() && (answers || *quiet);
+            refuse(never, "--watch never ends, so it gives no status; leave out --token, --exit-code and -q")
         }
         Command::Wait(args) => {
             one_name(&args.named)?;

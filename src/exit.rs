@@ -90,9 +90,10 @@ impl Exit {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// Whether `--quiet` silences what is said about it: it is no failure, but an answer or what the user did.
+    /// Whether `--quiet` silences what is said about it: `-E 0` has declared a held lock to be no failure, and a signal is
+    /// what the user did.
     pub(crate) fn is_talk(self) -> bool {
-        matches!(self, Exit::Held | Exit::Conflict(_) | Exit::Signal(_))
+        matches!(self, Exit::Conflict(0) | Exit::Signal(_))
     }
 
     /// The status number; for [`Exit::Signal`] what a shell would show as `$?`.

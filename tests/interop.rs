@@ -141,7 +141,7 @@ fn their_lock_keeps_us_out_and_is_shown_as_foreign() {
             .stderr(message(["\"backup\" is held by"]))
             .run();
         let test = peer.redlock(&redis, &["run", "-q", "--name", "backup", "--", "echo", "started"]);
-        test.status(75).run();
+        test.turned_away().run();
         let test = peer.redlock(&redis, &["status", "backup", "--format", "json"]).stdout(any());
         let object = test.run().json();
         assert_eq!(object["state"], "foreign", "{}", peer.library);
@@ -242,7 +242,7 @@ print(lock.acquire(), end='')";
     };
     assert_eq!(taken, "True");
     let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", ""]).args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"]).status(75).run();
+    ours(&["acquire", "-q", "--name", "backup"]).turned_away().run();
     redis.command(&["DEL", "backup"]);
     let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
     assert_eq!(python(&redis, "redis", take).unwrap(), "False");
@@ -271,7 +271,7 @@ print(lock.acquire(blocking=False), end='')";
     };
     assert_eq!(taken, "True");
     let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", "lock:"]).args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"]).status(75).run();
+    ours(&["acquire", "-q", "--name", "backup"]).turned_away().run();
     redis.command(&["DEL", "lock:backup"]);
     let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
     assert_eq!(python(&redis, "redis_lock", take).unwrap(), "False");

@@ -43,7 +43,7 @@ fn a_minority_of_dead_nodes_costs_nothing() {
         let token = acquire(&nodes, "backup");
         assert!(having(&nodes[dead..], &token) > count / 2);
         Test::new(&nodes).args(["extend", "-q", "backup", "--token", &token]).run();
-        Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+        Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
         assert_eq!(status(&nodes, "backup")["state"], "held");
         release(&nodes, "backup", &token);
         eventually_on_none(&nodes[dead..]);
@@ -89,7 +89,7 @@ fn a_black_holed_node_delays_nobody() {
         finished
     };
     let token = quick(Test::new(&proxies).args(["acquire", "--name", "backup"]).stdout(any())).token();
-    quick(Test::new(&proxies).args(["acquire", "-q", "--name", "backup"]).status(75));
+    quick(Test::new(&proxies).args(["acquire", "-q", "--name", "backup"]).turned_away());
     quick(Test::new(&proxies).args(["extend", "-q", "backup", "--token", &token]));
     quick(Test::new(&proxies).args(["run", "-q", "--name", "other", "--", "true"]));
     quick(Test::new(&proxies).args(["release", "-q", "backup", "--token", &token]));
@@ -130,7 +130,7 @@ fn a_lock_held_on_a_majority_is_busy_and_the_rest_is_rolled_back() {
     for node in &nodes[..2] {
         node.command(&["SET", KEY, "theirs", "PX", "60000"]);
     }
-    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
     eventually(SOON, "rolled back", || !nodes[2].exists(KEY));
     assert_eq!(having(&nodes, "theirs"), 2);
 }
@@ -152,7 +152,7 @@ fn a_tie_is_nobodys() {
     for node in &nodes[..2] {
         node.command(&["SET", KEY, "theirs", "PX", "60000"]);
     }
-    let finished = Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    let finished = Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
     assert!(finished.elapsed < Duration::from_secs(3), "{:?}", finished.elapsed);
     eventually_on_none(&nodes[2..]);
 }
@@ -289,7 +289,7 @@ fn a_lock_that_is_held_where_half_of_the_nodes_are_dead_is_asked_for_once() {
     acquire_on_all(&nodes, "backup");
     nodes[1].kill();
     reset_command_calls(&nodes[0]);
-    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
     assert_eq!(command_calls(&nodes[0])["evalsha"], 1);
 }
 

@@ -159,7 +159,7 @@ fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
                     gone.send(signal);
                     gone
                 }
-                None => Line::join(&redis, waiter("400ms").status(75)),
+                None => Line::join(&redis, waiter("400ms").turned_away()),
             };
             gone.finish();
             assert!(Line::is_clean(&redis), "{signal:?} {run}");

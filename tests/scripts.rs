@@ -25,7 +25,7 @@ fn set_e_ends_a_script_that_does_not_get_the_lock() {
 fn a_failed_acquire_that_nobody_checked_shows_at_the_next_step() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let script = "token=$(redlock acquire -q --name backup); redlock release --name backup --token \"$token\"";
+    let script = "token=$(redlock acquire -q --name backup 2>/dev/null); redlock release --name backup --token \"$token\"";
     Test::sh(&redis, script).status(64).stderr(message(["empty token: did acquire fail?"])).run();
 }
 
@@ -89,7 +89,7 @@ fn statuses_can_be_told_apart() {
     let script = "
         redlock run -q --name free -- true;            echo $?
         redlock run -q --name free -- sh -c 'exit 3';  echo $?
-        redlock run -q --name held -- true;            echo $?
+        redlock run -q --name held -- true 2>/dev/null; echo $?
         redlock run -q -E 0 --name held -- true;       echo $?
         redlock run -q --name free -- no-such-command 2>/dev/null; echo $?
         redlock release --name held --token x 2>/dev/null; echo $?
@@ -170,7 +170,7 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let line = "eval \"$(redlock acquire -q --name backup --format env)\"; echo went on";
-    Test::sh(&redis, &format!("set -e; {line}")).status(75).run();
+    Test::sh(&redis, &format!("set -e; {line}")).turned_away().run();
     Test::sh(&redis, "set -e; eval \"$(redlock acquire --format=env)\"; echo went on")
         .status(64)
         .stderr("redlock: which lock? the name is missing (NAME or --name)\n")

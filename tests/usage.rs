@@ -162,6 +162,7 @@ fn combinations() {
     server.refuses(&["release", "x", "--revoke", "--force"], ["--revoke", "--force"]);
     server.refuses(&["extend", "x", "--name", "y", "--token", "t"], ["name"]);
     server.refuses(&["status", "x", "--format", "env"], ["env"]);
+    server.refuses(&["status", "x", "--watch", "-q"], ["--watch", "-q"]);
     server.refuses(&["acquire", "--name", "x", "--token", "t"], ["--reentrant"]);
 }
 

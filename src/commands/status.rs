@@ -51,6 +51,7 @@ async fn show(args: &StatusArgs, common: &Common, settings: &Settings, lock: &mu
     };
     let status = lock.inspect().await?;
     match json {
+        _ if common.quiet => {}
         true => output::status_json(&status)?,
         false => output::status(&status, watching)?,
     }

@@ -96,7 +96,7 @@ impl Talk {
 
     pub(super) fn too_long(&self, limit: Duration) {
         let limit = format_duration(limit);
-        self.tell(&format!("stopped the job of {} after {limit} (--max-run)", self.name));
+        self.say(&format!("stopped the job of {} after {limit} (--max-run)", self.name));
     }
 
     pub(super) fn cannot_start(&self, command: &str, reason: &str) {
