@@ -444,10 +444,14 @@ pub(crate) struct ReleaseArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock status [NAME] [OPTIONS]")]
+#[command(override_usage = "redlock status [NAME...] [OPTIONS]")]
 pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    pub(crate) named: Named,
+    /// A lock
+    #[arg(long = "name", value_name = "N", value_parser = lock_name)]
+    option: Vec<String>,
+    /// A lock, or several; a * in quotes stands for anything
+    #[arg(value_name = "NAME", value_parser = lock_name)]
+    plain: Vec<String>,
     /// Exit 0 when this token holds the lock, else 77
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
@@ -457,6 +461,21 @@ pub(crate) struct StatusArgs {
     /// Show it again every D
     #[arg(long, value_name = "D", value_parser = watch_time, default_missing_value = "2s", num_args = 0..=1)]
     pub(crate) watch: Option<Duration>,
+}
+
+impl StatusArgs {
+    /// The names as they were given, each once.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.plain
+    }
+
+    /// The lock that is asked about, if it is one.
+    pub(crate) fn one_name(&self) -> Option<&str> {
+        match self.names() {
+            [name] if !name.contains('*') => Some(name),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -563,6 +582,12 @@ impl Cli {
                 one_name(&named)?;
                 args.taking.name = named.name().ok_or("which lock? the name is missing (NAME or --name)")?.to_owned();
             }
+            Command::Status(args) => {
+                let StatusArgs { option, plain, .. } = &mut **args;
+                plain.append(option);
+                plain.sort();
+                plain.dedup();
+            }
             Command::Release(args) => {
                 // As `status` shows it.
                 args.token = args.token.take().map(|token| token.trim_end_matches('…').to_owned());
@@ -606,7 +631,7 @@ impl Cli {
             Command::Acquire(args) => Some(&args.taking.name),
             Command::Extend(args) => args.named.name(),
             Command::Release(args) => args.named.name(),
-            Command::Status(args) => args.named.name(),
+            Command::Status(args) => args.one_name(),
             Command::Wait(args) => args.named.name(),
             Command::Completions(_) => None,
         }
@@ -661,15 +686,15 @@ fn check(cli: &Cli) -> Result<(), String> {
             )
         }
         Command::Status(args) => {
-            one_name(&args.named)?;
-            let answers = args.token.is_some() || args.exit_code;
-            let names_none = args.named.name().is_none();
+            let answers = args.token.is_some() || args.exit_code || *quiet;
             refuse(
-                names_none && (answers || *quiet),
-                "--token, --exit-code and -q ask about one lock; the name is missing",
+                answers && args.one_name().is_none(),
+                "--token, --exit-code and -q ask about one lock; give its name",
             )?;
-            let never = args.watch.is_some() && (answers || *quiet);
-            refuse(never, "--watch never ends, so it gives no status; leave out --token, --exit-code and -q")
+            refuse(
+                args.watch.is_some() && answers,
+                "--watch never ends, so it gives no status; leave out --token, --exit-code and -q",
+            )
         }
         Command::Wait(args) => {
             one_name(&args.named)?;

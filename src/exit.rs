@@ -49,11 +49,7 @@ impl Exit {
                 Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault))
             }
             Some(
-                Error::Young { .. }
-                | Error::Disagree(_)
-                | Error::GrantedTooLate { .. }
-                | Error::LostBeforeStart { .. }
-                | Error::Shortage(_),
+                Error::Young { .. } | Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Shortage(_),
             ) => Exit::Unavailable,
             Some(Error::NotHeld(_) | Error::NothingToEnter(_) | Error::HeldByOther(..) | Error::Revoked(_)) => {
                 Exit::NotHeld

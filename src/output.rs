@@ -229,7 +229,6 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
         Some(
             Error::NoQuorum { .. }
             | Error::Young { .. }
-            | Error::Disagree(_)
             | Error::GrantedTooLate { .. }
             | Error::LostBeforeStart { .. }
             | Error::Shortage(_),

@@ -180,7 +180,8 @@ fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
 #[test]
 fn of_many_at_once_one_gets_it() {
     let redis = Redis::start();
-    let contender = || Test::new(&redis).args(["acquire", "-q", "--name", "backup"]).stdout(any()).stderr(any()).any_end();
+    let contender =
+        || Test::new(&redis).args(["acquire", "-q", "--name", "backup"]).stdout(any()).stderr(any()).any_end();
     let contenders: Vec<_> = (0..20).map(|_| contender().spawn()).collect();
     let mut won = Vec::new();
     for contender in contenders {

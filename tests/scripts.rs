@@ -25,7 +25,8 @@ fn set_e_ends_a_script_that_does_not_get_the_lock() {
 fn a_failed_acquire_that_nobody_checked_shows_at_the_next_step() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let script = "token=$(redlock acquire -q --name backup 2>/dev/null); redlock release --name backup --token \"$token\"";
+    let script =
+        "token=$(redlock acquire -q --name backup 2>/dev/null); redlock release --name backup --token \"$token\"";
     Test::sh(&redis, script).status(64).stderr(message(["empty token: did acquire fail?"])).run();
 }
 

@@ -22,11 +22,11 @@ pub(crate) enum Fault {
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
-    /// It answers, but cannot serve now: loading, out of memory, read-only. An error code and its text.
+    /// It answers, but cannot serve now: loading, out of memory, read-only. The code of a [`Meaning`] and the server's text.
     CannotServe(String, String),
-    /// Refused for good: password, ACL. An error code and its text.
+    /// Refused for good: password, ACL. Its code, which may have a [`Meaning`], and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: no such database, say. An error code and its text.
+    /// The address itself is wrong: a Sentinel, no such database. The code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
 }
 
@@ -52,22 +52,15 @@ impl Fault {
             return Fault::Closed;
         }
         let Some(code) = error.code() else {
-            return Fault::Garbage("its answer cannot be read");
+            return Fault::Garbage("it cannot be parsed");
         };
         let (code, detail) = without_script(code, error.detail().unwrap_or_default());
-        let (code, detail) = match (code, detail) {
-            // To a long request a server that wants a password says no more than that it is too long.
-            (code, detail) if code == "NOAUTH" || detail.contains("unauthenticated") => {
-                return Fault::Refused("NOAUTH".to_owned(), "it wants a password and none was given".to_owned());
-            }
-            ("", _) => return Fault::Garbage("an error without a word"),
-            ("WRONGTYPE", _) => {
-                // Of the lock's own key the scripts know that it may be of any type.
-                ("WRONGTYPE", "a key of the lock, {…}:…, is of a type that redlock did not write: delete it")
-            }
-            both => both,
-        };
-        classified(code, detail)
+        match (code, detail) {
+            ("", _) => Fault::Garbage("an empty error"),
+            // To a long request a server that requires a password says no more than that it is too long.
+            (_, detail) if detail.contains("unauthenticated") => classified("NOAUTH", detail),
+            (code, detail) => classified(code, detail),
+        }
     }
 
     /// Whether trying again at once on a new connection makes sense: the server is gone, or just coming back.
@@ -85,22 +78,117 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// What to do about it. Of several faults, the one with the highest rank says what to do.
+    pub(crate) fn advice(&self) -> (u8, &'static str) {
+        match self {
+            Fault::Misconfigured(code, _) => (5, Meaning::of(code).map_or("check --redis", |met| met.advice)),
+            Fault::Refused(code, _) => {
+                (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
+            }
+            Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
+            Fault::Shortage(_) => (3, "raise that limit"),
+            Fault::Garbage(_) => (2, "is --redis right?"),
+            Fault::Closed => (1, "is Redis running there, and is this not a TLS port?"),
+            _ => (0, "is --redis right, and is Redis running there?"),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut reply = |verb: &str, code: &str, detail: &str| {
-            let text = format!("{verb}: {} {}", escaped(code, 40), escaped(detail, 200));
-            f.write_str(text.trim_end_matches(['.', ' ']))
-        };
         match self {
-            Fault::CannotServe(code, detail) => reply("cannot serve now", code, detail),
-            Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => reply("refused", code, detail),
+            Fault::CannotServe(code, detail) | Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => {
+                match Meaning::of(code) {
+                    Some(Meaning { code, what, .. }) if code.starts_with(char::is_uppercase) => {
+                        write!(f, "{what} ({code})")
+                    }
+                    Some(Meaning { what, .. }) => f.write_str(what),
+                    None => {
+                        let text = format!("refused: {} {}", escaped(code, 40), escaped(detail, 200));
+                        f.write_str(text.trim_end_matches(['.', ' ']))
+                    }
+                }
+            }
             Fault::TimedOut => f.write_str("timed out"),
-            Fault::Slower => f.write_str("is slower than the others"),
+            Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
-            Fault::Garbage(what) => write!(f, "is not a Redis server ({what})"),
+            Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
+    }
+}
+
+/// What an error reply means.
+struct Meaning {
+    /// Its code, or where that is ERR the words that its text begins with.
+    code: &'static str,
+    fault: fn(String, String) -> Fault,
+    /// Continues "10.0.0.1:6379 …".
+    what: &'static str,
+    advice: &'static str,
+}
+
+/// Written as a table: code, fault, what the node is or does, what to do.
+const MEANINGS: [Meaning; 20] = {
+    use Fault::{CannotServe, Misconfigured, Refused};
+    const fn met(
+        code: &'static str,
+        fault: fn(String, String) -> Fault,
+        what: &'static str,
+        advice: &'static str,
+    ) -> Meaning {
+        Meaning { code, fault, what, advice }
+    }
+    [
+        met("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
+        met("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
+        met("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
+        met("OOM", CannotServe, "is out of memory", "free some memory or raise its maxmemory"),
+        met("MISCONF", CannotServe, "cannot save to its disk and takes no writes", "see its log"),
+        met("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
+        met("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
+        met("UNKILLABLE", CannotServe, "is busy with a slow script", "wait for the script"),
+        met("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
+        met("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        met("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        met("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
+        met(
+            "WRONGTYPE",
+            CannotServe,
+            // Of the lock's own key the scripts know that it may be of any type.
+            "has a key {…}:… beside the lock whose type is not what redlock writes",
+            "delete that key",
+        ),
+        met(
+            "MOVED",
+            Misconfigured,
+            "is one node of a Cluster, and the lock belongs to another",
+            "use redis+cluster://",
+        ),
+        met("DB index", Misconfigured, "has no database with that number", "check the end of the URL"),
+        met(
+            "unknown command",
+            Misconfigured,
+            "lacks commands that every Redis has",
+            "if it is a Sentinel, use redis+sentinel://HOST:PORT/SERVICE",
+        ),
+        met("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
+        met("WRONGPASS", Refused, "does not accept this user and password", "check both"),
+        met("AUTH <password> called", Refused, "has no password, but one was given", "leave the password out"),
+        met(
+            "DENIED",
+            Refused,
+            "is in protected mode and serves its own host only",
+            "give it a password, or set protected-mode no",
+        ),
+    ]
+};
+
+impl Meaning {
+    fn of(code: &str) -> Option<&'static Meaning> {
+        MEANINGS.iter().find(|met| met.code == code)
     }
 }
 
@@ -126,28 +214,9 @@ fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
 fn classified(code: &str, detail: &str) -> Fault {
     let says =
         |word: &str| code == word || detail.contains(&format!("-{word} ")) || detail.starts_with(&format!("{word} "));
-    const NOW: [&str; 13] = [
-        "OOM",
-        "READONLY",
-        "LOADING",
-        "MISCONF",
-        "BUSY",
-        "MASTERDOWN",
-        "CLUSTERDOWN",
-        "TRYAGAIN",
-        "NOREPLICAS",
-        "MOVED",
-        "ASK",
-        "UNKILLABLE",
-        "WRONGTYPE",
-    ];
-    let (code, detail) = (code.to_owned(), detail.to_owned());
-    if NOW.into_iter().any(says) || detail.contains("max number of clients") {
-        Fault::CannotServe(code, detail)
-    } else if detail.contains("DB index") {
-        Fault::Misconfigured(code, detail)
-    } else {
-        Fault::Refused(code, detail)
+    match MEANINGS.iter().find(|met| says(met.code)) {
+        Some(met) => (met.fault)(met.code.to_owned(), detail.to_owned()),
+        None => Fault::Refused(code.to_owned(), detail.to_owned()),
     }
 }
 
@@ -155,6 +224,7 @@ fn classified(code: &str, detail: &str) -> Fault {
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
+    let text = text.trim_start_matches("failed to lookup address information: ");
     escaped(text, 200).to_lowercase()
 }
 
