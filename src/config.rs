@@ -26,6 +26,10 @@ const NAMES: [&str; 7] = [
     "REDLOCK_LABEL",
 ];
 
+/// What `run` sets for its job besides.
+const OF_THE_JOB: [&str; 5] =
+    ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD", "REDLOCK_SLOT"];
+
 /// Everything that a command has to know besides its own arguments.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -41,7 +45,8 @@ pub(crate) struct Settings {
     pub(crate) ancestors: Vec<String>,
     /// Name and token of the lease that the enclosing job runs under.
     pub(crate) around: Option<(String, String)>,
-    /// Why a configuration file was left out: this user may not read it, and what it could say is not needed.
+    /// Why a configuration file or a variable was left out: this user may not read it, and what it could say is not needed; or
+    /// there is no such variable.
     pub(crate) left_out: Vec<String>,
 }
 
@@ -99,7 +104,12 @@ pub(crate) fn settings(common: &Common) -> Result<Settings, Error> {
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
     let system = PathBuf::from("/etc/redlock.conf");
     let sources = Sources::new(|name| std::env::var_os(name), users.into_iter().chain([system]));
-    sources.and_then(|sources| settings_from(common, &sources)).map_err(Error::Usage)
+    let mut settings = sources.and_then(|sources| settings_from(common, &sources)).map_err(Error::Usage)?;
+    let ours =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok().filter(|name| name.starts_with("REDLOCK_")));
+    let unknown = ours.filter(|name| !NAMES.contains(&name.as_str()) && !OF_THE_JOB.contains(&name.as_str()));
+    settings.left_out.extend(unknown.map(|name| format!("unknown variable {name}")));
+    Ok(settings)
 }
 
 fn settings_from(common: &Common, sources: &Sources) -> Result<Settings, String> {

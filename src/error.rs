@@ -149,9 +149,9 @@ impl Error {
                 format!("{few}{}", listed(faults)).trim_end_matches(": ").to_owned()
             }
             Error::Young { nodes, faults, .. } => {
-                let young = nodes.iter().map(|(node, left)| {
-                    format!("{node} has just been started and may have forgotten a lease: no vote for {}", human(*left))
-                });
+                let young = nodes
+                    .iter()
+                    .map(|(node, left)| format!("{node} was restarted and has no vote for {}", human(*left)));
                 let faults = faults.iter().map(|(node, fault)| format!("{node} {fault}"));
                 young.chain(faults).collect::<Vec<_>>().join(", ")
             }

@@ -100,8 +100,13 @@ fn json_has_its_exact_shape() {
 fn env_format_can_be_evaluated_whatever_the_name() {
     let redis = Redis::start();
     let name = "it's \"so\" $HOME `id` \\ ü;x";
-    let shape = "REDLOCK_NAME=<any>\nREDLOCK_TOKEN=<any>\nREDLOCK_FENCING_TOKEN=<any>\n";
-    Test::new(&redis).args(["acquire", "--name", "plain", "--format", "env"]).stdout(like(shape)).run();
+    // Where a shell needs no quotes there are none: $GITHUB_ENV and dotenv files take them literally.
+    let shape = "REDLOCK_NAME=team/db_1.main:x\nREDLOCK_TOKEN=<token>\nREDLOCK_FENCING_TOKEN=<n>\n";
+    Test::new(&redis).args(["acquire", "team/db_1.main:x", "--format", "env"]).stdout(like(shape)).run();
+    for (name, quoted) in [("a b", "'a b'"), ("it's", "'it'\\''s'"), ("~", "'~'"), ("a*", "'a*'"), ("$x", "'$x'")] {
+        let shape = format!("REDLOCK_NAME={quoted}\nREDLOCK_TOKEN=<token>\nREDLOCK_FENCING_TOKEN=<n>\n");
+        Test::new(&redis).args(["acquire", name, "--format", "env"]).stdout(like(shape)).run();
+    }
     let script = "set -e
         lines=$(redlock acquire --name \"$1\" --format env)
         eval \"$lines\"
@@ -249,7 +254,7 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     assert_eq!(redis.pttl("redlock:backup"), -1);
     for (write, by) in [
         (["SET", "redlock:backup", ""], "something that is not redlock"),
-        (["RPUSH", "redlock:backup", "x"], "something else: its key is of another type than redlock's locks"),
+        (["RPUSH", "redlock:backup", "x"], "something else: its key is not a plain string, as those of locks are"),
     ] {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&write);

@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, in_the_end, like, message, ms, release,
-    status, teach_scripts, when,
+    Mode, Proxy, Redis, SOON, Test, acquire, alive, any, eventually, free_port, in_the_end, like, loss, message, ms,
+    release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -124,8 +124,7 @@ fn something_that_is_no_redis_is_told_in_one_clean_line() {
     let redis = Redis::start();
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
     let proxy = Proxy::new(&redis, Mode::Garbage(page));
-    let said = "redlock: \"backup\": <node> is not a Redis server (its answer cannot be read); is --redis right, and \
-                Redis running there?\n";
+    let said = "redlock: \"backup\": <node> sent something other than a Redis reply (it cannot be parsed); is --redis right?\n";
     for arguments in [&["acquire", "--name", "backup"][..], &["status", "backup"]] {
         let test = Test::new(&proxy).args(arguments).status(69);
         test.stdout(any()).stderr(like(said)).run();
@@ -289,7 +288,7 @@ fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
     let proxy = Proxy::new(&redis, Mode::Pass);
     let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
-    let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
+    let job = job.stderr(loss(["timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
     // For redlock it hangs; the test still sees what it has.
     proxy.set(Mode::BlackHole);
@@ -305,7 +304,7 @@ fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
     let redis = Redis::start();
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
-    let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
+    let job = job.stderr(loss(["timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
     let now = Instant::now();
     let expires = now + ms(redis.pttl("redlock:backup").cast_unsigned());

@@ -3,7 +3,7 @@
 //! What a library sends is sent here as it sends it, command by command and script by script; where Python has the
 //! library, the library itself does it as well.
 
-use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, message, status};
+use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, loss, message, status};
 use std::process::Command;
 
 /// What a library does with a lock.
@@ -184,7 +184,7 @@ fn a_lock_that_they_took_over_is_lost_for_our_job() {
     let mut connection = redis.connection();
     for peer in peers() {
         let arguments = ["run", "-q", "--name", "backup", "--ttl", "600ms", "--", "sleep", "30"];
-        let job = peer.redlock(&redis, &arguments).status(76).stderr(message(["lost \"backup\""])).spawn();
+        let job = peer.redlock(&redis, &arguments).status(76).stderr(loss([])).spawn();
         eventually(SOON, "acquired", || redis.exists(&peer.key()));
         redis.command(&["DEL", &peer.key()]);
         (peer.take)(&mut connection, &peer.key(), peer.value, 20_000);

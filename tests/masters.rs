@@ -2,7 +2,7 @@
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, in_the_end,
-    like, message, ms, release, reset_command_calls, several, status,
+    like, loss, message, ms, release, reset_command_calls, several, status,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -239,7 +239,7 @@ fn a_node_without_a_majority_of_the_others_is_no_lock() {
 fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
     let mut nodes = Redis::several(3);
     let test = Test::new(&nodes).args(["run", "--name", "backup", "--ttl", "1500ms", "--", "sleep", "30"]).status(76);
-    let mut job = test.stderr(message(["lost \"backup\""])).spawn();
+    let mut job = test.stderr(loss([])).spawn();
     job.says(like("redlock: acquired \"backup\" on <any>, token <token>, fencing token <n>, lease <any>"));
     nodes[0].kill();
     std::thread::sleep(ms(1_800)); // longer than a lease
@@ -254,7 +254,7 @@ fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
 fn a_majority_that_lost_the_lease_is_loss_at_once() {
     let nodes = Redis::several(3);
     let test = Test::new(&nodes).args(["run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "30"]).status(76);
-    let job = test.stderr(message(["lost \"backup\""])).spawn();
+    let job = test.stderr(loss([])).spawn();
     eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
     let start = Instant::now();
     nodes[0].command(&["DEL", KEY]);

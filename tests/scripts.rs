@@ -42,6 +42,32 @@ fn a_trap_releases_whatever_happens() {
 }
 
 #[test]
+fn the_documented_script_ends_well_also_when_it_releases_by_itself() {
+    let redis = Redis::start();
+    let idiom = "token=$(redlock acquire import --ttl 5m --wait 1h) || exit
+        trap 'redlock release import --token \"$token\"' EXIT
+        echo one
+        redlock extend -q import --token \"$token\" || exit
+        echo two
+        ";
+    let earlier = "redlock release import --token \"$token\" && trap - EXIT
+        echo three";
+    let manual = include_str!("docs/redlock.man");
+    for line in idiom.lines().take(2).chain(earlier.lines().take(1)) {
+        assert!(manual.contains(line.trim()), "the manual does not say: {line}");
+    }
+    for shell in ["dash", "bash"] {
+        for (end, lines) in [("", "one\ntwo\n"), (earlier, "one\ntwo\nthree\n")] {
+            for errexit in ["", "set -e\n"] {
+                let test = Test::program(&redis, shell).args(["-c", &format!("{errexit}{idiom}{end}")]);
+                test.stdout(lines).stderr("redlock: released \"import\"\n").run();
+                assert!(!redis.exists("redlock:import"));
+            }
+        }
+    }
+}
+
+#[test]
 fn command_substitution_comes_back_at_once_and_the_token_has_no_blanks() {
     let redis = Redis::start();
     let script = "token=$(redlock acquire --name backup) && set -- $token && echo $# && redlock status --token $1 backup >/dev/null";
@@ -174,6 +200,6 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
     Test::sh(&redis, &format!("set -e; {line}")).turned_away().run();
     Test::sh(&redis, "set -e; eval \"$(redlock acquire --format=env)\"; echo went on")
         .status(64)
-        .stderr("redlock: which lock? the name is missing (NAME or --name)\n")
+        .stderr("redlock: which lock? give its name\n")
         .run();
 }

@@ -10,7 +10,7 @@ mod wait;
 
 use crate::cli::{Cli, Command, Common, Taking, Wait};
 use crate::config::{self, Settings};
-use crate::error::Error;
+use crate::error::{Error, Held};
 use crate::exit::Exit;
 use crate::lock::{Lock, Owner, Reenter, Request};
 use crate::sys::{self, streams};
@@ -68,6 +68,18 @@ fn settings(common: &Common) -> Result<Settings, Error> {
         settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
     }
     Ok(settings)
+}
+
+/// The error for a token that does not hold the lock, which another does. `what` needs the token.
+fn held_by_other(name: &str, token: &str, held: &Held, what: &str) -> Error {
+    // As `status` shows it.
+    let shown = token.trim_end_matches('…');
+    let is_beginning = shown.len() >= 4 && held.by.holder().is_some_and(|holder| holder.token.starts_with(shown));
+    let text = match is_beginning {
+        true => format!("that is only the start of the token that holds {name:?}; {what} needs the whole token"),
+        false => format!("the token does not hold {name:?}: it {}", held.situation(Duration::ZERO)),
+    };
+    Error::HeldByOther(text, Box::new(held.clone()))
 }
 
 /// What run and acquire ask for. `pid` is the process that will have the lock.

@@ -87,7 +87,7 @@ impl Fault {
                 (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
             }
             Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
-            Fault::Shortage(_) => (3, "raise that limit"),
+            Fault::Shortage(_) => (3, "raise the limit, or try again later"),
             Fault::Garbage(_) => (2, "is --redis right?"),
             Fault::Closed => (1, "is Redis running there, and is this not a TLS port?"),
             _ => (0, "is --redis right, and is Redis running there?"),
@@ -100,14 +100,10 @@ impl fmt::Display for Fault {
         match self {
             Fault::CannotServe(code, detail) | Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => {
                 match Meaning::of(code) {
-                    Some(Meaning { code, what, .. }) if code.starts_with(char::is_uppercase) => {
-                        write!(f, "{what} ({code})")
-                    }
-                    Some(Meaning { what, .. }) => f.write_str(what),
-                    None => {
-                        let text = format!("refused: {} {}", escaped(code, 40), escaped(detail, 200));
-                        f.write_str(text.trim_end_matches(['.', ' ']))
-                    }
+                    Some(met) if code.chars().all(|c| c.is_ascii_uppercase()) => write!(f, "{} ({code})", met.what),
+                    Some(met) => f.write_str(met.what),
+                    None if code.is_empty() => f.write_str(detail),
+                    None => write!(f, "refused: {} {}", escaped(code, 40), escaped(detail, 200).trim_end_matches('.')),
                 }
             }
             Fault::TimedOut => f.write_str("timed out"),
@@ -158,8 +154,8 @@ const MEANINGS: [Meaning; 20] = {
             "WRONGTYPE",
             CannotServe,
             // Of the lock's own key the scripts know that it may be of any type.
-            "has a key {…}:… beside the lock whose type is not what redlock writes",
-            "delete that key",
+            "has a key beside the lock, {…}:…, of a type that redlock does not use",
+            "delete it",
         ),
         met(
             "MOVED",
