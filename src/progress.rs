@@ -109,8 +109,8 @@ impl ProgressLine {
         let now = Boot::now();
         let text = format!("redlock: {}", self.text(waiting, now.since(*then)));
         if self.redraws && streams::is_foreground() {
-            // Some terminals begin a new line once the last column is full.
-            streams::draw(&cut(&text, streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(1)));
+            // With room for the ^C that the terminal echoes: a line that wraps cannot be taken back.
+            streams::draw(&cut(&text, streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(3)));
         } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
             streams::say(&text);
         } else {

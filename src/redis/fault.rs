@@ -89,7 +89,7 @@ impl Fault {
             Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
             Fault::Garbage(_) => (2, "is --redis right?"),
-            Fault::Closed => (1, "is Redis running there, and is this not a TLS port?"),
+            Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
             _ => (0, "is --redis right, and is Redis running there?"),
         }
     }
