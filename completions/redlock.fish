@@ -42,20 +42,20 @@ complete -c redlock -n "__fish_redlock_needs_command" -f -a "acquire" -d 'Take a
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "extend" -d 'Extend a lease'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "release" -d 'Release a lock'
 complete -c redlock -n "__fish_redlock_needs_command" -f -a "status" -d 'Show who holds a lock, or all locks'
-complete -c redlock -n "__fish_redlock_needs_command" -f -a "wait" -d 'Wait until a lock is free, taking nothing'
-complete -c redlock -n "__fish_redlock_needs_command" -f -a "completions" -d 'Print the completions for a shell'
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l name -d 'The lock' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l ttl -d 'The length of lease asked for' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit with N when the lock is held by another' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l token -d 'The lease to share, with --reentrant' -r
+complete -c redlock -n "__fish_redlock_needs_command" -f -a "wait" -d 'Wait until a lock is free, without taking it'
+complete -c redlock -n "__fish_redlock_needs_command" -f -a "completions" -d 'Print shell completions'
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l name -d 'The name of the lock' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l ttl -d 'How long the lease lasts without a renewal' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -s E -l conflict-exit-code -d 'Exit with N if another holds the lock' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l token -d 'With --reentrant: the token of the lease to share' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -s w -l wait -d 'Wait in line for the lock, for at most D' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l grace -d 'SIGTERM to SIGKILL when redlock stops the job' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l kill-after -d 'SIGKILL D after redlock gets TERM, INT or QUIT' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l on-lost -d 'When the lease is lost: stop, or continue' -r -f -a "stop\t''
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l grace -d 'Time between SIGTERM and SIGKILL' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l kill-after -d 'SIGKILL the job D after TERM, INT or QUIT' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l on-lost -d 'When the lease is lost: stop or continue' -r -f -a "stop\t''
 continue\t''"
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l hold-at-least -d 'Keep the lock that long, however quick the job' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -l max-run -d 'Stop the job when it has run for D; exit 124' -r
-complete -c redlock -n "__fish_redlock_using_subcommand run" -s c -d 'Run LINE by /bin/sh -c, in the place of COMMAND' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l hold-at-least -d 'Keep the lock for D, however quick the job is' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -l max-run -d 'Stop the job after D, and exit with 124' -r
+complete -c redlock -n "__fish_redlock_using_subcommand run" -s c -d 'Run LINE by /bin/sh -c instead of COMMAND' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
@@ -65,16 +65,16 @@ complete -c redlock -n "__fish_redlock_using_subcommand run" -l label -d 'What o
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
-complete -c redlock -n "__fish_redlock_using_subcommand run" -s n -d 'Try once: the default, spelled out as for flock'
+complete -c redlock -n "__fish_redlock_using_subcommand run" -s n -d 'Try once, as flock -n: the default'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l reentrant -d 'Share the lock if an enclosing run holds it'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -l whole -d 'The job lasts until its last process ends'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -s q -l quiet -d 'Print errors only'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand run" -s h -l help -d 'Print help: -h in short, --help all of it'
-complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l name -d 'The lock' -r
-complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l ttl -d 'The length of lease asked for' -r
-complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N when the lock is held by another' -r
-complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l token -d 'The lease to share, with --reentrant' -r
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l name -d 'The name of the lock' -r
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l ttl -d 'How long the lease lasts without a renewal' -r
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s E -l conflict-exit-code -d 'Exit with N if another holds the lock' -r
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l token -d 'With --reentrant: the token of the lease to share' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s w -l wait -d 'Wait in line for the lock, for at most D' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
@@ -85,14 +85,14 @@ complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l label -d 'Wh
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
-complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s n -d 'Try once: the default, spelled out as for flock'
+complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s n -d 'Try once, as flock -n: the default'
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -l reentrant -d 'Share the lock if an enclosing run holds it'
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s q -l quiet -d 'Print errors only'
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand acquire" -s h -l help -d 'Print help: -h in short, --help all of it'
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l name -d 'The lock' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l token -d 'The token that acquire printed' -r
-complete -c redlock -n "__fish_redlock_using_subcommand extend" -l ttl -d 'The lease lasts for D at least from now [default: the ttl it was taken with]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand extend" -l ttl -d 'Make the lease last at least D from now [default: the ttl it was taken with]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
@@ -106,7 +106,7 @@ complete -c redlock -n "__fish_redlock_using_subcommand extend" -s q -l quiet -d
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand extend" -s h -l help -d 'Print help: -h in short, --help all of it'
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l name -d 'The lock' -r
-complete -c redlock -n "__fish_redlock_using_subcommand release" -l token -d 'The token that acquire printed; with --revoke and --force, the eight characters that status shows' -r
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l token -d 'The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
@@ -116,14 +116,14 @@ complete -c redlock -n "__fish_redlock_using_subcommand release" -l label -d 'Wh
 complete -c redlock -n "__fish_redlock_using_subcommand release" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
-complete -c redlock -n "__fish_redlock_using_subcommand release" -l revoke -d 'End another\'s lease safely: its job is stopped, and the lock is free when that is done'
-complete -c redlock -n "__fish_redlock_using_subcommand release" -l force -d 'Free the lock now, while its job may still run'
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l revoke -d 'End another\'s lease safely: its job is stopped, then the lock is free'
+complete -c redlock -n "__fish_redlock_using_subcommand release" -l force -d 'Free the lock now, though its job may still be running'
 complete -c redlock -n "__fish_redlock_using_subcommand release" -s q -l quiet -d 'Print errors only'
 complete -c redlock -n "__fish_redlock_using_subcommand release" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand release" -s h -l help -d 'Print help: -h in short, --help all of it'
-complete -c redlock -n "__fish_redlock_using_subcommand status" -l name -d 'The lock' -r
-complete -c redlock -n "__fish_redlock_using_subcommand status" -l token -d 'Exit 0 when this token holds the lock, else 77' -r
-complete -c redlock -n "__fish_redlock_using_subcommand status" -l watch -d 'Show it again every D' -r
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l name -d 'A lock' -r
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l token -d 'Exit 0 if this token holds the lock, else 77' -r
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l watch -d 'Show it again every D (2s)' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r
@@ -133,12 +133,12 @@ complete -c redlock -n "__fish_redlock_using_subcommand status" -l label -d 'Wha
 complete -c redlock -n "__fish_redlock_using_subcommand status" -l format -d 'How results are printed: text, json, or, with acquire, env: lines for a shell\'s eval; run has none to print [default: text]' -r -f -a "text\t''
 json\t''
 env\t'Lines for a shell\'s eval: acquire only'"
-complete -c redlock -n "__fish_redlock_using_subcommand status" -l exit-code -d 'Exit 0 when the lock is free, 75 when it is held; so does -q'
+complete -c redlock -n "__fish_redlock_using_subcommand status" -l exit-code -d 'Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing'
 complete -c redlock -n "__fish_redlock_using_subcommand status" -s q -l quiet -d 'Print errors only'
 complete -c redlock -n "__fish_redlock_using_subcommand status" -s v -l verbose -d 'Print more detail'
 complete -c redlock -n "__fish_redlock_using_subcommand status" -s h -l help -d 'Print help: -h in short, --help all of it'
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l name -d 'The lock' -r
-complete -c redlock -n "__fish_redlock_using_subcommand wait" -l timeout -d 'Wait for D at most [default: for ever]' -r
+complete -c redlock -n "__fish_redlock_using_subcommand wait" -l timeout -d 'Wait for at most D [default: for ever]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l redis -d 'A Redis; where there are several, most must agree' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l prefix -d 'Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]' -r
 complete -c redlock -n "__fish_redlock_using_subcommand wait" -l node-timeout -d 'How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single node ttl/10 within 250ms to 3s; never more than ttl/2]' -r

@@ -137,11 +137,11 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
 fn a_line_that_does_not_fit_is_cut_at_the_columns_of_the_terminal() {
     let redis = Redis::start();
     let (token, _) = labelled(&redis);
-    let (screen, slave) = Screen::of_width(42);
+    let (screen, slave) = Screen::of_width(46);
     let waiter = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
     // There is room for the ^C that the terminal echoes: a line that wraps could not be taken back.
     let line = screen.shows("redlock: waiting <any> of 10m for \"backup\",<any>…");
-    assert_eq!(line.chars().count(), 39, "{line}");
+    assert_eq!(line.chars().count(), 43, "{line}");
     release(&redis, Line::NAME, &token);
     waiter.finish();
     eventually(SOON, "the line is gone", || screen.screen().is_empty());
