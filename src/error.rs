@@ -98,7 +98,9 @@ impl fmt::Display for Error {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {
                     Blocker::Holding(Holding::OtherType(_)) => "; redlock does not delete it",
-                    _ => "; its holder cannot be told to stop; --force frees it while that may still be at work",
+                    _ => {
+                        "; its holder cannot be told to stop; --force frees it, though its holder may still be at work"
+                    }
                 })
             }
             Error::NoQuorum { name, faults, .. } => {
@@ -206,7 +208,7 @@ impl Held {
             Blocker::Unknown => return "is held by another".to_owned(),
             Blocker::Reserved => return "is free, but promised to the next in line".to_owned(),
             Blocker::Holding(Holding::OtherType(left)) => {
-                let text = "is held by something else: its key is not a plain string, as those of locks are";
+                let text = "is held by something else: its key is not a string, as that of a lock is";
                 return format!("{text}{}", lease(*left));
             }
             Blocker::Holding(Holding::Lease(holder)) => holder,

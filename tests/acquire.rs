@@ -254,7 +254,7 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     assert_eq!(redis.pttl("redlock:backup"), -1);
     for (write, by) in [
         (["SET", "redlock:backup", ""], "something that is not redlock"),
-        (["RPUSH", "redlock:backup", "x"], "something else: its key is not a plain string, as those of locks are"),
+        (["RPUSH", "redlock:backup", "x"], "something else: its key is not a string, as that of a lock is"),
     ] {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&write);

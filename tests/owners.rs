@@ -26,7 +26,7 @@ fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
         let finished = test.run();
         let (ended, shown) = (finished.ended, finished.stdout + &finished.stderr);
         // Of a key that is no lock, it may be said that it is held by something else whatever was asked.
-        let other_type = shown.contains("not a plain string") && ended == Ended::Status(75);
+        let other_type = shown.contains("not a string") && ended == Ended::Status(75);
         assert!(ended == Ended::Status(status) || other_type, "{arguments:?}: {ended:?} {shown}");
         shown
     };

@@ -129,9 +129,9 @@ fn waiters_survive_a_restart_and_keep_their_order() {
         for mut waiter in waiters {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
-                said.contains("queued anew on 1 of 1 nodes")
+                said.contains("queued again on 1 of 1 nodes")
                     // Others may have seen that it could not be called, and dropped it.
-                    || remembered && said.contains("in line again")
+                    || remembered && said.contains("back in line")
             });
             assert!(!waiter.has_ended());
             token = pass_on(&redis, &token).0;

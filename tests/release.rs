@@ -99,8 +99,8 @@ fn force_frees_a_foreign_lease_but_not_another_type() {
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     for how in ["--force", "--revoke"] {
         let test = Test::new(&redis).args(["release", "backup", how]).status(75);
-        let said = "redlock: \"backup\" is held by something else: its key is not a plain string, as those of locks \
-                    are, and never expires; redlock does not delete it\n";
+        let said = "redlock: \"backup\" is held by something else: its key is not a string, as that of a \
+                    lock is, and never expires; redlock does not delete it\n";
         test.stderr(said).run();
     }
     assert!(redis.exists("redlock:backup"));

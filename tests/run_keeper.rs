@@ -183,10 +183,13 @@ impl Tracer {
 fn a_job_that_does_not_die_is_told_of_and_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--max-run", "200ms", "--grace", "0", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
-    let mut job = test.status(124).spawn();
+    let stopped = "redlock: stopped the job of \"backup\" after 200ms (--max-run)\n";
+    let mut job = test.status(124).stderr(stopped).spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
-    job.says(like(format!("redlock: waiting for the job of \"backup\": pid {command} does not die of SIGKILL")));
+    job.says(like(format!(
+        "redlock: waiting for the job of \"backup\" to end: SIGKILL has not ended pid {command} yet"
+    )));
     assert!(!job.has_ended() && redis.exists("redlock:backup"));
     tracer.let_go();
     job.finish();
@@ -200,7 +203,9 @@ fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
     send(job.keeper(), Signal::SIGKILL);
-    job.says(like(format!("redlock: waiting for the job of \"backup\": pid {command} does not die of SIGKILL")));
+    job.says(like(format!(
+        "redlock: waiting for the job of \"backup\" to end: SIGKILL has not ended pid {command} yet"
+    )));
     let start = Instant::now();
     while start.elapsed() < ms(2_500) {
         assert!(!job.has_ended() && redis.exists("redlock:backup"));

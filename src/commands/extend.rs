@@ -24,12 +24,12 @@ pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
             return Ok(Exit::Done);
         }
         Given::Revoked(by) => Error::Revoked(format!(
-            "the lease on {name:?} was revoked by {}: stop what it protects, then release it",
+            "the lease on {name:?} was revoked by {}: stop the work that it protects, then release it",
             escaped(&by, 80)
         )),
         Given::HeldByOther(held) => held_by_other(&name, &token, &held, "extend"),
         _ => Error::NotHeld(format!(
-            "{name:?} is not held: it was released before, or its lease ran out; acquire it again, since others may have had it"
+            "{name:?} is not held: it was released before, or its lease ran out; acquire it again"
         )),
     }
     .into())

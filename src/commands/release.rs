@@ -47,7 +47,7 @@ fn end(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyh
     if let Ended::Released { missed, .. } = &ended
         && !missed.is_empty()
     {
-        talk(&format!("{name:?} may still be held on nodes that missed this: {}; repeat it", missed.join(", ")));
+        talk(&format!("{name:?} may still be held on nodes that missed this: {}; run it again", missed.join(", ")));
     }
     Err(match &ended {
         Ended::Revoked(_) | Ended::Released { .. } => {

@@ -244,11 +244,11 @@ impl Lock {
                 let mut told = line.told(self, None);
                 if back {
                     line.away = false;
-                    told.news = Some("in line again".to_owned());
+                    told.news = Some("back in line".to_owned());
                 }
                 if !dropped.is_empty() {
                     line.away = false;
-                    told.news = Some(format!("queued anew on {} of {} nodes", dropped.len(), self.nodes.len()));
+                    told.news = Some(format!("queued again on {} of {} nodes", dropped.len(), self.nodes.len()));
                 }
                 // A node that called us did not find us: the subscription is dead, or the node forgot us.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));

@@ -112,7 +112,7 @@ impl Talk {
 
     pub(super) fn not_released(&self, error: &Error, left: Duration) {
         let (name, why, left) = (&self.name, error.trouble(), human(left));
-        self.tell(&format!("cannot release {name}: {why}; it is free in {left}"));
+        self.tell(&format!("cannot release {name}: {why}; it will be free in {left}"));
     }
 
     pub(super) fn too_long(&self, limit: Duration) {
@@ -125,7 +125,7 @@ impl Talk {
     }
 
     pub(super) fn keeper_gone(&self) {
-        self.say(&format!("redlock's keeper, the parent of the job of {}, was killed; killed the job", self.name));
+        self.say(&format!("the keeper, the parent of the job of {}, was killed; killed the job", self.name));
     }
 
     /// SIGKILL was sent a second ago.

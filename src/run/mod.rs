@@ -442,11 +442,11 @@ fn ends(signal: i32) -> bool {
 fn cannot_supervise(errno: Errno) -> Error {
     match host::shortage(&errno.into()) {
         // Trying again may help.
-        Some(shortage) => Error::Shortage(format!("cannot supervise: {shortage}")),
-        None => Error::Internal(format!("cannot supervise: {}", errno.desc().to_lowercase())),
+        Some(shortage) => Error::Shortage(format!("cannot supervise the job: {shortage}")),
+        None => Error::Internal(format!("cannot supervise the job: {}", errno.desc().to_lowercase())),
     }
 }
 
 fn keeper_gone() -> Error {
-    Error::Internal("the process that was to keep the job is gone".to_owned())
+    Error::Internal("the keeper was killed before it could start the command".to_owned())
 }

@@ -130,7 +130,7 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     when(format!("the lines of a loss, {last:?}"), move |text| {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let Some((end, before)) = lines.split_last() else { return false };
-        let told = |line: &&str| line.contains("unless it comes back") || line.contains("sent SIGTERM to the job");
+        let told = |line: &&str| line.contains("; the job is stopped in ") || line.contains("sent SIGTERM to the job");
         before.len() <= 2 && before.iter().all(told) && end.contains(": lost \"backup\": ") && last.matches(end)
     })
 }
