@@ -264,11 +264,11 @@ pub(crate) struct Common {
 // Which lock: by an option or as a plain argument. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// The lock
+    /// The name of the lock
     #[arg(long = "name", value_name = "N", value_parser = lock_name)]
     option: Option<String>,
-    /// The lock
-    #[arg(value_name = "NAME", value_parser = lock_name)]
+    /// The name of the lock
+    #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "option")]
     plain: Option<String>,
 }
 
@@ -392,8 +392,8 @@ impl RunArgs {
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// The lock
-    #[arg(value_name = "NAME", value_parser = lock_name)]
+    /// The name of the lock
+    #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "option")]
     plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
@@ -569,9 +569,8 @@ impl Cli {
                 limit(&mut args.hold_at_least);
             }
             Command::Acquire(args) => {
-                let named = Named { option: args.taking.option.take(), plain: args.plain.take() };
-                one_name(&named)?;
-                args.taking.name = named.name().ok_or("which lock? give its name")?.to_owned();
+                let name = args.taking.option.take().or(args.plain.take());
+                args.taking.name = name.ok_or("which lock? give its name")?;
             }
             Command::Status(args) => {
                 let StatusArgs { option, plain, .. } = &mut **args;
@@ -667,9 +666,7 @@ fn check(cli: &Cli) -> Result<(), String> {
             let unsafe_zero = args.taking.conflict_exit_code == Some(0);
             refuse(unsafe_zero, "-E 0 would let a script go on without the lock; it is for run only")
         }
-        Command::Extend(args) => one_name(&args.named),
         Command::Release(args) => {
-            one_name(&args.named)?;
             let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);
             refuse(
                 (args.revoke || args.force) && !shown,
@@ -687,19 +684,8 @@ fn check(cli: &Cli) -> Result<(), String> {
                 "--watch never ends, so it gives no status; leave out --token, --exit-code and -q",
             )
         }
-        Command::Wait(args) => {
-            one_name(&args.named)?;
-            refuse(args.named.name().is_none(), "which lock? give its name")
-        }
-        Command::Completions(_) => Ok(()),
-    }
-}
-
-/// Refuses two names that differ.
-fn one_name(named: &Named) -> Result<(), String> {
-    match (&named.option, &named.plain) {
-        (Some(name), Some(plain)) if name != plain => Err(format!("two names, {name:?} and {plain:?}")),
-        _ => Ok(()),
+        Command::Wait(args) => refuse(args.named.name().is_none(), "which lock? give its name"),
+        Command::Extend(_) | Command::Completions(_) => Ok(()),
     }
 }
 

@@ -279,7 +279,7 @@ fn what_was_meant_is_said() {
     said(&["list"], "no command \"list\"; redlock status?");
     said(&["backup", "--", "./x"], "no command \"backup\"; redlock run backup -- COMMAND?");
     said(&["run", "-n", "backup", "true"], "redlock run N -- COMMAND");
-    said(&["acquire", "--name", "x", "true"], "two names");
+    said(&["acquire", "--name", "x", "true"], "the argument '[NAME]' cannot be used with '--name <N>'");
     said(&["acquire", "x", "--timeout", "5s"], "no option --timeout; --wait?");
     said(&["run", "--timeout", "5s", "x", "--", "true"], "no option --timeout; --wait?");
     said(&["run", "--retry", "5", "x", "--", "true"], "no option --retry; --wait?");
