@@ -220,13 +220,13 @@ impl Wait {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Common {
-    /// A Redis; where there are several, most must agree
+    /// The Redis; of several, more than half must agree
     ///
     /// redis://[user:password@]host[:port][/db] or unix:///path.sock[?db=n]. Several, repeated or separated by commas, are
     /// independent masters, of which more than half must agree [env: REDLOCK_REDIS, REDIS_URL] [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", action = ArgAction::Append)]
     pub(crate) redis: Vec<String>,
-    /// Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]
+    /// What is put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub(crate) prefix: Option<String>,
     /// How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a
@@ -234,18 +234,17 @@ pub(crate) struct Common {
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) node_timeout: Option<Duration>,
     /// A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest
-    /// lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE]
+    /// lease in use on these nodes: set it if leases longer than 30s are used beside shorter ones [env: REDLOCK_QUARANTINE]
     /// [default: the ttl, at least 30s; with a single node 0]
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) quarantine: Option<Duration>,
     /// Read the password from the first line of FILE [env: REDLOCK_PASSWORD_FILE, or REDLOCK_PASSWORD for the password itself]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) password_file: Option<PathBuf>,
-    /// What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
+    /// What others see of the holder; for run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) label: Option<String>,
-    /// How results are printed: text, json, or, with acquire, env: lines for a shell's eval; run has none to print
-    /// [default: text]
+    /// How results are printed: text or json; for acquire also env, lines for a shell. run prints no results [default: text]
     #[arg(long = "format", value_name = "FORMAT", value_enum, hide_short_help = true, hide_possible_values = true)]
     pub(crate) given_format: Option<Format>,
     #[arg(skip)]
@@ -256,7 +255,7 @@ pub(crate) struct Common {
     /// Print more detail
     #[arg(short, long, overrides_with = "verbose")]
     pub(crate) verbose: bool,
-    /// Print help: -h in short, --help all of it
+    /// Print help (-h: one screen, --help: all of it)
     #[arg(short, long, action = ArgAction::Help)]
     pub(crate) help: Option<bool>,
 }
@@ -281,7 +280,7 @@ impl Named {
 // What run and acquire have in common. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct Taking {
-    /// The lock.
+    /// The name, however it was given.
     #[arg(skip)]
     pub(crate) name: String,
     /// The name of the lock

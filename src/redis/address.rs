@@ -138,17 +138,17 @@ fn scheme(text: &str) -> Option<&str> {
 /// `[user:password@]host[:port][/db]`
 fn over_tcp(rest: &str) -> Result<Address, String> {
     if rest.contains('#') {
-        return Err("a # in a password is written %23".to_owned());
+        return Err("write a # in a password as %23".to_owned());
     }
     let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if tail.contains('@') {
-        return Err("a / or ? in a password is written %2F or %3F".to_owned());
+        return Err("write a / or ? in a password as %2F or %3F".to_owned());
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     for (name, value) in parameters(query) {
         match name {
             "protocol" => check_protocol(value)?,
-            "db" => return Err("the number of the database is its path: redis://host/0".to_owned()),
+            "db" => return Err("the database number is the path of the URL: redis://host/0".to_owned()),
             _ => return Err(unknown(name, "protocol")),
         }
     }
@@ -161,7 +161,7 @@ fn over_tcp(rest: &str) -> Result<Address, String> {
         password: decoded(password, "password")?,
         database: match path.trim_matches('/') {
             "" => 0,
-            number => database(number).ok_or("the path is the number of a database: redis://host/0")?,
+            number => database(number).ok_or("the path of the URL must be a database number: redis://host/0")?,
         },
     })
 }
@@ -170,7 +170,7 @@ fn over_tcp(rest: &str) -> Result<Address, String> {
 fn host_and_port(address: &str) -> Result<(String, u16), String> {
     let (host, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
         Some(Some((host, after))) => {
-            let ip: Ipv6Addr = host.parse().map_err(|_| "not an IPv6 address between the brackets")?;
+            let ip: Ipv6Addr = host.parse().map_err(|_| "there is no IPv6 address in the brackets")?;
             let port = match after {
                 "" => None,
                 after => Some(after.strip_prefix(':').unwrap_or_default()),
@@ -179,11 +179,11 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
         }
         Some(None) => return Err("a [ without its ]".to_owned()),
         None if address.contains(',') => {
-            return Err("after a comma the next node needs its scheme too: redis://a,redis://b".to_owned());
+            return Err("after a comma, the next node needs its scheme, too: redis://a,redis://b".to_owned());
         }
         None => match address.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return Err("an IPv6 address is written in brackets: redis://[::1]:6379".to_owned());
+                return Err("write an IPv6 address in brackets: redis://[::1]:6379".to_owned());
             }
             Some((host, port)) => (host.to_owned(), Some(port)),
             None => (address.to_owned(), None),
@@ -196,7 +196,7 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
         None => DEFAULT_PORT,
         Some(port) => {
             let number = port.parse().ok().filter(|&port| port > 0);
-            number.ok_or("the port is a number from 1 to 65535")?
+            number.ok_or("the port must be a number from 1 to 65535")?
         }
     };
     Ok((host, port))
@@ -205,12 +205,12 @@ fn host_and_port(address: &str) -> Result<(String, u16), String> {
 /// `/path.sock[?db=n]`, or more of `db`, `user`, `pass` and `protocol`, separated by `&`
 fn over_socket(rest: &str) -> Result<Address, String> {
     if rest.contains('#') {
-        return Err("a # in a path or password is written %23".to_owned());
+        return Err("write a # in a path or password as %23".to_owned());
     }
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let path = decoded(path, "path")?.unwrap_or_default();
     if !path.starts_with('/') || path == "/" {
-        return Err("the path of a socket is absolute: unix:///run/redis.sock".to_owned());
+        return Err("the path of a socket must be absolute: unix:///run/redis.sock".to_owned());
     }
     if path.chars().any(char::is_control) {
         return Err("a control character in the path".to_owned());
@@ -221,7 +221,7 @@ fn over_socket(rest: &str) -> Result<Address, String> {
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
     for (name, value) in parameters(query) {
         match name {
-            "db" => address.database = database(value).ok_or("db is the number of a database")?,
+            "db" => address.database = database(value).ok_or("db must be a database number")?,
             "user" => address.username = text(value, "user name")?,
             "pass" => {
                 address.password = text(value, "password")?;
@@ -229,7 +229,7 @@ fn over_socket(rest: &str) -> Result<Address, String> {
             }
             "protocol" => check_protocol(value)?,
             // It may be the rest of the password.
-            _ if with_password => return Err("a & in a password is written %26".to_owned()),
+            _ if with_password => return Err("write a & in a password as %26".to_owned()),
             _ => return Err(unknown(name, "db, user, pass and protocol")),
         }
     }
@@ -255,7 +255,7 @@ fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
 fn check_protocol(value: &str) -> Result<(), String> {
     match value {
         "2" | "3" | "resp2" | "resp3" => Ok(()),
-        _ => Err("protocol is 2 or 3".to_owned()),
+        _ => Err("protocol must be 2 or 3".to_owned()),
     }
 }
 
@@ -414,7 +414,7 @@ mod tests {
         );
         assert_eq!(
             refused("redis://h?db=2"),
-            r#"cannot use "redis://h": the number of the database is its path: redis://host/0"#
+            r#"cannot use "redis://h": the database number is the path of the URL: redis://host/0"#
         );
         assert!(refused("unix:///s?%64b=1").contains("%64b"));
     }
