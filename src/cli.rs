@@ -726,6 +726,9 @@ fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
         ErrorKind::MissingRequiredArgument if argument.contains("COMMAND") => {
             "which command? COMMAND is missing: redlock run N -- COMMAND".to_owned()
         }
+        ErrorKind::ArgumentConflict if told(ContextKind::PriorArg) == "[NAME]" => {
+            "two names, one by --name and one without".to_owned()
+        }
         ErrorKind::MissingRequiredArgument => "which shell? bash, zsh or fish".to_owned(),
         _ => {
             // Without its tips, which guess, and the usage.

@@ -80,7 +80,8 @@ fn unknown_parts() {
     let server = Untouched::new();
     server.refuses(&["lock", "--name", "x"], ["lock"]);
     server.refuses(&["acquire", "--name", "x", "--frobnicate"], ["--frobnicate"]);
-    server.refuses(&["acquire", "--name", "x", "surplus"], ["surplus"]);
+    server.refuses(&["acquire", "--name", "x", "surplus"], ["two names"]);
+    server.refuses(&["acquire", "x", "surplus"], ["surplus"]);
     server.refuses(&["acquire", "--name", "x", "--format", "yaml"], ["yaml"]);
     server.refuses(&["completions", "tcsh"], ["tcsh"]);
     server.refuses(&["run", "--name", "x", "--on-lost", "maybe", "--", "true"], ["maybe"]);
@@ -279,7 +280,7 @@ fn what_was_meant_is_said() {
     said(&["list"], "no command \"list\"; redlock status?");
     said(&["backup", "--", "./x"], "no command \"backup\"; redlock run backup -- COMMAND?");
     said(&["run", "-n", "backup", "true"], "redlock run N -- COMMAND");
-    said(&["acquire", "--name", "x", "true"], "the argument '[NAME]' cannot be used with '--name <N>'");
+    said(&["acquire", "--name", "x", "true"], "two names, one by --name");
     said(&["acquire", "x", "--timeout", "5s"], "no option --timeout; --wait?");
     said(&["run", "--timeout", "5s", "x", "--", "true"], "no option --timeout; --wait?");
     said(&["run", "--retry", "5", "x", "--", "true"], "no option --retry; --wait?");
