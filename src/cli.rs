@@ -688,18 +688,18 @@ fn check(cli: &Cli) -> Result<(), String> {
     }
 }
 
-/// Where the habits of flock, consul and others lead astray: what they write, and what it is called here.
-const MEANT: [(&str, &str); 10] = [
-    ("lock", "redlock run or redlock acquire?"),
-    ("unlock", "redlock release?"),
-    ("refresh", "redlock extend?"),
-    ("list", "redlock status?"),
-    ("ls", "redlock status?"),
-    ("--json", "--format json?"),
-    ("--timeout", "--wait?"),
-    ("--retry", "--wait?"),
-    ("--shell", "-c?"),
-    ("-s", "every lock is exclusive"),
+/// Where the habits of flock, consul and others lead astray: what they write, what it is called here, and with which commands.
+const MEANT: [(&str, &str, &[&str]); 10] = [
+    ("lock", "redlock run or redlock acquire?", &[]),
+    ("unlock", "redlock release?", &[]),
+    ("refresh", "redlock extend?", &[]),
+    ("list", "redlock status?", &[]),
+    ("ls", "redlock status?", &[]),
+    ("--json", "--format json?", &["acquire", "extend", "release", "status"]),
+    ("--timeout", "--wait?", &["run", "acquire"]),
+    ("--retry", "--wait?", &["run", "acquire"]),
+    ("--shell", "-c?", &["run"]),
+    ("-s", "every lock is exclusive", &["run", "acquire"]),
 ];
 
 /// One line that says what is wrong: mostly clap's own words.
@@ -710,7 +710,11 @@ fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
         _ => String::new(),
     };
     let (command, argument) = (told(ContextKind::InvalidSubcommand), told(ContextKind::InvalidArg));
-    let meant = |word: &str| MEANT.iter().find(|(known, _)| *known == word).map(|(_, meant)| meant);
+    let given = |command: &&str| arguments.get(1..).unwrap_or_default().iter().any(|argument| argument == command);
+    let meant = |word: &str| {
+        let mut hints = MEANT.iter().filter(|(_, _, with)| with.is_empty() || with.iter().any(given));
+        hints.find(|(known, ..)| *known == word).map(|(_, meant, _)| meant)
+    };
     match error.kind() {
         ErrorKind::MissingSubcommand => "which command? redlock -h shows them".to_owned(),
         ErrorKind::InvalidSubcommand => match meant(&command) {

@@ -143,22 +143,22 @@ impl Error {
                 let needed = nodes / 2 + 1;
                 let few = match *nodes > 1 {
                     true if *reached < needed => {
-                        format!("{reached} of {nodes} nodes answered, and {needed} are needed: ")
+                        format!("{reached} of {nodes} nodes answered, and {needed} are needed")
                     }
-                    true => format!("the {reached} of {nodes} nodes that answered do not agree: "),
+                    true => format!("the {reached} of {nodes} nodes that answered do not agree"),
                     false => String::new(),
                 };
-                format!("{few}{}", listed(faults)).trim_end_matches(": ").to_owned()
+                joined([few, listed(faults)], ": ")
             }
             Error::Young { nodes, faults, .. } => {
                 let young = nodes
                     .iter()
                     .map(|(node, left)| format!("{node} was restarted and has no vote for {}", human(*left)));
-                let faults = faults.iter().map(|(node, fault)| format!("{node} {fault}"));
-                young.chain(faults).collect::<Vec<_>>().join(", ")
+                joined([young.collect::<Vec<_>>().join(", "), listed(faults)], ", ")
             }
             Error::GrantedTooLate { took, ttl, .. } => {
-                format!("granted too late to be used, after {} of {}", human(*took), humantime::format_duration(*ttl))
+                let (took, ttl) = (human(*took), humantime::format_duration(*ttl));
+                format!("the lease was granted too late to be used, after {took} of its {ttl}")
             }
             error => error.to_string(),
         }
@@ -167,6 +167,11 @@ impl Error {
 
 fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The parts that say something.
+fn joined(parts: [String; 2], between: &str) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
 
 /// What `status` says of a node that may have forgotten the lock: how long ago it was started, and how long it cannot tell.

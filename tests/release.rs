@@ -157,7 +157,7 @@ fn revoke_keeps_the_lock_until_its_lease_runs_out_when_nobody_stops_the_job() {
 fn a_revoked_lease_can_still_be_released_by_its_holder() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
-    Test::new(&redis).args(["release", "backup", "--revoke", "-q"]).stdout(any()).stderr(any()).run();
+    Test::new(&redis).args(["release", "backup", "--revoke", "-q"]).run();
     releasing(&redis, "backup", &token).run();
     assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
 }

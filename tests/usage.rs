@@ -282,6 +282,7 @@ fn what_was_meant_is_said() {
     said(&["run", "-n", "backup", "true"], "redlock run N -- COMMAND");
     said(&["acquire", "--name", "x", "true"], "two names, one by --name");
     said(&["acquire", "x", "--timeout", "5s"], "no option --timeout; --wait?");
+    said(&["status", "x", "--timeout", "5s"], "unexpected argument '--timeout' found");
     said(&["run", "--timeout", "5s", "x", "--", "true"], "no option --timeout; --wait?");
     said(&["run", "--retry", "5", "x", "--", "true"], "no option --retry; --wait?");
     said(&["run", "--shell", "true", "x"], "no option --shell; -c?");

@@ -53,6 +53,7 @@ fn end(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyh
         Ended::Revoked(_) | Ended::Released { .. } => {
             match common.format {
                 Format::Json => output::ended_json(name, &ended)?,
+                _ if common.quiet => {}
                 _ => output::ended(name, &ended)?,
             }
             return Ok(Exit::Done);
