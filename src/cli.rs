@@ -5,7 +5,6 @@
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint};
-use std::error::Error as _;
 use std::ffi::OsString;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 const SHORTEST_WATCH: Duration = Duration::from_millis(100);
 /// In bytes.
-const LONGEST_NAME: usize = 512;
+pub(crate) const LONGEST_NAME: usize = 512;
 /// In bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
 /// How much of a token `status` shows, and `release` needs to know whose lease is meant.
@@ -66,16 +65,16 @@ pub(crate) struct Cli {
 /// The examples of the short screen; cron's is the one that is hardest to get right.
 const EXAMPLES: &str = "\
 Examples:
-  redlock run --name backup -- ./backup.sh            fails at once when held
-  redlock run --name deploy --wait 10m -- ./deploy    waits for ten minutes
+  redlock run --name backup -- ./backup.sh            fails at once if held
+  redlock run --name deploy --wait 10m -- ./deploy    waits up to ten minutes
   redlock run --name report -q -E 0 --hold-at-least 50s -- ./report    for cron";
 
 const STATUSES_SHORT: &str = "\
-Exit status: 0 done; run: the command's own
-   64 usage   70 a fault   74 not written   75 held by another (-E N: N instead)
-   69 Redis cannot be reached, or used      76 the lease was lost on the way
-   78 refused: password, ACL                77 the token does not hold the lock
-  124 --max-run is over                126 127 the command cannot run, not found
+Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
+   64 usage error      70 internal error   75 held by another (-E N: N instead)
+   69 Redis unreachable or unable to serve 76 run: the lease was lost
+   74 output failed                        77 the token does not hold the lock
+   78 refused: password, ACL, certificate 124 run: --max-run is over
 
 'redlock run -h' shows the options of run, 'redlock --help' everything.";
 
@@ -83,60 +82,61 @@ const STATUSES_LONG: &str = "\
 Exit status:
     0  done; for run, the command exited 0
     N  run: the command's own status
-   64  usage: bad flag, name, duration, URL, or what cannot be safe together
+   64  usage: a bad option, name, duration or URL, or an unsafe combination
    69  no quorum of nodes could be reached, or they cannot serve now; for
        doctor, something is broken
-   70  a fault in redlock itself
+   70  internal error
    74  the result could not be written
-   75  the lock is held by another, and the wait is over (-E N replaces it)
+   75  another holds the lock, and the wait is over (-E N: N instead)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
    78  refused for good: password, ACL, certificate
-  124  run --max-run: the job ran too long and was stopped
+  124  run --max-run: the job took too long and was stopped
   126  run: the command cannot be executed
   127  run: the command was not found
-  When a signal ends the command, or the wait, redlock dies of it too.
+  When a signal ends the command, or the wait, redlock ends by the same signal.
 
-Durations are written 500ms, 30s, 1m 30s, 2h; 0 is zero. A variable that is not
-set is looked up in ~/.config/redlock/redlock.conf, then in /etc/redlock.conf,
-lines REDLOCK_X=value.";
+Durations are written 500ms, 30s, 1m 30s, 2h or 0. A variable that is not set is
+looked up in ~/.config/redlock/redlock.conf, then in /etc/redlock.conf, in lines
+like REDLOCK_REDIS=redis://10.0.0.1.";
 
 /// What is asked for.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a command while holding a lock
     ///
-    /// Acquires the lock, starts COMMAND, renews the lease while it runs, and releases the lock at its end. The status is the
-    /// command's. If the lease is lost, the job is stopped before another can have the lock.
+    /// Acquires the lock, starts COMMAND, renews the lease while it runs, and releases the lock when it ends. The exit status
+    /// is the command's. If the lease cannot be renewed, the job is stopped before another holder can have the lock.
     Run(Box<Deferred<RunArgs>>),
     /// Take a lock and print its token
     ///
-    /// The token, alone on one line of standard output, is what extend and release ask for. The lease is not renewed: it ends
+    /// The token, alone on one line of standard output, is what extend and release need. The lease is not renewed: it ends
     /// after --ttl.
     Acquire(Deferred<AcquireArgs>),
     /// Extend a lease
     ///
-    /// Never shortens a lease, and never brings a lost one back. Inside a job of `redlock run` name and token are known.
+    /// Never shortens a lease, and never brings a lost one back. In a job of `redlock run`, the name and the token can be left
+    /// out.
     #[command(alias = "renew")]
     Extend(Deferred<ExtendArgs>),
     /// Release a lock
     ///
-    /// Gives one hold up, and frees the lock with the last. Inside a job of `redlock run` name and token are known; a job that
-    /// releases its own lease has lost it, and is stopped.
+    /// Releases one hold, and frees the lock with the last. In a job of `redlock run`, the name and the token can be left out;
+    /// a job that releases its own lease has lost it, and is stopped.
     Release(Deferred<ReleaseArgs>),
     /// Show who holds a lock, or all locks
     ///
-    /// Without a name: every lock under the prefix.
+    /// Without a name: every lock under the prefix. With several names, or a * in one: those that match, as a table.
     Status(Deferred<StatusArgs>),
-    /// Wait until a lock is free, taking nothing
+    /// Wait until a lock is free, without taking it
     ///
-    /// Exits 0 once the lock is free, and 75 when the time is up before.
+    /// Exits 0 once the lock is free, or 75 when the time is up.
     Wait(Deferred<WaitArgs>),
     /// Check whether Redis is fit for locks
     ///
     /// Looks at every node, and says what is wrong, what that means for locks, and how to mend it. Changes nothing there.
     Doctor(Deferred<DoctorArgs>),
-    /// Print the completions for a shell
+    /// Print shell completions
     Completions(Deferred<CompletionsArgs>),
 }
 
@@ -230,7 +230,7 @@ impl Wait {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Common {
-    /// A Redis; where there are several, most must agree
+    /// The Redis; of several, more than half must agree
     ///
     /// redis://[user:password@]host[:port][/db], rediss:// the same by TLS, unix:///path.sock[?db=n],
     /// redis+sentinel://h1,h2,h3/SERVICE[/db], redis+cluster://h1,h2,h3, or local:[/DIR] for a server that redlock starts for
@@ -238,7 +238,7 @@ pub(crate) struct Common {
     /// must agree [env: REDLOCK_REDIS, REDIS_URL] [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", action = ArgAction::Append)]
     pub(crate) redis: Vec<String>,
-    /// Put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]
+    /// What is put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub(crate) prefix: Option<String>,
     /// How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a
@@ -246,7 +246,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) node_timeout: Option<Duration>,
     /// A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest
-    /// lease in use on these nodes: set it where leases longer than 30s and shorter ones are mixed [env: REDLOCK_QUARANTINE]
+    /// lease in use on these nodes: set it if leases longer than 30s are used beside shorter ones [env: REDLOCK_QUARANTINE]
     /// [default: the ttl, at least 30s; with a single node 0]
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) quarantine: Option<Duration>,
@@ -266,11 +266,10 @@ pub(crate) struct Common {
     /// REDLOCK_REPLICAS] [default: 0]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) replicas: Option<u32>,
-    /// What others are told about the holder; run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
+    /// What others see of the holder; for run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) label: Option<String>,
-    /// How results are printed: text, json, or, with acquire, env: lines for a shell's eval; run has none to print
-    /// [default: text]
+    /// How results are printed: text or json; for acquire also env, lines for a shell. run prints no results [default: text]
     #[arg(long = "format", value_name = "FORMAT", value_enum, hide_short_help = true, hide_possible_values = true)]
     pub(crate) given_format: Option<Format>,
     #[arg(skip)]
@@ -281,7 +280,7 @@ pub(crate) struct Common {
     /// Print more detail
     #[arg(short, long, overrides_with = "verbose")]
     pub(crate) verbose: bool,
-    /// Print help: -h in short, --help all of it
+    /// Print help (-h: one screen, --help: all of it)
     #[arg(short, long, action = ArgAction::Help)]
     pub(crate) help: Option<bool>,
 }
@@ -289,11 +288,11 @@ pub(crate) struct Common {
 // Which lock: by an option or as a plain argument. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// The lock
+    /// The name of the lock
     #[arg(long = "name", value_name = "N", value_parser = lock_name)]
     option: Option<String>,
-    /// The lock
-    #[arg(value_name = "NAME", value_parser = lock_name)]
+    /// The name of the lock
+    #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "option")]
     plain: Option<String>,
 }
 
@@ -306,34 +305,34 @@ impl Named {
 // What run and acquire have in common. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct Taking {
-    /// The lock.
+    /// The name, however it was given.
     #[arg(skip)]
     pub(crate) name: String,
-    /// The lock
+    /// The name of the lock
     ///
-    /// 1 to 512 bytes, without control characters; with the prefix before it, the key in Redis.
+    /// 1 to 512 bytes without control characters. The key in Redis is the prefix followed by the name.
     #[arg(long = "name", value_name = "N", value_parser = lock_name)]
     option: Option<String>,
-    /// The length of lease asked for
+    /// How long the lease lasts without a renewal
     ///
-    /// The lock is free that long after the last renewal, whatever happens. From 100ms (run: 500ms) to 30 days.
+    /// If redlock or its machine dies, the lock is free again after that time. From 100ms (run: 500ms) to 30 days.
     #[arg(long, value_name = "D", default_value = "30s", value_parser = ttl)]
     pub(crate) ttl: Duration,
-    /// Try once: the default, spelled out as for flock
+    /// Try once, as flock -n: the default
     #[arg(short = 'n', conflicts_with = "wait", hide_short_help = true)]
     once: bool,
-    /// Exit with N when the lock is held by another
+    /// Exit with N if another holds the lock
     ///
-    /// 0 to 255 in the place of 75; acquire takes no 0, since a script would go on without the lock.
+    /// From 0 to 255, instead of 75. acquire refuses 0, since a script would go on without the lock.
     #[arg(short = 'E', long, value_name = "N", value_parser = exit_status)]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Share the lock if an enclosing run holds it
     ///
-    /// If an enclosing redlock run, or --token, already holds this lock, its lease gets one more hold, and a job does not
-    /// wait for itself. Where the lock is not held, this changes nothing.
+    /// If an enclosing redlock run already holds this lock, or --token does, share its lease instead of waiting for it.
+    /// Otherwise this option changes nothing.
     #[arg(long)]
     pub(crate) reentrant: bool,
-    /// The lease to share, with --reentrant
+    /// With --reentrant: the token of the lease to share
     #[arg(long, value_name = "T", value_parser = token, hide_short_help = true)]
     pub(crate) token: Option<String>,
 }
@@ -346,48 +345,48 @@ pub(crate) struct RunArgs {
     pub(crate) taking: Taking,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: for ever. Without --wait, and with 0: one try. Put -- before the command where D is left out. A Redis that
-    /// cannot be reached is waited for too.
+    /// Without D: for ever. Without --wait, or with 0: try once. If D is left out, put -- before the command. A Redis that
+    /// cannot be reached is waited for, too.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
     wait: Option<Option<Duration>>,
-    /// SIGTERM to SIGKILL when redlock stops the job
+    /// Time between SIGTERM and SIGKILL
     ///
-    /// When the lease is lost, or --max-run is over. One that does not fit into the ttl is refused [default: ttl/4, at most
-    /// 10s]
+    /// When redlock stops the job, because the lease is lost or --max-run is over. A grace that does not fit into the ttl is
+    /// refused [default: ttl/4, at most 10s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
-    /// SIGKILL D after redlock gets TERM, INT or QUIT
+    /// SIGKILL the job D after TERM, INT or QUIT
     ///
-    /// Like timeout -k; 0 and the default are never.
+    /// Counted from the first of these signals that redlock gets, like timeout -k. By default, and with 0: never.
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
-    /// When the lease is lost: stop, or continue
+    /// When the lease is lost: stop or continue
     ///
-    /// stop, the default: the job is gone before the lease can expire. continue: it is let run, and the status is 76 at
-    /// its end.
+    /// stop, the default: no process of the job is left when the lease can expire. continue: the job runs on without the
+    /// lock, and the exit status is 76.
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
     pub(crate) on_lost: OnLost,
-    /// Keep the lock that long, however quick the job
+    /// Keep the lock for D, however quick the job is
     ///
-    /// Counted from when it was acquired, whatever the command's status; redlock itself ends with the command. For
-    /// crontabs of hosts whose clocks differ.
+    /// Counted from when it was acquired, whatever the command's status; redlock itself ends with the command. For the same
+    /// crontab on several hosts, whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Stop the job when it has run for D; exit 124
+    /// Stop the job after D, and exit with 124
     ///
-    /// SIGTERM, and SIGKILL after the grace. 0 and the default are no limit, as for timeout(1).
+    /// SIGTERM, then SIGKILL after the grace. By default, and with 0: no limit, as for timeout(1).
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
     /// The job lasts until its last process ends
     ///
-    /// Without it the end of COMMAND is the end of the job, and what it left in the background runs on without the lock.
+    /// Without this option the job ends with COMMAND, and what COMMAND has left in the background runs on without the lock.
     #[arg(long)]
     pub(crate) whole: bool,
-    /// Run LINE by /bin/sh -c, in the place of COMMAND
+    /// Run LINE by /bin/sh -c instead of COMMAND
     #[arg(short = 'c', value_name = "LINE", hide_short_help = true)]
     line: Option<OsString>,
-    /// The command and its arguments, started directly, not through a shell
+    /// The command and its arguments; started directly, without a shell
     #[arg(value_name = "COMMAND", required_unless_present = "line", trailing_var_arg = true, num_args = 1..)]
     #[arg(hide_short_help = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
@@ -407,14 +406,8 @@ impl RunArgs {
             None => self.command.first().map(|command| command.to_string_lossy()).unwrap_or_default(),
         };
         let name = Path::new(first.as_ref()).file_name().unwrap_or_default().to_string_lossy();
-        let mut label = String::new();
-        for letter in name.chars() {
-            if label.len() + letter.len_utf8() > LONGEST_LABEL {
-                break;
-            }
-            label.push(if letter.is_control() { '?' } else { letter });
-        }
-        label
+        // A letter has 4 bytes at most.
+        name.chars().take(LONGEST_LABEL / 4).map(|letter| if letter.is_control() { '?' } else { letter }).collect()
     }
 }
 
@@ -423,12 +416,12 @@ impl RunArgs {
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub(crate) taking: Taking,
-    /// The lock
-    #[arg(value_name = "NAME", value_parser = lock_name)]
+    /// The name of the lock
+    #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "option")]
     plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: for ever. Without --wait, and with 0: one try. A Redis that cannot be reached is waited for too.
+    /// Without D: for ever. Without --wait, or with 0: try once. A Redis that cannot be reached is waited for, too.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
     wait: Option<Option<Duration>>,
 }
@@ -447,7 +440,7 @@ pub(crate) struct ExtendArgs {
     /// The token that acquire printed
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// The lease lasts for D at least from now [default: the ttl it was taken with]
+    /// Make the lease last at least D from now [default: the ttl it was taken with]
     #[arg(long, value_name = "D", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
 }
@@ -457,31 +450,50 @@ pub(crate) struct ExtendArgs {
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// The token that acquire printed; with --revoke and --force, the eight characters that status shows
+    /// The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// End another's lease safely: its job is stopped, and the lock is free when that is done
+    /// End another's lease safely: its job is stopped, then the lock is free
     #[arg(long, conflicts_with = "force")]
     pub(crate) revoke: bool,
-    /// Free the lock now, while its job may still run
+    /// Free the lock now, though its job may still be running
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]
-#[command(override_usage = "redlock status [NAME] [OPTIONS]")]
+#[command(override_usage = "redlock status [NAME...] [OPTIONS]")]
 pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    pub(crate) named: Named,
-    /// Exit 0 when this token holds the lock, else 77
+    /// A lock
+    #[arg(long = "name", value_name = "N", value_parser = lock_name)]
+    option: Vec<String>,
+    /// A lock, or several; a * in quotes stands for anything
+    #[arg(value_name = "NAME", value_parser = lock_name)]
+    plain: Vec<String>,
+    /// Exit 0 if this token holds the lock, else 77
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// Exit 0 when the lock is free, 75 when it is held; so does -q
+    /// Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing
     #[arg(long)]
     pub(crate) exit_code: bool,
-    /// Show it again every D
+    /// Show it again every D (2s)
     #[arg(long, value_name = "D", value_parser = watch_time, default_missing_value = "2s", num_args = 0..=1)]
     pub(crate) watch: Option<Duration>,
+}
+
+impl StatusArgs {
+    /// The names as they were given, each once.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.plain
+    }
+
+    /// The lock that is asked about, if it is one.
+    pub(crate) fn one_name(&self) -> Option<&str> {
+        match self.names() {
+            [name] if !name.contains('*') => Some(name),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -489,7 +501,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct WaitArgs {
     #[command(flatten)]
     pub(crate) named: Named,
-    /// Wait for D at most [default: for ever]
+    /// Wait for at most D [default: for ever]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -545,11 +557,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
 
 /// `help [COMMAND]` as `[COMMAND] --help`: clap's own command of that name takes a line of the short screen.
 fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let is_help = |arguments: &[OsString]| arguments.get(1).is_some_and(|first| first == "help");
-    if is_help(&arguments) {
-        while is_help(&arguments) {
-            arguments.remove(1);
-        }
+    if arguments.get(1).is_some_and(|first| first == "help") {
+        arguments.remove(1);
         arguments.truncate(2);
         arguments.push("--help".into());
     }
@@ -575,11 +584,11 @@ impl Cli {
         let limit = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !limit.is_zero());
         match &mut self.command {
             Command::Run(args) => {
-                let missing = "which lock? --name is missing, or the name before a --: redlock run N -- COMMAND";
+                let missing = "which lock? give its name: redlock run N -- COMMAND, or --name N";
                 args.taking.name = args.taking.option.take().ok_or(missing)?;
                 if let Some(line) = &args.line {
                     if let Some(command) = args.command.first() {
-                        return Err(format!("two commands, -c and {}; one job at a time", command.display()));
+                        return Err(format!("two commands: -c and {}", command.display()));
                     }
                     args.command = ["/bin/sh".into(), "-c".into(), line.clone()].into();
                 }
@@ -588,9 +597,14 @@ impl Cli {
                 limit(&mut args.hold_at_least);
             }
             Command::Acquire(args) => {
-                let named = Named { option: args.taking.option.take(), plain: args.plain.take() };
-                one_name(&named)?;
-                args.taking.name = named.name().ok_or("which lock? the name is missing (NAME or --name)")?.to_owned();
+                let name = args.taking.option.take().or(args.plain.take());
+                args.taking.name = name.ok_or("which lock? give its name")?;
+            }
+            Command::Status(args) => {
+                let StatusArgs { option, plain, .. } = &mut **args;
+                plain.append(option);
+                plain.sort();
+                plain.dedup();
             }
             Command::Release(args) => {
                 // As `status` shows it.
@@ -640,7 +654,7 @@ impl Cli {
             Command::Acquire(args) => Some(&args.taking.name),
             Command::Extend(args) => args.named.name(),
             Command::Release(args) => args.named.name(),
-            Command::Status(args) => args.named.name(),
+            Command::Status(args) => args.one_name(),
             Command::Wait(args) => args.named.name(),
             _ => None,
         }
@@ -667,158 +681,123 @@ fn check(cli: &Cli) -> Result<(), String> {
     let Common { quiet, verbose, format, label, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
     let acquires = matches!(cli.command, Command::Acquire(_));
-    refuse(*format == Format::Env && !acquires, "--format env goes with acquire only; there are text and json")?;
+    refuse(*format == Format::Env && !acquires, "--format env is for acquire only; there are text and json")?;
     let takes = acquires || matches!(cli.command, Command::Run(_));
-    refuse(label.is_some() && !takes, "--label goes with run and acquire only")?;
+    refuse(label.is_some() && !takes, "--label is for run and acquire only")?;
     let taking = |taking: &Taking| {
         let pointless = taking.token.is_some() && !taking.reentrant;
-        refuse(pointless, "--token goes with --reentrant: it is the lease to share")
+        refuse(pointless, "--token needs --reentrant: it is the lease to share")
     };
     match &cli.command {
         Command::Run(args) => {
             taking(&args.taking)?;
-            refuse(args.taking.ttl < SHORTEST_TTL_OF_RUN, "--ttl: 500ms is the shortest for run")?;
+            refuse(args.taking.ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
             refuse(args.command.iter().take(1).any(|command| command.is_empty()), "the command is empty")
         }
         Command::Acquire(args) => {
             taking(&args.taking)?;
             let unsafe_zero = args.taking.conflict_exit_code == Some(0);
-            refuse(unsafe_zero, "-E 0 with acquire would let a script go on without the lock; it goes with run")
+            refuse(unsafe_zero, "-E 0 would let a script go on without the lock; it is for run only")
         }
-        Command::Extend(args) => one_name(&args.named),
         Command::Release(args) => {
-            one_name(&args.named)?;
             let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);
             refuse(
                 (args.revoke || args.force) && !shown,
-                "--token is too short to say whose lease is meant: it takes the eight characters that status shows",
+                "--token is too short to tell whose lease is meant; give the eight characters that status shows",
             )
         }
         Command::Status(args) => {
-            one_name(&args.named)?;
-            let answers = args.token.is_some() || args.exit_code;
-            let names_none = args.named.name().is_none();
+            let answers = args.token.is_some() || args.exit_code || *quiet;
             refuse(
-                names_none && (answers || *quiet),
-                "--token, --exit-code and -q ask about one lock; the name is missing",
+                answers && args.one_name().is_none(),
+                "--token, --exit-code and -q ask about one lock; give its name",
             )?;
-            let never = args.watch.is_some() && answers;
-            refuse(never, "--watch goes on for ever, so that --token and --exit-code never give a status")
+            refuse(
+                args.watch.is_some() && answers,
+                "--watch never ends, so it gives no status; leave out --token, --exit-code and -q",
+            )
         }
-        Command::Wait(args) => {
-            one_name(&args.named)?;
-            refuse(args.named.name().is_none(), "which lock? the name is missing")
-        }
+        Command::Wait(args) => refuse(args.named.name().is_none(), "which lock? give its name"),
         _ => Ok(()),
     }
 }
 
-/// Refuses two names that differ.
-fn one_name(named: &Named) -> Result<(), String> {
-    match (&named.option, &named.plain) {
-        (Some(name), Some(plain)) if name != plain => {
-            Err(format!("two names, {name:?} and {plain:?}; one lock at a time"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A text that clap tells about an error.
-fn told(error: &clap::Error, what: ContextKind) -> String {
-    match error.get(what) {
-        Some(ContextValue::String(text)) => text.clone(),
-        Some(ContextValue::Strings(texts)) => texts.join(", "),
-        _ => String::new(),
-    }
-}
-
-/// Where the habits of flock, consul and others lead astray: what they write, and what it is called here.
-const MEANT: [(&str, &str); 9] = [
-    ("lock", "run or acquire?"),
-    ("unlock", "release?"),
-    ("refresh", "extend?"),
-    ("list", "status?"),
-    ("ls", "status?"),
-    ("--json", "--format json?"),
-    ("--timeout", "--wait?"),
-    ("--retry", "--wait?"),
-    ("--shell", "-c?"),
+/// Where the habits of flock, consul and others lead astray: what they write, what it is called here, and with which commands.
+const MEANT: [(&str, &str, &[&str]); 10] = [
+    ("lock", "redlock run or redlock acquire?", &[]),
+    ("unlock", "redlock release?", &[]),
+    ("refresh", "redlock extend?", &[]),
+    ("list", "redlock status?", &[]),
+    ("ls", "redlock status?", &[]),
+    ("--json", "--format json?", &["acquire", "extend", "release", "status"]),
+    ("--timeout", "--wait?", &["run", "acquire"]),
+    ("--retry", "--wait?", &["run", "acquire"]),
+    ("--shell", "-c?", &["run"]),
+    ("-s", "every lock is exclusive", &["run", "acquire"]),
 ];
 
-/// One line that says what is wrong.
+/// One line that says what is wrong: mostly clap's own words.
 fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
-    let argument = told(error, ContextKind::InvalidArg);
-    // "--ttl <D>" without its value.
-    let option = argument.split(' ').next().unwrap_or_default().trim_matches(['[', ']', '<', '>', '.']);
-    let option = if option.starts_with('-') { option.to_owned() } else { option.to_lowercase() };
-    let value = told(error, ContextKind::InvalidValue);
-    let meant = |word: &str| MEANT.iter().find(|(known, _)| *known == word).map(|(_, meant)| meant);
+    let told = |what| match error.get(what) {
+        Some(ContextValue::String(text)) => text.clone(),
+        Some(ContextValue::Strings(texts)) => texts.join(" "),
+        _ => String::new(),
+    };
+    let (command, argument) = (told(ContextKind::InvalidSubcommand), told(ContextKind::InvalidArg));
+    let given = |command: &&str| arguments.get(1..).unwrap_or_default().iter().any(|argument| argument == command);
+    let meant = |word: &str| {
+        let mut hints = MEANT.iter().filter(|(_, _, with)| with.is_empty() || with.iter().any(given));
+        hints.find(|(known, ..)| *known == word).map(|(_, meant, _)| meant)
+    };
     match error.kind() {
         ErrorKind::MissingSubcommand => "which command? redlock -h shows them".to_owned(),
-        ErrorKind::InvalidSubcommand => {
-            let word = told(error, ContextKind::InvalidSubcommand);
-            let similar = told(error, ContextKind::SuggestedSubcommand);
-            let similar = similar.rsplit(", ").next().filter(|name| !name.is_empty() && *name != "renew");
-            match (meant(&word), similar) {
-                (Some(meant), _) => format!("no command {word:?}; {meant}"),
-                _ if arguments.iter().any(|argument| argument == "--") => {
-                    format!("no command {word:?}; redlock run N -- COMMAND?")
-                }
-                (None, Some(similar)) => format!("no command {word:?}; {similar}?"),
-                (None, None) => format!("no command {word:?}; see redlock -h"),
+        ErrorKind::InvalidSubcommand => match meant(&command) {
+            Some(meant) => format!("no command {command:?}; {meant}"),
+            None if arguments.iter().any(|argument| argument == "--") => {
+                format!("no command {command:?}; redlock run {command} -- COMMAND?")
             }
-        }
+            None => format!("no command {command:?}; redlock -h shows all commands"),
+        },
         ErrorKind::UnknownArgument if meant(&argument).is_some() => {
             format!("no option {argument}; {}", meant(&argument).unwrap_or(&""))
         }
         ErrorKind::MissingRequiredArgument if argument.contains("COMMAND") => {
             "which command? COMMAND is missing: redlock run N -- COMMAND".to_owned()
         }
-        ErrorKind::MissingRequiredArgument if argument.contains("SHELL") => "which shell? bash, zsh or fish".to_owned(),
-        ErrorKind::InvalidValue if value.is_empty() => format!("{option} needs a value"),
-        ErrorKind::InvalidValue => {
-            format!("{option} {value:?}: there are {}", told(error, ContextKind::ValidValue))
+        ErrorKind::ArgumentConflict if told(ContextKind::PriorArg) == "[NAME]" => {
+            "two names, one by --name and one without".to_owned()
         }
-        ErrorKind::ValueValidation => {
-            let why = error.source().map(ToString::to_string).unwrap_or_default();
-            format!("{option} {value:?}: {why}")
+        ErrorKind::MissingRequiredArgument => "which shell? bash, zsh or fish".to_owned(),
+        _ => {
+            // Without its tips, which guess, and the usage.
+            let text = error.render().to_string();
+            let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
+            text.split_whitespace().collect::<Vec<_>>().join(" ").replace(char::is_control, "?")
         }
-        ErrorKind::InvalidUtf8 => "an argument is not UTF-8".to_owned(),
-        _ => one_line(&error.render().to_string()),
     }
 }
 
-/// clap's paragraphs on one line, without the usage. A tip stays, unless it says how to pass an option on as a value.
-fn one_line(text: &str) -> String {
-    let text = text.strip_prefix("error: ").unwrap_or(text);
-    let kept =
-        text.split("\n\n").filter(|part| !part.starts_with("Usage:") && !part.starts_with("For more information"));
-    let lines = kept.flat_map(|part| part.split("  tip: ")).filter(|part| !part.starts_with("to pass"));
-    let lines = lines.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
-    let line = lines.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
-    line.replace(char::is_control, "?")
-}
-
-/// Whether a command line that could not be understood asked for this format: its failure is to be told in it too.
-pub(crate) fn wants(format: &str, arguments: &[OsString]) -> bool {
-    let before_command = || arguments.iter().skip(1).take_while(|argument| *argument != "--");
-    let asked =
-        before_command().zip(before_command().skip(1)).any(|(flag, value)| flag == "--format" && value == format);
-    let run = before_command().any(|argument| argument == "run");
-    let joined = format!("--format={format}");
-    // What a shell evaluates comes from acquire alone.
-    let fits = format != "env" || before_command().any(|argument| argument == "acquire");
-    !run && fits && (asked || before_command().any(|argument| argument == joined.as_str()))
+/// The format that a command line asks for which could not be understood: its failure is to be told in it too.
+pub(crate) fn wanted_format(arguments: &[OsString]) -> Format {
+    let before_command = arguments.iter().take_while(|argument| *argument != "--");
+    let line =
+        before_command.map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ").replace('=', " ");
+    let has = |words: &str| line.contains(words);
+    match () {
+        () if has(" run ") => Format::Text,
+        () if has(" --format json") => Format::Json,
+        // What a shell evaluates comes from acquire alone.
+        () if has(" acquire ") && has(" --format env") => Format::Env,
+        () => Format::Text,
+    }
 }
 
 /// A name of a lock.
 fn lock_name(text: &str) -> Result<String, String> {
     match text {
         "" => Err("the name is empty".to_owned()),
-        _ if text.len() > LONGEST_NAME => {
-            Err(format!("the name is {} bytes long, and {LONGEST_NAME} are the most", text.len()))
-        }
-        _ if text.chars().any(char::is_control) => Err("a control character in the name".to_owned()),
+        _ if text.len() > LONGEST_NAME => Err(format!("the name is longer than {LONGEST_NAME} bytes")),
+        _ if text.chars().any(char::is_control) => Err("the name has a control character in it".to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
@@ -827,26 +806,27 @@ fn lock_name(text: &str) -> Result<String, String> {
 fn token(text: &str) -> Result<String, String> {
     match text {
         "" => Err("empty token: did acquire fail?".to_owned()),
+        _ if text.contains(char::is_whitespace) => Err("a token has no white space in it".to_owned()),
         _ => Ok(text.to_owned()),
     }
 }
 
 fn exit_status(text: &str) -> Result<u8, String> {
-    text.parse().map_err(|_| "a status is a number from 0 to 255".to_owned())
+    text.parse().map_err(|_| "an exit status is a number from 0 to 255".to_owned())
 }
 
 /// The length of a lease, in whole milliseconds as Redis counts.
 fn ttl(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        ttl if ttl < SHORTEST_TTL => Err("100ms is the shortest".to_owned()),
-        ttl if ttl > LONGEST_TTL => Err("30 days is the longest".to_owned()),
+        ttl if ttl < SHORTEST_TTL => Err("the shortest is 100ms".to_owned()),
+        ttl if ttl > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
         ttl => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
     }
 }
 
 fn hold_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
-        time if time > LONGEST_TTL => Err("30 days is the longest".to_owned()),
+        time if time > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
         time => Ok(time),
     }
 }
@@ -855,16 +835,16 @@ fn hold_time(text: &str) -> Result<Duration, String> {
 fn wait_time(text: &str) -> Result<Duration, String> {
     duration(text).map_err(|why| match text.starts_with(|c: char| c.is_ascii_digit()) {
         true => why,
-        false => format!("{why}; for the command write --wait -- {text}, or put the name first"),
+        false => format!("{why}; before a command write --wait -- {text}, or put the name first"),
     })
 }
 
 /// `status --watch [D]`, which may have swallowed the name.
 fn watch_time(text: &str) -> Result<Duration, String> {
     match duration(text) {
-        Ok(time) if time < SHORTEST_WATCH => Err("100ms is the shortest".to_owned()),
+        Ok(time) if time < SHORTEST_WATCH => Err("the shortest is 100ms".to_owned()),
         Err(why) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
-            Err(format!("{why}; if it is the name, put the name first"))
+            Err(format!("{why}; to give a name, put the name first"))
         }
         result => result,
     }
@@ -883,7 +863,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         return Err(format!("a number needs a unit: {text}s?"));
     }
     if text.starts_with('-') {
-        return Err("a duration is never negative".to_owned());
+        return Err("a duration cannot be negative".to_owned());
     }
     // humantime panics where the sum of its units is exactly one second more than fits; no duration needs numbers that long.
     if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
@@ -891,9 +871,12 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
     for unit in text.split(|c: char| !c.is_alphabetic()) {
         match unit {
-            "M" => return Err(months(text)),
+            "M" => {
+                let number = text.trim_end_matches('M').trim_end();
+                return Err(format!("{text} is {number} months; {number}m?"));
+            }
             "month" | "months" | "y" | "yr" | "yrs" | "year" | "years" => {
-                return Err(format!("{text}: months and years differ in length; say it in days, like 30d"));
+                return Err("months and years vary in length; write days, as in 30d".to_owned());
             }
             _ => {}
         }
@@ -906,21 +889,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
             format!("no unit {unit:?}; there are ms, s, m, h, d and w")
         }
         humantime::DurationError::NumberOverflow => "too long, or too fine".to_owned(),
-        humantime::DurationError::Empty => "empty; a duration is written 500ms, 30s or 1m 30s".to_owned(),
-        _ => "not a duration; one is written 500ms, 30s or 1m 30s".to_owned(),
+        _ => "a duration is written 500ms, 30s or 1m 30s".to_owned(),
     })
-}
-
-/// What to say to `5M`.
-fn months(text: &str) -> String {
-    const WORDS: [&str; 13] =
-        ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"];
-    let number = text.strip_suffix('M').unwrap_or_default().trim_end();
-    match number.parse::<usize>().ok().and_then(|number| WORDS.get(number)) {
-        Some(&"one") => "1M is one month; 1m?".to_owned(),
-        Some(word) => format!("{text} is {word} months; {number}m?"),
-        None => format!("{text}: M is months; m?"),
-    }
 }
 
 #[cfg(test)]
@@ -963,11 +933,10 @@ mod tests {
         let is = |text, why: &str| assert_eq!(duration(text), Err(why.to_owned()), "{text}");
         is("30", "a number needs a unit: 30s?");
         is("1m 30", "a unit is missing: 30s?");
-        is("5M", "5M is five months; 5m?");
-        is("1M", "1M is one month; 1m?");
-        is("1h 40M", "1h 40M: M is months; m?");
-        is("1y", "1y: months and years differ in length; say it in days, like 30d");
-        is("", "empty; a duration is written 500ms, 30s or 1m 30s");
+        is("5M", "5M is 5 months; 5m?");
+        is("1h 40M", "1h 40M is 1h 40 months; 1h 40m?");
+        is("1y", "months and years vary in length; write days, as in 30d");
+        is("", "a duration is written 500ms, 30s or 1m 30s");
         is("3 parsecs", "no unit \"parsecs\"; there are ms, s, m, h, d and w");
         is("18446744073709551615s 1000ms", "too long");
         is("0.00000000001s", "too long, or too fine");
@@ -993,7 +962,7 @@ mod tests {
         assert_eq!(of("run x --wait 5m --redis redis://a -- cmd"), is("x", "cmd"));
         assert_eq!(of("run x -c ls --"), is("x", "/bin/sh -c ls"));
         assert_eq!(of("run -n -c ls --name x"), is("x", "/bin/sh -c ls"));
-        let nameless = "which lock? --name is missing, or the name before a --: redlock run N -- COMMAND";
+        let nameless = "which lock? give its name: redlock run N -- COMMAND, or --name N";
         for line in ["run x cmd", "run -- x -- cmd", "run -- cmd", "run -c ls"] {
             assert_eq!(refused(line), nameless, "{line}");
         }
@@ -1001,7 +970,7 @@ mod tests {
         assert_eq!(refused("run --name x"), no_command);
         assert_eq!(refused("run x --"), no_command);
         assert!(refused("run --wait ./job.sh").ends_with("write --wait -- ./job.sh, or put the name first"));
-        assert_eq!(refused("run --name x -c ls cmd"), "two commands, -c and cmd; one job at a time");
+        assert_eq!(refused("run --name x -c ls cmd"), "two commands: -c and cmd");
     }
 
     #[test]
@@ -1013,7 +982,7 @@ mod tests {
         assert!(refused("run x -n --wait -- true").contains("cannot be used with"));
         let run = run("run x --kill-after 0 --max-run 0s --hold-at-least 0 --ttl 500ms -- true");
         assert_eq!((run.kill_after, run.max_run, run.hold_at_least), (None, None, None));
-        assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: 500ms is the shortest for run");
+        assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: the shortest for run is 500ms");
     }
 
     #[test]
@@ -1028,7 +997,7 @@ mod tests {
     #[test]
     fn labels_never_show_arguments() {
         assert_eq!(run("run x -- /usr/bin/pg_dump --password=secret").base_name(), "pg_dump");
-        assert_eq!(run(&format!("run x -- {}", "ü".repeat(200))).base_name(), "ü".repeat(128));
+        assert_eq!(run(&format!("run x -- {}", "ü".repeat(200))).base_name(), "ü".repeat(64));
         let line = ["redlock", "run", "--name", "x", "-c", " /bin/mysql -psecret | wc"].map(OsString::from);
         let Parsed::Cli(cli) = parse(line) else { panic!("refused") };
         assert!(matches!(cli.command, Command::Run(run) if run.base_name() == "mysql"));
@@ -1041,7 +1010,6 @@ mod tests {
             "run",
             "run -x",
             "run x --name y -- z",
-            "status a b",
             "--format xml status",
             "completions foo",
             "completions",
@@ -1056,9 +1024,14 @@ mod tests {
             assert!(!why.contains("Usage:") && !why.contains("  "), "{why}");
             assert!(!why.contains(char::is_control), "{why}");
         }
-        let json = |line: &str| wants("json", &line.split(' ').map(OsString::from).collect::<Vec<_>>());
-        assert!(json("redlock acquire --format json --ttl 30") && json("redlock --format=json bogus"));
-        assert!(!json("redlock run --format json") && !json("redlock acquire -- --format json"));
+        let format = |line: &str| wanted_format(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for line in ["redlock acquire --format json --ttl 30", "redlock --format=json bogus"] {
+            assert_eq!(format(line), Format::Json, "{line}");
+        }
+        assert_eq!(format("redlock acquire --format=env"), Format::Env);
+        for line in ["redlock run --format json", "redlock acquire -- --format json", "redlock status --format env"] {
+            assert_eq!(format(line), Format::Text, "{line}");
+        }
     }
 
     #[test]

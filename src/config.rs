@@ -37,6 +37,10 @@ const REDIS: &str = "--redis";
 const PREFIX: &str = "--prefix";
 const BY_DEFAULT: &str = "the default";
 
+/// What `run` sets for its job besides.
+const OF_THE_JOB: [&str; 5] =
+    ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD", "REDLOCK_SLOT"];
+
 /// Everything that a command has to know besides its own arguments.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -52,7 +56,8 @@ pub(crate) struct Settings {
     pub(crate) ancestors: Vec<String>,
     /// Name and token of the lease that the enclosing job runs under.
     pub(crate) around: Option<(String, String)>,
-    /// Why a configuration file was left out: this user may not read it, and what it could say is not needed.
+    /// Why a configuration file or a variable was left out: this user may not read it, and what it could say is not needed; or
+    /// there is no such variable.
     pub(crate) left_out: Vec<String>,
     /// Where each setting came from.
     pub(crate) told: Vec<Setting>,
@@ -102,7 +107,7 @@ impl Settings {
         match fits_one_slot(&key) {
             true => Ok(key),
             false => Err(Error::Usage(format!(
-                "the key {key:?} has a }} but no hash tag like {{this}}; its parts could not stay together in a Cluster"
+                "the key {key:?} has a }} but no hash tag like {{this}}, so its parts could not share a slot in a Cluster"
             ))),
         }
     }
@@ -122,7 +127,7 @@ impl Settings {
             (None, None, Some((name, token))) => Ok((name.clone(), Some(token.clone()))),
             (Some(given), None, Some((name, token))) if given == name => Ok((given.to_owned(), Some(token.clone()))),
             (Some(given), token, _) => Ok((given.to_owned(), token)),
-            (None, _, _) => Err(Error::Usage("which lock? the name is missing".to_owned())),
+            (None, _, _) => Err(Error::Usage("which lock? give its name".to_owned())),
         }
     }
 }
@@ -136,7 +141,13 @@ pub(crate) fn settings(common: &Common) -> Result<Settings, Error> {
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
     let system = PathBuf::from("/etc/redlock.conf");
     let sources = Sources::new(|name| std::env::var_os(name), users.into_iter().chain([system]));
-    sources.and_then(|sources| settings_from(common, &sources)).map_err(Error::Usage)
+    let mut settings = sources.and_then(|sources| settings_from(common, &sources)).map_err(Error::Usage)?;
+    let ours =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok().filter(|name| name.starts_with("REDLOCK_")));
+    let unknown =
+        ours.filter(|name| !known_variables().any(|known| known == name) && !OF_THE_JOB.contains(&name.as_str()));
+    settings.left_out.extend(unknown.map(|name| format!("unknown variable {name}")));
+    Ok(settings)
 }
 
 fn settings_from(common: &Common, sources: &Sources) -> Result<Settings, String> {
@@ -162,12 +173,12 @@ fn settings_from(common: &Common, sources: &Sources) -> Result<Settings, String>
     }
     let node_timeout = time(common.node_timeout, "REDLOCK_NODE_TIMEOUT", sources)?;
     if node_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-        return Err("the node time-out is 1ms at least".to_owned());
+        return Err("the node time-out must be at least 1ms".to_owned());
     }
     let quarantine = time(common.quarantine, "REDLOCK_QUARANTINE", sources)?;
     if quarantine.is_some_and(|time| time > LONGEST_TTL) {
         // It has to cover the longest lease, and no longer.
-        return Err("the quarantine is 30 days at most".to_owned());
+        return Err("the quarantine must be at most 30 days".to_owned());
     }
     let mut ancestors = Vec::new();
     for name in ["REDLOCK_HELD", "REDLOCK_TOKEN"] {
@@ -225,7 +236,7 @@ fn nodes(common: &Common, sources: &Sources) -> Result<Vec<Address>, String> {
         let bad = |why: String| format!("in {}: {why}", given.from);
         let node = Address::parse(&url, &access).map_err(bad)?;
         if nodes.iter().any(|known| known.is_same_node(&node)) {
-            return Err(bad(format!("the node {node} is given twice, and may have one vote only")));
+            return Err(bad(format!("the node {node} is given twice")));
         }
         nodes.push(node);
     }
@@ -418,7 +429,9 @@ impl<'a> Sources<'a> {
         }
         for file in &self.files {
             match file {
-                File::Denied(why) => return Err(format!("{why}; it may say which Redis, and so may --redis")),
+                File::Denied(why) => {
+                    return Err(format!("{why}; it may say which Redis to use; --redis can say so, too"));
+                }
                 File::Read(_) => {
                     if let Some(value) = file.find("REDLOCK_REDIS", false) {
                         return Ok(value);
@@ -440,6 +453,11 @@ impl File {
     }
 }
 
+/// The variables of all settings.
+fn known_variables() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().flat_map(|(_, variables, _)| *variables).copied()
+}
+
 /// Reads lines `REDLOCK_X=value`; empty ones and those that begin with `#` say nothing.
 fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
     let mut entries = Vec::new();
@@ -451,7 +469,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
         let place = format!("{}, line {}", path.display(), index + 1);
         let (name, value) = line.split_once('=').ok_or_else(|| format!("{place}: not of the form REDLOCK_X=value"))?;
         let (name, value) = (name.trim_end(), value.trim_start());
-        let known: Vec<&str> = SETTINGS.iter().flat_map(|(_, variables, _)| *variables).copied().collect();
+        let known: Vec<&str> = known_variables().collect();
         if !known.contains(&name) {
             return Err(format!("{place}: no setting {name:?}; there are {}", known.join(", ")));
         }
@@ -542,13 +560,13 @@ mod tests {
     fn what_is_wrong_is_named_with_its_source() {
         let said = |variables: &[(&str, &str)], why: &str| assert_eq!(refused(variables, &[]), why);
         said(&[("REDLOCK_QUARANTINE", "30")], "in REDLOCK_QUARANTINE: a number needs a unit: 30s?");
-        said(&[("REDLOCK_QUARANTINE", "31d")], "the quarantine is 30 days at most");
-        said(&[("REDLOCK_NODE_TIMEOUT", "0")], "the node time-out is 1ms at least");
+        said(&[("REDLOCK_QUARANTINE", "31d")], "the quarantine must be at most 30 days");
+        said(&[("REDLOCK_NODE_TIMEOUT", "0")], "the node time-out must be at least 1ms");
         said(&[("REDLOCK_PREFIX", "\t")], "the prefix has a control character in it");
         said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "the label has a control character in it");
         said(&[("REDIS_URL", "h:1")], "in REDIS_URL: cannot use \"h:1\": not a URL; redis://h:1?");
         let twice = with(&redis(&["redis://h", "redis://H:6379/1"]), &[], &[]);
-        assert_eq!(twice.expect_err("twice"), "in --redis: the node H:6379 is given twice, and may have one vote only");
+        assert_eq!(twice.expect_err("twice"), "in --redis: the node H:6379 is given twice");
         let file = |text, why: &str| assert_eq!(refused(&[], &[Some(text)]), why);
         file("#\nREDLOCK_REDIS", "f0, line 2: not of the form REDLOCK_X=value");
         file("REDLOCK_LABEL=\"x", "f0, line 1: a quote is not closed");
@@ -558,7 +576,7 @@ mod tests {
 
     #[test]
     fn a_file_that_may_not_be_read_matters_where_it_may_say_which_redis() {
-        let no = "cannot read f1: permission denied; it may say which Redis, and so may --redis";
+        let no = "cannot read f1: permission denied; it may say which Redis to use; --redis can say so, too";
         let label = Some("REDLOCK_LABEL=l");
         assert_eq!(refused(&[], &[label, None]), no);
         assert_eq!(refused(&[("REDIS_URL", "redis://a")], &[label, None]), no);
@@ -630,7 +648,7 @@ mod tests {
             let found = of(variables).name_and_token(name, token).map_err(|error| error.to_string());
             found.map(|(name, token)| format!("{name} {}", token.unwrap_or_default()))
         };
-        let missing = Err("which lock? the name is missing".to_owned());
+        let missing = Err("which lock? give its name".to_owned());
         assert_eq!(lease(None, None, &job), Ok("n t".to_owned()));
         assert_eq!(lease(Some("n"), None, &job), Ok("n t".to_owned()));
         assert_eq!(lease(Some("n"), Some("u"), &job), Ok("n u".to_owned()));

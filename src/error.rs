@@ -23,11 +23,9 @@ pub(crate) enum Error {
     /// A lock of something that cannot be told to stop, or is not redlock's at all.
     CannotEnd(Box<Held>),
     /// No quorum of nodes has answered. Without a name it is about all locks under the prefix.
-    NoQuorum { name: String, prefix: String, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
+    NoQuorum { name: String, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
     /// No quorum can tell: these nodes were started too recently, and may have forgotten a lease.
     Young { name: String, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
-    /// The nodes answer, and do not agree.
-    Disagree(String),
     /// The nodes took so long to grant a lease that it was of no use any more.
     GrantedTooLate { name: String, took: Duration, ttl: Duration },
     /// The lease was lost before the command was started.
@@ -93,57 +91,35 @@ impl fmt::Display for Error {
             | Error::Output(text)
             | Error::Internal(text) => f.write_str(text),
             Error::SameNode(one, other) => {
-                write!(f, "{one} and {other} are the same Redis given twice: each node needs one of its own")
+                write!(f, "{one} and {other} are the same Redis, given twice: each node must be a server of its own")
             }
             Error::Held(held) => held.fmt(f),
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {
-                    Blocker::Holding(Holding::OtherType(_)) => "; it is not redlock's to free",
-                    _ => "; it cannot be told to stop, and --force frees it while its job may still run",
+                    Blocker::Holding(Holding::OtherType(_)) => "; redlock does not delete it",
+                    _ => {
+                        "; its holder cannot be told to stop; --force frees it, though its holder may still be at work"
+                    }
                 })
             }
-            Error::NoQuorum { name, prefix, nodes, reached, faults } => {
-                match name.as_str() {
-                    "" => write!(f, "all locks under {prefix:?}")?,
-                    name => write!(f, "{name:?}")?,
-                }
-                let needed = nodes / 2 + 1;
-                match (*nodes > 1, *reached < needed) {
-                    (true, true) => write!(f, ": {reached} of {nodes} nodes answered, {needed} are needed")?,
-                    (true, false) => write!(f, ": the {reached} of {nodes} nodes that answered do not agree")?,
-                    (false, _) => {}
-                }
-                match faults.as_slice() {
-                    [] => f.write_str("; try again"),
-                    faults => write!(f, ": {}; {}", listed(faults), advice(faults)),
-                }
+            Error::NoQuorum { name, faults, .. } => {
+                // Without a name it is about all locks.
+                let name = if name.is_empty() { String::new() } else { format!("{name:?}: ") };
+                let advice = faults.iter().map(|(_, fault)| fault.advice()).max();
+                write!(f, "{name}{}; {}", self.trouble(), advice.map_or("try again", |(_, advice)| advice))
             }
-            Error::Young { name, nodes, faults } => {
-                let restarted: Vec<String> = nodes
-                    .iter()
-                    .map(|(node, left)| format!("{node} has restarted and cannot tell for {} yet", human(*left)))
-                    .collect();
-                write!(f, "{name:?}: {}", restarted.join(", "))?;
-                if !faults.is_empty() {
-                    write!(f, " ({})", listed(faults))?;
-                }
-                f.write_str("; wait, or lower --quarantine if no lease can have been lost")
+            Error::Young { name, .. } => {
+                write!(f, "{name:?}: {}; wait, or lower --quarantine if no lease can have been lost", self.trouble())
             }
-            Error::Disagree(name) => write!(f, "{name:?}: the nodes do not agree on who holds it; try again"),
-            Error::GrantedTooLate { name, took, ttl } => write!(
-                f,
-                "{name:?} came too late to be used: the nodes took {} of {} to grant it; a longer --ttl helps",
-                human(*took),
-                humantime::format_duration(*ttl)
-            ),
+            Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
             Error::LostBeforeStart { name, what } => {
                 write!(f, "lost {name:?} before the command was started: {what}")
             }
             Error::NothingToEnter(name) => {
-                write!(f, "the token does not hold {name:?}: its lease has ended, so there is nothing to enter")
+                write!(f, "the token does not hold {name:?} any more, so there is no lease to share")
             }
-            Error::Unread => f.write_str("standard output has no reader any more"),
+            Error::Unread => f.write_str("nothing reads standard output any more"),
             Error::Interrupted(signal) => write!(f, "interrupted by {}", signals::name(*signal)),
         }
     }
@@ -155,17 +131,34 @@ impl Error {
     /// There are no descriptors, or no memory, for what waiting takes. Trying again may help.
     pub(crate) fn cannot_wait(error: io::Error) -> Error {
         match host::shortage(&error) {
-            Some(shortage) => Error::Shortage(format!("no node can be asked: {shortage}")),
+            Some(shortage) => Error::Shortage(format!("cannot ask any node: {shortage}")),
             None => Error::Internal(format!("cannot wait: {error}")),
         }
     }
 
-    /// The error without what to do about it.
-    pub(crate) fn bare(&self) -> String {
+    /// What went wrong, without the name of the lock where that comes first, and without what to do about it.
+    pub(crate) fn trouble(&self) -> String {
         match self {
-            Error::NoQuorum { .. } => {
-                let text = self.to_string();
-                text.rsplit_once("; ").map_or(text.clone(), |(what, _)| what.to_owned())
+            Error::NoQuorum { nodes, reached, faults, .. } => {
+                let needed = nodes / 2 + 1;
+                let few = match *nodes > 1 {
+                    true if *reached < needed => {
+                        format!("{reached} of {nodes} nodes answered, and {needed} are needed")
+                    }
+                    true => format!("the {reached} of {nodes} nodes that answered do not agree"),
+                    false => String::new(),
+                };
+                joined([few, listed(faults)], ": ")
+            }
+            Error::Young { nodes, faults, .. } => {
+                let young = nodes
+                    .iter()
+                    .map(|(node, left)| format!("{node} was restarted and has no vote for {}", human(*left)));
+                joined([young.collect::<Vec<_>>().join(", "), listed(faults)], ", ")
+            }
+            Error::GrantedTooLate { took, ttl, .. } => {
+                let (took, ttl) = (human(*took), humantime::format_duration(*ttl));
+                format!("the lease was granted too late to be used, after {took} of its {ttl}")
             }
             error => error.to_string(),
         }
@@ -176,33 +169,14 @@ fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What to do about nodes that fail.
-pub(crate) fn advice(faults: &[(String, Fault)]) -> &'static str {
-    let any = |is: fn(&Fault) -> bool| faults.iter().any(|(_, fault)| is(fault));
-    if let Some(untrusted) = faults.iter().find_map(|(_, fault)| fault.untrusted()) {
-        untrusted.advice
-    } else if any(|fault| matches!(fault, Fault::Misconfigured(..))) {
-        "check --redis"
-    } else if any(|fault| matches!(fault, Fault::Refused(code, _) if code == "NOPERM")) {
-        "man redlock has the ACL rule that suffices"
-    } else if any(|fault| matches!(fault, Fault::Refused(_, detail) if detail.starts_with("unknown command"))) {
-        "redlock needs it under its own name"
-    } else if any(|fault| matches!(fault, Fault::Refused(..))) {
-        "check the user and its password"
-    } else if any(|fault| matches!(fault, Fault::CannotServe(..) | Fault::Shortage(_))) {
-        "try again when it can"
-    } else if any(|fault| matches!(fault, Fault::Mute(fault) if **fault == Fault::Closed)) {
-        "is Redis running there, and is it a TLS port (rediss://)?"
-    } else if any(|fault| matches!(fault, Fault::Mute(_))) {
-        "is Redis running there, and is it a TLS port? A plain one is redis://"
-    } else {
-        "is --redis right, and Redis running there?"
-    }
+/// The parts that say something.
+fn joined(parts: [String; 2], between: &str) -> String {
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
 
 /// What `status` says of a node that may have forgotten the lock: how long ago it was started, and how long it cannot tell.
 pub(crate) fn restarted(uptime: Option<Duration>, left: Duration) -> String {
-    format!("restarted {} ago, cannot tell for {}", human(uptime.unwrap_or_default()), human(left))
+    format!("started {} ago, no vote for another {}", human(uptime.unwrap_or_default()), human(left))
 }
 
 /// Continues "held by …".
@@ -239,7 +213,7 @@ impl Held {
             Blocker::Unknown => return "is held by another".to_owned(),
             Blocker::Reserved => return "is free, but promised to the next in line".to_owned(),
             Blocker::Holding(Holding::OtherType(left)) => {
-                let text = "is held by something else: its key is of another type than redlock's locks";
+                let text = "is held by something else: its key is not a string, as that of a lock is";
                 return format!("{text}{}", lease(*left));
             }
             Blocker::Holding(Holding::Lease(holder)) => holder,
@@ -250,7 +224,7 @@ impl Held {
             let left = left.map_or_else(String::new, |left| format!(", kept for {} more", human(left)));
             return format!("finished on {host} {} ago{left}", human(kept + ago));
         }
-        let whose = if self.by_this_job { "this very job: " } else { "" };
+        let whose = if self.by_this_job { "the enclosing job, " } else { "" };
         let since = holder.held.map_or_else(String::new, |held| format!(", for {}", human(held + ago)));
         let revoked = holder.revoked.as_ref();
         let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", escaped(by, SHOWN)));
@@ -261,13 +235,16 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.name, self.situation(Duration::ZERO))?;
-        match self.waited {
-            Some(waited) => write!(f, "; gave up after {}", human(waited)),
-            None if self.by_this_job => write!(f, "; {ENTERS}"),
-            None => f.write_str("; use --wait to queue for it"),
+        if let Some(waited) = self.waited {
+            write!(f, "; gave up after {}", human(waited))?;
+        }
+        match (self.by_this_job, self.waited) {
+            (true, _) => write!(f, "; {SHARES}"),
+            (false, None) => f.write_str("; use --wait to queue for it"),
+            (false, Some(_)) => Ok(()),
         }
     }
 }
 
-/// What to do about a lock that the job around us has.
-pub(crate) const ENTERS: &str = "--reentrant shares it";
+/// What to do about a lock that the enclosing job has.
+pub(crate) const SHARES: &str = "use --reentrant to share it";

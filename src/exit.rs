@@ -49,11 +49,7 @@ impl Exit {
                 Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault))
             }
             Some(
-                Error::Young { .. }
-                | Error::Disagree(_)
-                | Error::GrantedTooLate { .. }
-                | Error::LostBeforeStart { .. }
-                | Error::Shortage(_),
+                Error::Young { .. } | Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Shortage(_),
             ) => Exit::Unavailable,
             Some(Error::NotHeld(_) | Error::NothingToEnter(_) | Error::HeldByOther(..) | Error::Revoked(_)) => {
                 Exit::NotHeld
@@ -90,9 +86,10 @@ impl Exit {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// Whether `--quiet` silences what is said about it: it is no failure, but an answer or what the user did.
+    /// Whether `--quiet` silences what is said about it: `-E 0` has declared a held lock to be no failure, and a signal is
+    /// what the user did.
     pub(crate) fn is_talk(self) -> bool {
-        matches!(self, Exit::Held | Exit::Conflict(_) | Exit::Signal(_))
+        matches!(self, Exit::Conflict(0) | Exit::Signal(_))
     }
 
     /// The status number; for [`Exit::Signal`] what a shell would show as `$?`.

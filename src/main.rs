@@ -59,9 +59,7 @@ fn redlock(arguments: &[OsString]) -> Exit {
         }
         Parsed::Wrong(why) => Error::Usage(why),
     };
-    let wanted = [("json", Format::Json), ("env", Format::Env)];
-    let format = wanted.into_iter().find(|(word, _)| cli::wants(word, arguments)).map(|(_, format)| format);
-    fail(&failure.into(), &Failure { format: format.unwrap_or_default(), ..Failure::default() })
+    fail(&failure.into(), &Failure { format: cli::wanted_format(arguments), ..Failure::default() })
 }
 
 /// How a failure is told.

@@ -1,5 +1,6 @@
 //! Standard output and JSON. The only file that prints results.
 
+use crate::cli::LONGEST_NAME;
 use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::Error;
@@ -12,6 +13,7 @@ use crate::text::{escaped, human, unprintable};
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
+use unicode_width::UnicodeWidthStr;
 
 /// How much of another user's text a column of a table shows.
 const COLUMN: usize = 40;
@@ -124,7 +126,7 @@ pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
         "REDLOCK_NAME={}\nREDLOCK_TOKEN={}\nREDLOCK_FENCING_TOKEN={}\n",
         quoted(name),
         quoted(&lease.token),
-        quoted(&lease.fencing_token.to_string())
+        lease.fencing_token
     )
 }
 
@@ -142,9 +144,13 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
     })
 }
 
-/// One word for a POSIX shell, whatever is in it.
+/// One word for a POSIX shell, whatever is in it. Plain words stay as they are, for what reads lines without a shell:
+/// `$GITHUB_ENV`, dotenv files.
 fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "'\\''"))
+    match text.chars().all(|c| c.is_alphanumeric() || "_-./:@%+,".contains(c)) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 #[derive(Serialize)]
@@ -193,7 +199,7 @@ pub(crate) fn ended(name: &str, ended: &Ended) -> Result<(), Error> {
             let job = match holder.lease {
                 _ if holder.kept.is_some() => "its job had ended".to_owned(),
                 Some(left) => format!("its job may still run for {}", human(left)),
-                None => "its job may still run, for ever as far as is known".to_owned(),
+                None => "its job may still run, and its lease would never have expired".to_owned(),
             };
             print(&format!("freed {name:?}, which was held by {holder}: {job}\n"))
         }
@@ -233,7 +239,6 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
         Some(
             Error::NoQuorum { .. }
             | Error::Young { .. }
-            | Error::Disagree(_)
             | Error::GrantedTooLate { .. }
             | Error::LostBeforeStart { .. }
             | Error::Shortage(_),
@@ -284,7 +289,7 @@ pub(crate) fn status(status: &Status, redraw: bool) -> Result<(), Error> {
 }
 
 fn status_text(status: &Status) -> String {
-    let mut text = format!("{}  {}", escaped(&status.name, 512), word(status.state));
+    let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), word(status.state));
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
     let holder = status.holder();
     if let Some(holder) = holder {
@@ -340,7 +345,8 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
         let holder = status.holder().filter(|holder| holder.has_record());
         let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), human);
         rows.push([
-            escaped(&status.name, COLUMN),
+            // Two locks must not look alike.
+            escaped(&status.name, LONGEST_NAME),
             word(status.state).to_owned(),
             holder.map_or_else(|| "-".to_owned(), Holder::to_string),
             time(holder.and_then(|holder| holder.held)),
@@ -354,14 +360,14 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
     let mut width = [0; 6];
     for row in &rows {
         for (width, cell) in width.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(cell.width());
         }
     }
     let mut text = String::new();
     for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(width) {
-            line.push_str(&format!("{cell:<width$}  "));
+            line.push_str(&format!("{cell}{:1$}", "", width - cell.width() + 2));
         }
         text.push_str(line.trim_end());
         text.push('\n');

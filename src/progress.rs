@@ -1,7 +1,7 @@
 //! What a waiter says on standard error: on a terminal one live line, elsewhere a line at once and one every minute.
 
 use crate::cli::Wait;
-use crate::error::{Blocker, ENTERS, Held};
+use crate::error::{Blocker, Held, SHARES};
 use crate::lock::Waiting;
 use crate::lock::answer::Holder;
 use crate::sys::clock::Boot;
@@ -109,8 +109,8 @@ impl ProgressLine {
         let now = Boot::now();
         let text = format!("redlock: {}", self.text(waiting, now.since(*then)));
         if self.redraws && streams::is_foreground() {
-            // Some terminals begin a new line once the last column is full.
-            streams::draw(&cut(&text, streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(1)));
+            // With room for the ^C that the terminal echoes: a line that wraps cannot be taken back.
+            streams::draw(&cut(&text, streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(3)));
         } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
             streams::say(&text);
         } else {
@@ -126,11 +126,7 @@ impl ProgressLine {
     }
 
     fn say(&self, text: &str) {
-        let name = format!("{:?}", self.name);
-        match text.starts_with(&name) {
-            true => streams::say(&format!("redlock: {text}")),
-            false => streams::say(&format!("redlock: {name}: {text}")),
-        }
+        streams::say(&format!("redlock: {:?}: {text}", self.name));
     }
 
     /// How long, for what, the place in line, who has it, and last what matters least.
@@ -151,11 +147,10 @@ impl ProgressLine {
             text.push_str(&format!("; {}", situation(&waiting.held, ago)));
         }
         if waiting.held.by_this_job {
-            text.push_str(&format!("; {ENTERS}"));
+            text.push_str(&format!("; {SHARES}"));
         }
         if let Some(trouble) = &waiting.trouble {
-            let named = format!("{:?}: ", self.name);
-            text.push_str(&format!("; {}", trouble.strip_prefix(&named).unwrap_or(trouble)));
+            text.push_str(&format!("; {trouble}"));
         }
         text
     }
@@ -171,7 +166,7 @@ impl Drop for ProgressLine {
 fn situation(held: &Held, ago: Duration) -> String {
     match held.by.holder() {
         Some(Holder { user: Some(user), host: Some(host), label, kept: None, .. }) => {
-            let whose = if held.by_this_job { "this very job: " } else { "" };
+            let whose = if held.by_this_job { "the enclosing job, " } else { "" };
             let label = label.as_ref().filter(|label| !label.is_empty());
             let label = label.map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
             format!("held by {whose}{}@{}{label}", escaped(user, SHOWN), escaped(host, SHOWN))

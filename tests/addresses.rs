@@ -64,7 +64,7 @@ fn options_of_every_command_go_before_or_after_its_name() {
     test.stdout(like("<token>\n")).run();
     assert!(redis.exists("p:a"));
     let test = Test::bare().args(["-q", "acquire", "--prefix", "p:", "--name", name, "--redis", &url]);
-    test.status(75).run();
+    test.status(75).stderr(message(["is held by"])).run();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the job of `run` finds in its environment: the caller's, as it was, what tells of its lock, and what of the
 //! *where* came by flags. So a bare `redlock extend` and a nested `redlock run` work there, with a password as well.
 
-use crate::support::{Directory, Redis, Test, any};
+use crate::support::{Directory, Redis, Test, any, like};
 use std::collections::BTreeMap;
 
 /// A nested `run`, a bare `extend`, and the other commands, as a job would use them.
@@ -136,4 +136,18 @@ fn a_nested_redlock_finds_several_nodes_and_a_prefix_given_by_flags() {
     }
     test.args(["--", "sh", "-c", USES]).run();
     assert!(nodes.iter().any(|node| node.exists("{app:inner}:\u{1f}fence")));
+}
+
+#[test]
+fn a_variable_that_redlock_does_not_have_is_named_and_never_honoured() {
+    let redis = Redis::start();
+    let test =
+        || Test::new(&redis).args(["acquire", "backup", "--format", "json"]).env("REDLOCK_TTL", "5m").stdout(any());
+    let object = test().run().json();
+    assert_eq!(object["ttl_ms"], 30_000);
+    redis.command(&["FLUSHALL"]);
+    let job = ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD", "REDLOCK_SLOT"];
+    let test = job.into_iter().fold(test(), |test, name| test.env(name, "x"));
+    let said = "redlock: unknown variable REDLOCK_TTL; going on without it\nredlock: acquired <any>\n";
+    test.arg("-v").stderr(like(said)).run();
 }

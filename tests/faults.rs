@@ -3,7 +3,7 @@
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end, like,
-    message, ms, release, status, teach_scripts, when,
+    loss, message, ms, release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -140,12 +140,72 @@ fn something_that_is_no_redis_is_told_in_one_clean_line() {
     let redis = Redis::start();
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
     let proxy = Proxy::new(&redis, Mode::Garbage(page));
-    let said = "redlock: \"backup\": <node> is not a Redis server (its answer cannot be read); is --redis right, and \
-                Redis running there?\n";
+    let said = "redlock: \"backup\": <node> sent something other than a Redis reply (it cannot be parsed); is --redis right?\n";
     for arguments in [&["acquire", "--name", "backup"][..], &["status", "backup"]] {
         let test = Test::new(&proxy).args(arguments).status(69);
         test.stdout(any()).stderr(like(said)).run();
     }
+}
+
+#[test]
+fn what_is_met_is_named_with_what_to_do_about_it() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let script = "script: 5677, on @user_script:12.";
+    let unknown =
+        "'EVALSHA', with args beginning with: '3ad005195c3a8e4a185f69cd6125e4c5a125395f' '6' 'redlock:backup' ";
+    for (reply, status, said) in [
+        (
+            format!("READONLY You can't write against a read only replica. {script}"),
+            69,
+            "is a read-only replica (READONLY); point --redis at its primary",
+        ),
+        (
+            "MOVED 866 10.0.0.2:7001".to_owned(),
+            64,
+            "is one node of a Cluster, and the lock belongs to another (MOVED); use redis+cluster://",
+        ),
+        (
+            "CLUSTERDOWN Hash slot not served".to_owned(),
+            69,
+            "belongs to a Cluster that is down (CLUSTERDOWN); try again when the Cluster is up",
+        ),
+        (
+            format!("ERR unknown command {unknown}"),
+            64,
+            "lacks commands that every Redis has; if it is a Sentinel, use redis+sentinel://HOST:PORT/SERVICE",
+        ),
+        (
+            "LOADING Redis is loading the dataset in memory".to_owned(),
+            69,
+            "is still loading its data (LOADING); try again in a moment",
+        ),
+        (
+            "DENIED Redis is running in protected mode because protected mode is enabled and no password".to_owned(),
+            78,
+            "is in protected mode and serves its own host only (DENIED); give it a password, or set protected-mode no",
+        ),
+        ("ERR max number of clients reached".to_owned(), 69, "has too many clients already; raise its maxclients"),
+        (
+            "NOAUTH Authentication required.".to_owned(),
+            78,
+            "requires a password (NOAUTH); set REDLOCK_PASSWORD or use --password-file",
+        ),
+        (
+            "NOPERM no permission to run 'evalsha'".to_owned(),
+            78,
+            "refused: NOPERM no permission to run 'evalsha'; check the user, the password and the ACL",
+        ),
+    ] {
+        proxy.set(Mode::Garbage(format!("-{reply}\r\n").into_bytes()));
+        let test = Test::new(&proxy).args(["acquire", "backup"]).status(status);
+        test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
+    }
+    // What a TLS port does.
+    proxy.set(Mode::Cut);
+    let said = "closed the connection; is Redis running there, or is it a TLS port (rediss://)?";
+    let test = Test::new(&proxy).args(["acquire", "backup"]).status(69);
+    test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
 }
 
 #[test]
@@ -348,7 +408,7 @@ fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
     let proxy = Proxy::new(&redis, Mode::Pass);
     let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
-    let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
+    let job = job.stderr(loss(["timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
     // For redlock it hangs; the test still sees what it has.
     proxy.set(Mode::BlackHole);
@@ -363,7 +423,7 @@ fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
 fn is_gone_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
     let test = Test::new(servers).args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sh", "-c"]);
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
-    let job = job.stderr(message(["lost \"backup\"", "timed out"])).spawn();
+    let job = job.stderr(loss(["timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
     let now = Instant::now();
     let expires = now + ms(redis.pttl("redlock:backup").cast_unsigned());

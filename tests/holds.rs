@@ -97,10 +97,10 @@ fn the_four_results() {
     let say = |token: &str| Test::new(&redis).args(["release", "backup", "--token", token]);
     say(&hold).stderr(message(["\"backup\"", "still held", "1"])).run();
     say(&token).stderr(message(["released \"backup\""])).run();
-    say(&token).status(77).stderr(message(["\"backup\"", "unprotected"])).run();
+    say(&token).status(77).stderr(message(["\"backup\" is not held"])).run();
     acquire(&redis, "backup");
-    say(&token).status(77).stderr(message(["\"backup\"", "now has it"])).run();
-    say(&hold).status(77).stderr(message(["\"backup\"", "now has it"])).run();
+    say(&token).status(77).stderr(message(["\"backup\"", "it is held by"])).run();
+    say(&hold).status(77).stderr(message(["\"backup\"", "it is held by"])).run();
 }
 
 #[test]
@@ -197,17 +197,18 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     let redis = Redis::start();
     let script = "redlock run --name backup -- echo never; test $? = 75";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
-    test.stderr(message(["\"backup\" is held by this very job", "--reentrant"])).run();
+    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to share it"])).run();
     let script = "redlock acquire --name backup; test $? = 75";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
-    test.stderr(message(["\"backup\" is held by this very job"])).run();
+    test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();
     let script = "redlock run -q --name backup --wait 200ms -- echo never; test $? = 75";
-    Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]).run();
-    // Somebody else's lock is not this very job's.
+    let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
+    test.stderr(message(["gave up after", "--reentrant"])).run();
+    // Another's lock is not.
     acquire(&redis, "other");
     let script = "redlock run --name other -- echo never; test $? = 75";
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--", "sh", "-c", script]);
-    test.stderr(crate::support::when("not this job", |text| !text.contains("this very job"))).run();
+    test.stderr(crate::support::when("not this job", |text| !text.contains("enclosing"))).run();
 }
 
 #[test]
@@ -228,7 +229,7 @@ fn reentrant_outside_of_any_job_is_an_ordinary_run() {
     let redis = Redis::start();
     Test::new(&redis).args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"]).run();
     acquire(&redis, "backup");
-    Test::new(&redis).args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"]).status(75).run();
+    Test::new(&redis).args(["run", "-q", "--reentrant", "--name", "backup", "--", "true"]).turned_away().run();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! What a library sends is sent here as it sends it, command by command and script by script; where Python has the
 //! library, the library itself does it as well.
 
-use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, message, status};
+use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, loss, message, status};
 use std::process::Command;
 
 /// What a library does with a lock.
@@ -141,7 +141,7 @@ fn their_lock_keeps_us_out_and_is_shown_as_foreign() {
             .stderr(message(["\"backup\" is held by"]))
             .run();
         let test = peer.redlock(&redis, &["run", "-q", "--name", "backup", "--", "echo", "started"]);
-        test.status(75).run();
+        test.turned_away().run();
         let test = peer.redlock(&redis, &["status", "backup", "--format", "json"]).stdout(any());
         let object = test.run().json();
         assert_eq!(object["state"], "foreign", "{}", peer.library);
@@ -184,7 +184,7 @@ fn a_lock_that_they_took_over_is_lost_for_our_job() {
     let mut connection = redis.connection();
     for peer in peers() {
         let arguments = ["run", "-q", "--name", "backup", "--ttl", "600ms", "--", "sleep", "30"];
-        let job = peer.redlock(&redis, &arguments).status(76).stderr(message(["lost \"backup\""])).spawn();
+        let job = peer.redlock(&redis, &arguments).status(76).stderr(loss([])).spawn();
         eventually(SOON, "acquired", || redis.exists(&peer.key()));
         redis.command(&["DEL", &peer.key()]);
         (peer.take)(&mut connection, &peer.key(), peer.value, 20_000);
@@ -242,7 +242,7 @@ print(lock.acquire(), end='')";
     };
     assert_eq!(taken, "True");
     let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", ""]).args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"]).status(75).run();
+    ours(&["acquire", "-q", "--name", "backup"]).turned_away().run();
     redis.command(&["DEL", "backup"]);
     let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
     assert_eq!(python(&redis, "redis", take).unwrap(), "False");
@@ -271,7 +271,7 @@ print(lock.acquire(blocking=False), end='')";
     };
     assert_eq!(taken, "True");
     let ours = |arguments: &[&str]| Test::new(&redis).args(["--prefix", "lock:"]).args(arguments);
-    ours(&["acquire", "-q", "--name", "backup"]).status(75).run();
+    ours(&["acquire", "-q", "--name", "backup"]).turned_away().run();
     redis.command(&["DEL", "lock:backup"]);
     let token = ours(&["acquire", "--name", "backup"]).stdout(any()).run().token();
     assert_eq!(python(&redis, "redis_lock", take).unwrap(), "False");

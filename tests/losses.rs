@@ -1,7 +1,8 @@
 //! What `run` says and ends as when the lease is lost under its job, or cannot be given back. The time line of a loss is
 //! elsewhere.
 
-use crate::support::{Redis, SOON, Test, any, eventually, like, message, when};
+use crate::support::{Mode, Pattern, Proxy, Redis, SOON, Test, any, eventually, like, message, send, when};
+use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
@@ -11,11 +12,86 @@ fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     Test::new(redis).args(["run", "--name", "backup"]).args(arguments)
 }
 
+/// What is said of a lease that the server says is lost: when the job gets SIGTERM, and when it has ended.
+fn lost(why: &str) -> Pattern {
+    like(format!(
+        "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
+         redlock: lost \"backup\": {why}; job stopped\n"
+    ))
+}
+
+#[test]
+fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
+    let said = ACQUIRED.replace("30s", "3s")
+        + "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n\
+           redlock: renewed \"backup\" again after <duration>\n";
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    for (flag, said) in [(None, said.as_str()), (Some("-q"), "")] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let test = Test::new(&proxy).args(["run", "--name", "backup", "--ttl", "3s"]).args(flag);
+        let test = test.args(["--", "sh", "-c", "echo ready; read line || :"]).stdin_from(reader).stderr(like(said));
+        let job = test.spawn();
+        job.prints("ready");
+        let before = proxy.requested();
+        proxy.set(Mode::BlackHole);
+        eventually(SOON, "a try has failed", || proxy.requested() > before + 1);
+        let low = redis.pttl("redlock:backup");
+        proxy.set(Mode::Pass);
+        eventually(SOON, "it is renewed", || redis.pttl("redlock:backup") > low);
+        eventually(SOON, "it is told", || flag.is_some() || job.all_stderr().contains("again"));
+        drop(writer);
+        job.finish();
+    }
+}
+
+#[test]
+fn an_outage_that_goes_on_is_told_when_the_job_is_stopped_with_quiet_too() {
+    let said = "redlock: cannot renew \"backup\": <node> timed out for <duration>; sent SIGTERM to the job, SIGKILL follows \
+                in <duration>\n\
+                redlock: lost \"backup\": <node> timed out for <duration>; job stopped before the lease could expire; \
+                a longer --ttl rides out longer outages\n";
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    for quiet in [false, true] {
+        let test = Test::new(&proxy).args(["run", "--name", "backup", "--ttl", "2s"]).args(quiet.then_some("-q"));
+        let first = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n";
+        let first = if quiet { String::new() } else { ACQUIRED.replace("30s", "2s") + first };
+        let test = test.args(["--", "sh", "-c", "echo ready; exec sleep 30"]).status(76).stderr(like(first + said));
+        proxy.set(Mode::Pass);
+        let job = test.spawn();
+        job.prints("ready");
+        proxy.set(Mode::BlackHole);
+        job.finish();
+        eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    }
+}
+
+#[test]
+fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = run(&redis, ["--ttl", "1s", "--", "sh", "-c", "echo ready; read line; exit 3"]).stdin_from(reader);
+    let job = test
+        .status(3)
+        .stderr("redlock: \"backup\" was not released before its lease ran out; the job had ended in time\n");
+    let job = job.spawn();
+    job.says(like(ACQUIRED.trim_end().replace("30s", "1s")));
+    job.prints("ready");
+    send(job.pid(), Signal::SIGSTOP);
+    drop(writer);
+    eventually(SOON, "the lease has run out", || !redis.exists("redlock:backup"));
+    // Another holder makes no difference.
+    redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);
+    send(job.pid(), Signal::SIGCONT);
+    job.finish();
+}
+
 #[test]
 fn what_is_left_of_a_deleted_lease_is_lease_loss() {
     let redis = Redis::start();
     let job = run(&redis, ["--ttl", "1s", "--", "sleep", "30"]).status(76);
-    let job = job.stderr(message(["lost \"backup\""])).spawn();
+    let job = job.stderr(lost("it was released or deleted on <node>")).spawn();
     job.says(like(ACQUIRED.trim_end().replace("30s", "1s")));
     redis.command(&["DEL", "redlock:backup"]);
     let start = Instant::now();
@@ -28,7 +104,8 @@ fn what_is_left_of_a_deleted_lease_is_lease_loss() {
 fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
     let redis = Redis::start();
     let job = run(&redis, ["-q", "--ttl", "1s", "--", "sleep", "30"]).status(76);
-    let job = job.stderr(message(["lost \"backup\""])).spawn();
+    let why = "something that is not redlock (its value begins with \"another\") now has it (<node>)";
+    let job = job.stderr(lost(why)).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);
     job.finish();
@@ -40,8 +117,7 @@ fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
 fn a_lease_whose_key_is_of_another_type_now_is_lost() {
     let redis = Redis::start();
     let job = run(&redis, ["-q", "--ttl", "1s", "--", "sleep", "30"]).status(76);
-    let said = "redlock: lost \"backup\": something that is not redlock now has it (<node>); job stopped\n";
-    let job = job.stderr(like(said)).spawn();
+    let job = job.stderr(lost("something that is not redlock now has it (<node>)")).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'y')", "1", "redlock:backup"]);
     job.finish();

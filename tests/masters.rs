@@ -2,7 +2,7 @@
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, in_the_end,
-    like, message, ms, release, reset_command_calls, several, status,
+    like, loss, message, ms, release, reset_command_calls, several, status,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -43,7 +43,7 @@ fn a_minority_of_dead_nodes_costs_nothing() {
         let token = acquire(&nodes, "backup");
         assert!(having(&nodes[dead..], &token) > count / 2);
         Test::new(&nodes).args(["extend", "-q", "backup", "--token", &token]).run();
-        Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+        Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
         assert_eq!(status(&nodes, "backup")["state"], "held");
         release(&nodes, "backup", &token);
         eventually_on_none(&nodes[dead..]);
@@ -89,7 +89,7 @@ fn a_black_holed_node_delays_nobody() {
         finished
     };
     let token = quick(Test::new(&proxies).args(["acquire", "--name", "backup"]).stdout(any())).token();
-    quick(Test::new(&proxies).args(["acquire", "-q", "--name", "backup"]).status(75));
+    quick(Test::new(&proxies).args(["acquire", "-q", "--name", "backup"]).turned_away());
     quick(Test::new(&proxies).args(["extend", "-q", "backup", "--token", &token]));
     quick(Test::new(&proxies).args(["run", "-q", "--name", "other", "--", "true"]));
     quick(Test::new(&proxies).args(["release", "-q", "backup", "--token", &token]));
@@ -130,7 +130,7 @@ fn a_lock_held_on_a_majority_is_busy_and_the_rest_is_rolled_back() {
     for node in &nodes[..2] {
         node.command(&["SET", KEY, "theirs", "PX", "60000"]);
     }
-    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
     eventually(SOON, "rolled back", || !nodes[2].exists(KEY));
     assert_eq!(having(&nodes, "theirs"), 2);
 }
@@ -152,7 +152,7 @@ fn a_tie_is_nobodys() {
     for node in &nodes[..2] {
         node.command(&["SET", KEY, "theirs", "PX", "60000"]);
     }
-    let finished = Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    let finished = Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
     assert!(finished.elapsed < Duration::from_secs(3), "{:?}", finished.elapsed);
     eventually_on_none(&nodes[2..]);
 }
@@ -239,7 +239,7 @@ fn a_node_without_a_majority_of_the_others_is_no_lock() {
 fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
     let mut nodes = Redis::several(3);
     let test = Test::new(&nodes).args(["run", "--name", "backup", "--ttl", "1500ms", "--", "sleep", "30"]).status(76);
-    let mut job = test.stderr(message(["lost \"backup\""])).spawn();
+    let mut job = test.stderr(loss([])).spawn();
     job.says(like("redlock: acquired \"backup\" on <any>, token <token>, fencing token <n>, lease <any>"));
     nodes[0].kill();
     std::thread::sleep(ms(1_800)); // longer than a lease
@@ -254,7 +254,7 @@ fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
 fn a_majority_that_lost_the_lease_is_loss_at_once() {
     let nodes = Redis::several(3);
     let test = Test::new(&nodes).args(["run", "-q", "--name", "backup", "--ttl", "3s", "--", "sleep", "30"]).status(76);
-    let job = test.stderr(message(["lost \"backup\""])).spawn();
+    let job = test.stderr(loss([])).spawn();
     eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
     let start = Instant::now();
     nodes[0].command(&["DEL", KEY]);
@@ -289,7 +289,7 @@ fn a_lock_that_is_held_where_half_of_the_nodes_are_dead_is_asked_for_once() {
     acquire_on_all(&nodes, "backup");
     nodes[1].kill();
     reset_command_calls(&nodes[0]);
-    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).status(75).run();
+    Test::new(&nodes).args(["acquire", "-q", "--name", "backup"]).turned_away().run();
     assert_eq!(command_calls(&nodes[0])["evalsha"], 1);
 }
 

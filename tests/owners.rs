@@ -26,7 +26,7 @@ fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
         let finished = test.run();
         let (ended, shown) = (finished.ended, finished.stdout + &finished.stderr);
         // Of a key that is no lock, it may be said that it is held by something else whatever was asked.
-        let other_type = shown.contains("another type") && ended == Ended::Status(75);
+        let other_type = shown.contains("not a string") && ended == Ended::Status(75);
         assert!(ended == Ended::Status(status) || other_type, "{arguments:?}: {ended:?} {shown}");
         shown
     };
@@ -307,8 +307,8 @@ fn a_waiter_is_told_what_a_loser_is() {
     Test::sh(&redis, &format!("exec redlock run -q --name backup -- {job}"))
         .status(75)
         .stderr(like(
-            "redlock: waiting up to 100ms for \"backup\", 1st in line; held by this very job: <user>@<host> (redlock); \
-             --reentrant shares it\n<any>\n",
+            "redlock: waiting up to 100ms for \"backup\", 1st in line; held by the enclosing job, <user>@<host> (redlock); \
+             use --reentrant to share it\n<any>\n",
         ))
         .run();
     let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 100ms -- true";

@@ -129,9 +129,9 @@ fn waiters_survive_a_restart_and_keep_their_order() {
         for mut waiter in waiters {
             eventually(SOON, "it says what has happened", || {
                 let said = waiter.all_stderr();
-                said.contains("queued anew on 1 of 1 nodes")
+                said.contains("queued again on 1 of 1 nodes")
                     // Others may have seen that it could not be called, and dropped it.
-                    || remembered && said.contains("in line again")
+                    || remembered && said.contains("back in line")
             });
             assert!(!waiter.has_ended());
             token = pass_on(&redis, &token).0;
@@ -159,7 +159,7 @@ fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
                     gone.send(signal);
                     gone
                 }
-                None => Line::join(&redis, waiter("400ms").status(75)),
+                None => Line::join(&redis, waiter("400ms").turned_away()),
             };
             gone.finish();
             assert!(Line::is_clean(&redis), "{signal:?} {run}");

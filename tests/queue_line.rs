@@ -137,11 +137,11 @@ fn on_a_terminal_a_live_line_tells_who_has_it_and_the_place_and_goes_at_the_end(
 fn a_line_that_does_not_fit_is_cut_at_the_columns_of_the_terminal() {
     let redis = Redis::start();
     let (token, _) = labelled(&redis);
-    let (screen, slave) = Screen::of_width(42);
+    let (screen, slave) = Screen::of_width(46);
     let waiter = Line::join(&redis, waiter(&redis).arg("10m").at_terminal(slave));
-    // The last column stays free: some terminals begin a new line once it is full.
+    // There is room for the ^C that the terminal echoes: a line that wraps could not be taken back.
     let line = screen.shows("redlock: waiting <any> of 10m for \"backup\",<any>…");
-    assert_eq!(line.chars().count(), 41, "{line}");
+    assert_eq!(line.chars().count(), 43, "{line}");
     release(&redis, Line::NAME, &token);
     waiter.finish();
     eventually(SOON, "the line is gone", || screen.screen().is_empty());
@@ -248,15 +248,15 @@ fn who_only_waits_until_it_is_free_has_no_place_in_line() {
 fn a_redis_that_is_down_is_told_once_at_once() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let waits = |command: &[&str]| Test::new(url.as_str()).args(command).status(69);
-    let down =
-        "\"backup\": 127.0.0.1:<n> cannot be reached: connection refused; is --redis right, and Redis running there?";
+    let down = "\"backup\": 127.0.0.1:<n> cannot be reached: connection refused";
     for command in [
         &["acquire", "backup", "--wait", "1500ms"][..],
         &["acquire", "-v", "backup", "--wait", "1500ms"],
         &["run", "backup", "--wait", "1500ms", "--", "true"],
         &["wait", "backup", "--timeout", "1500ms"],
     ] {
-        let waiter = waits(command).stderr(like(format!("redlock: {down}\n"))).spawn();
+        let said = format!("redlock: {down}; is --redis right, and is Redis running there?\n");
+        let waiter = waits(command).stderr(like(said)).spawn();
         let start = std::time::Instant::now();
         if command.contains(&"-v") {
             waiter.says(like("redlock: redis redis://127.0.0.1:<n> (REDLOCK_REDIS)"));
@@ -274,7 +274,7 @@ fn on_a_terminal_the_line_says_that_redis_is_down() {
     let (screen, slave) = Screen::new();
     let test = Test::new(url.as_str()).args(["acquire", "backup", "--wait", "1m"]).env("TERM", "xterm");
     let waiter = test.at_terminal(slave).signal(Signal::SIGTERM).spawn();
-    let down = "127.0.0.1:<n> cannot be reached: connection refused; is --redis right, and Redis running there?";
+    let down = "127.0.0.1:<n> cannot be reached: connection refused";
     let (said, live) = (
         like(format!("redlock: \"backup\": {down}; trying again")),
         like(format!("redlock: waiting <n>s of 1m for \"backup\"; {down}")),

@@ -87,7 +87,7 @@ fn whoever_gives_up_leaves_the_line_of_every_node() {
             }
             None => {
                 let test = Test::new(&nodes).args(["acquire", "-q", "--name", Line::NAME]);
-                join_all(&nodes, test.args(["--wait", "500ms"]).status(75))
+                join_all(&nodes, test.args(["--wait", "500ms"]).turned_away())
             }
         };
         gone.finish();

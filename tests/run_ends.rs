@@ -2,7 +2,7 @@
 //! command's own.
 
 use crate::support::{
-    Ended, Redis, Running, SOON, Test, acquire, alive, any, descendants, eventually, like, message, ms, name, release,
+    Ended, Redis, Running, SOON, Test, acquire, alive, any, descendants, eventually, like, loss, ms, name, release,
     send, status, tagged, teach_scripts, when,
 };
 use nix::sys::signal::Signal;
@@ -299,7 +299,7 @@ fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
     test.status(127).stderr(any()).run();
     assert!(!redis.exists("redlock:backup"));
     let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "1s", "--", "sleep", "1000"]);
-    let job = job.status(76).stderr(message(["lost \"backup\""])).spawn();
+    let job = job.status(76).stderr(loss([])).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["DEL", "redlock:backup"]);
     job.finish();
@@ -316,7 +316,7 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     let job = job.stderr(any()).stdout("done\n").spawn();
     job.prints("ready");
     redis.kill();
-    let warning = "redlock: lost \"backup\": <any>; job goes on without the lock";
+    let warning = "redlock: lost \"backup\": <any>; the job goes on without the lock";
     job.says(like(warning));
     // Past SIGKILL's time, too, it has not even been sent SIGTERM.
     writer.write_all(b"done\n").unwrap();
@@ -339,7 +339,9 @@ fn max_run_is_124_and_max_run_of_a_quick_job_is_nothing() {
     );
     let job = job.status(124).stdout("ready\nterm\n");
     // The shell may say of its own child that it was terminated.
-    let text = when("nothing of ours", |text| !text.contains("redlock"));
+    let text = when("that it was stopped", |text| {
+        text.ends_with("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n")
+    });
     let finished = job.stderr(text).run();
     assert!(finished.elapsed < Duration::from_secs(5), "{:?}", finished.elapsed);
     let job = run(&redis, ["--max-run", "20s", "--", "sh", "-c", "exit 9"]);

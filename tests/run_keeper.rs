@@ -3,7 +3,7 @@
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, any, descendants, eventually,
-    like, message, ms, name, release, send, slowness, stopped, tagged,
+    like, loss, ms, name, release, send, slowness, stopped, tagged,
 };
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -54,7 +54,7 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
     let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "1s"]);
-    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(message(["lost \"backup\""])).spawn();
+    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(loss([])).spawn();
     job.prints("ready");
     let tag = job.tag().to_owned();
     proxy.set(Mode::BlackHole);
@@ -122,7 +122,7 @@ fn a_lease_is_renewed_while_its_command_takes_long_to_start() {
 #[test]
 fn a_command_that_takes_longer_to_start_than_its_lease_lasts_is_never_started() {
     let mut redis = Redis::start();
-    let test = run(&redis, ["--ttl", "1s", "--"]).stderr(message(["lost \"backup\""])).status(76);
+    let test = run(&redis, ["--ttl", "1s", "--"]).stderr(loss([])).status(76);
     let slow = Slow::script(test.directory().path(), "echo started");
     let job = test.arg(slow.path()).spawn();
     slow.is_asked();
@@ -139,7 +139,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
     let proxy = Proxy::new(&redis, Mode::Pass);
     let test = Test::new(&proxy).args(["run", "-q", "--name", "backup", "--ttl", "2s"]);
     let test = test.args(["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
-    let job = test.status(76).stderr(message(["lost \"backup\""])).spawn();
+    let job = test.status(76).stderr(loss([])).spawn();
     job.prints("ready");
     let keeper = job.keeper();
     eventually(SOON, "all are there", || descendants(keeper).len() == 3);
@@ -183,10 +183,13 @@ impl Tracer {
 fn a_job_that_does_not_die_is_told_of_and_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--max-run", "200ms", "--grace", "0", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
-    let mut job = test.status(124).spawn();
+    let stopped = "redlock: stopped the job of \"backup\" after 200ms (--max-run)\n";
+    let mut job = test.status(124).stderr(stopped).spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
-    job.says(like(format!("redlock: waiting for the job of \"backup\": pid {command} does not die of SIGKILL")));
+    job.says(like(format!(
+        "redlock: waiting for the job of \"backup\" to end: SIGKILL has not ended pid {command} yet"
+    )));
     assert!(!job.has_ended() && redis.exists("redlock:backup"));
     tracer.let_go();
     job.finish();
@@ -200,7 +203,9 @@ fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
     send(job.keeper(), Signal::SIGKILL);
-    job.says(like(format!("redlock: waiting for the job of \"backup\": pid {command} does not die of SIGKILL")));
+    job.says(like(format!(
+        "redlock: waiting for the job of \"backup\" to end: SIGKILL has not ended pid {command} yet"
+    )));
     let start = Instant::now();
     while start.elapsed() < ms(2_500) {
         assert!(!job.has_ended() && redis.exists("redlock:backup"));
@@ -368,7 +373,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
 fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
     let redis = Redis::start();
     let test = run(&redis, ["--ttl", "10m", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1000"]);
-    let job = test.status(76).stderr(message(["lost \"backup\""])).spawn();
+    let job = test.status(76).stderr(loss([])).spawn();
     job.prints("ready");
     let watched = Watched::new(&job.job());
     send(job.keeper(), Signal::SIGSTOP);

@@ -25,7 +25,8 @@ fn set_e_ends_a_script_that_does_not_get_the_lock() {
 fn a_failed_acquire_that_nobody_checked_shows_at_the_next_step() {
     let redis = Redis::start();
     acquire(&redis, "backup");
-    let script = "token=$(redlock acquire -q --name backup); redlock release --name backup --token \"$token\"";
+    let script =
+        "token=$(redlock acquire -q --name backup 2>/dev/null); redlock release --name backup --token \"$token\"";
     Test::sh(&redis, script).status(64).stderr(message(["empty token: did acquire fail?"])).run();
 }
 
@@ -38,6 +39,32 @@ fn a_trap_releases_whatever_happens() {
         false";
     Test::sh(&redis, script).status(1).run();
     assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn the_documented_script_ends_well_also_when_it_releases_by_itself() {
+    let redis = Redis::start();
+    let idiom = "token=$(redlock acquire import --ttl 5m --wait 1h) || exit
+        trap 'redlock release import --token \"$token\"' EXIT
+        echo one
+        redlock extend -q import --token \"$token\" || exit
+        echo two
+        ";
+    let earlier = "redlock release import --token \"$token\" && trap - EXIT
+        echo three";
+    let manual = include_str!("docs/redlock.man");
+    for line in idiom.lines().take(2).chain(earlier.lines().take(1)) {
+        assert!(manual.contains(line.trim()), "the manual does not say: {line}");
+    }
+    for shell in ["dash", "bash"] {
+        for (end, lines) in [("", "one\ntwo\n"), (earlier, "one\ntwo\nthree\n")] {
+            for errexit in ["", "set -e\n"] {
+                let test = Test::program(&redis, shell).args(["-c", &format!("{errexit}{idiom}{end}")]);
+                test.stdout(lines).stderr("redlock: released \"import\"\n").run();
+                assert!(!redis.exists("redlock:import"));
+            }
+        }
+    }
 }
 
 #[test]
@@ -89,7 +116,7 @@ fn statuses_can_be_told_apart() {
     let script = "
         redlock run -q --name free -- true;            echo $?
         redlock run -q --name free -- sh -c 'exit 3';  echo $?
-        redlock run -q --name held -- true;            echo $?
+        redlock run -q --name held -- true 2>/dev/null; echo $?
         redlock run -q -E 0 --name held -- true;       echo $?
         redlock run -q --name free -- no-such-command 2>/dev/null; echo $?
         redlock release --name held --token x 2>/dev/null; echo $?
@@ -170,9 +197,9 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let line = "eval \"$(redlock acquire -q --name backup --format env)\"; echo went on";
-    Test::sh(&redis, &format!("set -e; {line}")).status(75).run();
+    Test::sh(&redis, &format!("set -e; {line}")).turned_away().run();
     Test::sh(&redis, "set -e; eval \"$(redlock acquire --format=env)\"; echo went on")
         .status(64)
-        .stderr("redlock: which lock? the name is missing (NAME or --name)\n")
+        .stderr("redlock: which lock? give its name\n")
         .run();
 }

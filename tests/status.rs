@@ -4,6 +4,7 @@ use crate::support::{
     Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, release, status, when,
 };
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 /// The part of a lock's JSON that says who has it, without what differs from run to run.
 fn steady(mut object: Value) -> Value {
@@ -76,7 +77,9 @@ fn text_names_the_holder_and_never_shows_a_whole_token() {
 fn exit_code_tells_free_from_held() {
     let redis = Redis::start();
     for how in ["--exit-code", "-q"] {
-        let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(any());
+        // As grep -q: the status is the answer.
+        let shown = move |text: &str| text.is_empty() == (how == "-q");
+        let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(when("nothing with -q", shown));
         test().run();
         let token = acquire(&redis, "backup");
         test().status(75).run();
@@ -95,7 +98,9 @@ fn with_a_token_the_status_says_whether_it_holds_the_lock() {
     let token = acquire(&redis, "backup");
     let asks = |token: &str| Test::new(&redis).args(["status", "backup", "--token", token]).stdout(any());
     asks(&token).run();
-    asks(&token).arg("-q").run();
+    asks(&token).arg("-q").stdout("").run();
+    asks("nonsense").arg("-q").stdout("").status(77).run();
+    asks(&token).args(["-q", "--format", "json"]).stdout("").run();
     asks(&token).arg("--exit-code").run();
     asks("nonsense").status(77).stderr(any()).run();
     asks(&token[..8]).status(77).stderr(any()).run();
@@ -139,7 +144,7 @@ fn another_type_is_foreign_and_stays_untouched() {
     let redis = Redis::start();
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     assert_eq!(status(&redis, "backup")["state"], "foreign");
-    Test::new(&redis).args(["status", "-q", "backup"]).status(75).stdout(any()).run();
+    Test::new(&redis).args(["status", "-q", "backup"]).status(75).run();
     assert_eq!(redis.keys(), ["redlock:backup"]);
 }
 
@@ -149,7 +154,7 @@ fn a_lock_whose_job_has_ended_is_kept() {
     let test = Test::new(&redis).args(["run", "-q", "--name", "backup", "--hold-at-least", "20s", "--", "true"]);
     test.run();
     assert_eq!(status(&redis, "backup")["state"], "kept");
-    Test::new(&redis).args(["status", "-q", "backup"]).status(75).stdout(any()).run();
+    Test::new(&redis).args(["status", "-q", "backup"]).status(75).run();
     let (_, host) = myself();
     let busy = format!(
         "redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; use --wait to queue for it\n"
@@ -240,7 +245,7 @@ fn looking_changes_nothing_and_works_where_nothing_can_be_written() {
     let dirty = primary.info("rdb_changes_since_last_save");
     status(&primary, "backup");
     Test::new(&primary).args(["status"]).stdout(any()).run();
-    Test::new(&primary).args(["wait", "backup", "--timeout", "50ms", "-q"]).status(75).run();
+    Test::new(&primary).args(["wait", "backup", "--timeout", "50ms", "-q"]).turned_away().run();
     assert_eq!(primary.info("rdb_changes_since_last_save"), dirty);
 }
 
@@ -308,4 +313,52 @@ fn a_list_that_no_quorum_has_been_looked_through_for_is_no_list() {
         assert!(finished.stderr.contains("1 of 3 nodes answered"), "{}", finished.stderr);
         assert!(!finished.stdout.contains("locks\":["), "{}", finished.stdout);
     }
+}
+
+#[test]
+fn several_names_and_patterns_list_what_matches() {
+    let redis = Redis::start();
+    for name in ["job-1", "job-2", "job?", "other", "\u{5099}\u{4efd}"] {
+        acquire(&redis, name);
+    }
+    let names = |arguments: &[&str]| {
+        let test = Test::new(&redis).arg("status").args(arguments).stdout(any());
+        let text = test.run().stdout;
+        let json =
+            Test::new(&redis).arg("status").args(arguments).args(["--format", "json"]).stdout(any()).run().json();
+        let names = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        let rows: Vec<String> = text.lines().skip(1).map(names).collect();
+        let locks = json["locks"].as_array().unwrap().iter();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        assert_eq!(rows, locks.map(|lock| word(&lock["name"]) + " " + &word(&lock["state"])).collect::<Vec<_>>());
+        rows.join(", ")
+    };
+    assert_eq!(names(&["job-*"]), "job-1 held, job-2 held");
+    // Nothing but the * is special.
+    assert_eq!(names(&["job?*"]), "job? held");
+    assert_eq!(names(&["other", "no-such", "*-2", "other"]), "job-2 held, no-such free, other held");
+    assert_eq!(names(&["--name", "other", "job-1"]), "job-1 held, other held");
+    let none = "redlock: no locks called x* or y* on <node>\n";
+    Test::new(&redis).args(["status", "x*", "y*"]).stderr(like(none)).run();
+    for how in [&["--exit-code"][..], &["-q"], &["--token", "t"]] {
+        for names in [&["job-*"][..], &["job-1", "job-2"]] {
+            let test = Test::new(&redis).arg("status").args(names).args(how).status(64);
+            test.stderr(message(["ask about one lock"])).run();
+        }
+    }
+}
+
+#[test]
+fn the_table_shows_whole_names_in_straight_columns() {
+    let redis = Redis::start();
+    let long = "x".repeat(60);
+    let names = [format!("{long}-1"), format!("{long}-2"), "\u{5099}\u{4efd}".repeat(30)];
+    names.iter().for_each(|name| drop(acquire(&redis, name)));
+    let table = Test::new(&redis).arg("status").stdout(any()).run().stdout;
+    for name in &names {
+        assert!(table.contains(name.as_str()), "{table}");
+    }
+    let column = |line: &str, word| line.find(word).map(|at| line[..at].width());
+    let header = table.lines().next().and_then(|line| column(line, "STATE"));
+    assert!(header.is_some() && table.lines().skip(1).all(|line| column(line, "held") == header), "{table}");
 }

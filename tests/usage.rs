@@ -60,7 +60,7 @@ fn missing_parts() {
     server.refuses(&["run", "--name", "x"], ["COMMAND"]);
     server.refuses(&["run", "--name", "x", "--"], ["COMMAND"]);
     server.refuses(&["run", "--", "true"], ["--name"]);
-    server.refuses(&["acquire"], ["--name"]);
+    server.refuses(&["acquire"], ["name"]);
     server.refuses(&["extend", "--token", "t"], ["name"]);
     server.refuses(&["release", "--token", "t"], ["name"]);
     server.refuses(&["wait"], ["name"]);
@@ -80,7 +80,8 @@ fn unknown_parts() {
     let server = Untouched::new();
     server.refuses(&["lock", "--name", "x"], ["lock"]);
     server.refuses(&["acquire", "--name", "x", "--frobnicate"], ["--frobnicate"]);
-    server.refuses(&["acquire", "--name", "x", "surplus"], ["surplus"]);
+    server.refuses(&["acquire", "--name", "x", "surplus"], ["two names"]);
+    server.refuses(&["acquire", "x", "surplus"], ["surplus"]);
     server.refuses(&["acquire", "--name", "x", "--format", "yaml"], ["yaml"]);
     server.refuses(&["completions", "tcsh"], ["tcsh"]);
     server.refuses(&["run", "--name", "x", "--on-lost", "maybe", "--", "true"], ["maybe"]);
@@ -162,6 +163,7 @@ fn combinations() {
     server.refuses(&["release", "x", "--revoke", "--force"], ["--revoke", "--force"]);
     server.refuses(&["extend", "x", "--name", "y", "--token", "t"], ["name"]);
     server.refuses(&["status", "x", "--format", "env"], ["env"]);
+    server.refuses(&["status", "x", "--watch", "-q"], ["--watch", "-q"]);
     server.refuses(&["acquire", "--name", "x", "--token", "t"], ["--reentrant"]);
 }
 
@@ -260,7 +262,7 @@ fn help_is_a_command_as_well() {
     assert_eq!(shown(&["help"]), shown(&["--help"]));
     assert_eq!(shown(&["help", "run"]), shown(&["run", "--help"]));
     let test = Test::bare().args(["help", "lock"]).status(64);
-    test.stderr("redlock: no command \"lock\"; run or acquire?\n").run();
+    test.stderr("redlock: no command \"lock\"; redlock run or redlock acquire?\n").run();
 }
 
 #[test]
@@ -269,20 +271,32 @@ fn what_was_meant_is_said() {
         let test = Test::bare().args(arguments).status(64);
         test.stderr(message([hint])).run();
     };
-    said(&["statsu"], "no command \"statsu\"; status?");
-    said(&["frobnicate"], "no command \"frobnicate\"; see redlock -h");
+    // No guesses: `statsu` may be anything.
+    said(&["statsu"], "no command \"statsu\"; redlock -h shows all commands");
     // What consul, flock and others call it.
-    said(&["lock", "x", "true"], "no command \"lock\"; run or acquire?");
-    said(&["unlock", "x"], "no command \"unlock\"; release?");
-    said(&["backup", "--", "true"], "redlock run N -- COMMAND?");
+    said(&["lock", "x", "true"], "no command \"lock\"; redlock run or redlock acquire?");
+    said(&["unlock", "x"], "no command \"unlock\"; redlock release?");
+    said(&["refresh", "x"], "no command \"refresh\"; redlock extend?");
+    said(&["list"], "no command \"list\"; redlock status?");
+    said(&["backup", "--", "./x"], "no command \"backup\"; redlock run backup -- COMMAND?");
     said(&["run", "-n", "backup", "true"], "redlock run N -- COMMAND");
-    said(&["acquire", "--name", "x", "true"], "two names");
+    said(&["acquire", "--name", "x", "true"], "two names, one by --name");
     said(&["acquire", "x", "--timeout", "5s"], "no option --timeout; --wait?");
+    said(&["status", "x", "--timeout", "5s"], "unexpected argument '--timeout' found");
+    said(&["run", "--timeout", "5s", "x", "--", "true"], "no option --timeout; --wait?");
+    said(&["run", "--retry", "5", "x", "--", "true"], "no option --retry; --wait?");
+    said(&["run", "--shell", "true", "x"], "no option --shell; -c?");
+    said(&["run", "-s", "x", "--", "true"], "no option -s; every lock is exclusive");
+    said(&["run", "--frobnicate", "x"], "unexpected argument '--frobnicate' found");
+    // What clap would say in words of its own.
+    said(&["-v"], "which command? redlock -h shows them");
+    said(&["run", "-E", "x", "x", "--", "true"], "an exit status is a number from 0 to 255");
+    said(&["run", "--name", "x"], "which command? COMMAND is missing: redlock run N -- COMMAND");
     said(&["status", "x", "--json"], "--format json?");
     // An optional value that may have swallowed the command or the name.
     said(&["run", "--name", "x", "--wait", "./job.sh"], "--wait -- ./job.sh");
     said(&["acquire", "-w", "backup"], "put the name first");
     said(&["status", "--watch", "backup"], "put the name first");
-    said(&["acquire", "--name", "-verbose"], "--name needs a value");
-    said(&["acquire", "--name", "x", "--ttl=-5s"], "a duration is never negative");
+    said(&["acquire", "--name", "-verbose"], "a value is required for '--name <N>'");
+    said(&["acquire", "--name", "x", "--ttl=-5s"], "a duration cannot be negative");
 }

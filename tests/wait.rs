@@ -47,7 +47,7 @@ fn a_time_out_is_75() {
     let test = Test::new(&redis).args(["wait", "backup", "--timeout", "300ms"]).status(75);
     let finished = test.stderr(when("says why", |text| text.contains("\"backup\" is held by"))).run();
     assert!((ms(300)..ms(3_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
-    Test::new(&redis).args(["wait", "backup", "--timeout", "0", "-q"]).status(75).run();
+    Test::new(&redis).args(["wait", "backup", "--timeout", "0", "-q"]).turned_away().run();
     Test::new(&redis).args(["wait", "free", "--timeout", "0"]).run();
 }
 

@@ -71,10 +71,8 @@ async fn acquire_and_print(
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None).await;
     match (error, released) {
-        (Error::Output(why), Ok(_)) => Error::Output(format!("{:?} was released again: {why}", lock.name)),
-        (Error::Output(why), Err(_)) => {
-            Error::Output(format!("{:?} stays taken until its lease ends: {why}", lock.name))
-        }
+        (Error::Output(why), Ok(_)) => Error::Output(format!("{why}; {:?} was released again", lock.name)),
+        (Error::Output(why), Err(_)) => Error::Output(format!("{why}; {:?} is free when its lease ends", lock.name)),
         (error, _) => error,
     }
 }

@@ -38,7 +38,7 @@ fn whereabouts(local: Local) -> Setting {
 async fn practice(settings: &Settings) -> Practice<'_> {
     let mut lock = settings.lock("", &settings.prefix, DEFAULT_TTL);
     let longest = |all: Vec<Status>| all.iter().filter_map(|status| Some(status.holder()?.longest())).max();
-    let longest_lease = lock.list(&settings.prefix).await.map(|all| longest(all).unwrap_or(Duration::ZERO));
+    let longest_lease = lock.list(&settings.prefix, &[]).await.map(|all| longest(all).unwrap_or(Duration::ZERO));
     Practice {
         addresses: &settings.nodes,
         prefix: &settings.prefix,
@@ -46,6 +46,6 @@ async fn practice(settings: &Settings) -> Practice<'_> {
         node_timeout: lock.node_timeout(),
         replicas: settings.nodes[0].replicas(),
         quarantine: lock.quarantine(),
-        longest_lease: longest_lease.map_err(|error| error.bare()),
+        longest_lease: longest_lease.map_err(|error| error.trouble()),
     }
 }

@@ -11,7 +11,7 @@ mod wait;
 
 use crate::cli::{Cli, Command, Common, Taking, Wait};
 use crate::config::{self, Settings};
-use crate::error::Error;
+use crate::error::{Error, Held};
 use crate::exit::Exit;
 use crate::lock::{Lock, Owner, Reenter, Request};
 use crate::redis::{Local, Place};
@@ -63,8 +63,8 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     Ok(settings.lock(name, &key, ttl))
 }
 
-/// Starts the server of `local:` unless it runs, if that is where the locks are. That comes first: it takes longer than a node may take to answer, and
-/// the server must not be a descendant of what `run` becomes.
+/// Starts the server of `local:` unless it runs, if that is where the locks are. That comes first: it takes longer than a
+/// node may take to answer, and the server must not be a descendant of what `run` becomes.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Shortage`] when the server cannot be started.
@@ -93,6 +93,18 @@ fn settings(common: &Common) -> Result<Settings, Error> {
 fn given(settings: &Settings) -> String {
     let given = settings.told.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default());
     given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The error for a token that does not hold the lock, which another does. `what` needs the token.
+fn held_by_other(name: &str, token: &str, held: &Held, what: &str) -> Error {
+    // As `status` shows it.
+    let shown = token.trim_end_matches('…');
+    let is_beginning = shown.len() >= 4 && held.by.holder().is_some_and(|holder| holder.token.starts_with(shown));
+    let text = match is_beginning {
+        true => format!("that is only the start of the token that holds {name:?}; {what} needs the whole token"),
+        false => format!("the token does not hold {name:?}: it {}", held.situation(Duration::ZERO)),
+    };
+    Error::HeldByOther(text, Box::new(held.clone()))
 }
 
 /// What run and acquire ask for. `pid` is the process that will have the lock.

@@ -1,12 +1,12 @@
 //! `redlock release`: gives a lease up, or ends another's.
 
-use super::extend::{is_beginning, whose};
-use super::{DEFAULT_TTL, block_on, lock, settings, talk};
+use super::{DEFAULT_TTL, block_on, held_by_other, lock, settings, talk};
 use crate::cli::{Common, Format, ReleaseArgs};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{Ended, Given, Lock};
 use crate::output;
+use std::time::Duration;
 
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
@@ -15,30 +15,23 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     if args.revoke || args.force {
         return end(lock, &token.unwrap_or_default(), args.force, common);
     }
-    let token = token.ok_or_else(|| {
-        Error::Usage("which lease? --token is missing; --revoke and --force end another's".to_owned())
-    })?;
+    let token = token
+        .ok_or_else(|| Error::Usage("which lease? give its --token; --revoke and --force end another's".to_owned()))?;
     give_up(lock, &token, common)
 }
 
 fn give_up(mut lock: Lock, token: &str, common: &Common) -> anyhow::Result<Exit> {
     let given = block_on(lock.release_token(token))?;
     let name = &lock.name;
-    let lost = "work may have run unprotected; a longer --ttl covers it";
     let said = match &given {
         Given::Released => format!("released {name:?}"),
-        Given::StillHeld(1) => format!("{name:?} is still held, 1 hold is left"),
-        Given::StillHeld(left) => format!("{name:?} is still held, {left} holds are left"),
-        Given::HeldByOther(held) if is_beginning(token, held) => {
-            let text =
-                format!("that is only the start of the token that holds {name:?}; release needs the whole token");
-            return Err(Error::HeldByOther(text, held.clone()).into());
+        Given::StillHeld(1) => format!("{name:?} is still held: 1 hold is left"),
+        Given::StillHeld(left) => format!("{name:?} is still held: {left} holds are left"),
+        Given::HeldByOther(held) => return Err(held_by_other(name, token, held, "release").into()),
+        _ => {
+            let text = format!("{name:?} is not held: it was released before, or its lease ran out");
+            return Err(Error::NotHeld(text).into());
         }
-        Given::HeldByOther(held) => {
-            let text = format!("the lease on {name:?} had ended, and {} now has it: {lost}", whose(held));
-            return Err(Error::HeldByOther(text, held.clone()).into());
-        }
-        _ => return Err(Error::NotHeld(format!("the lease on {name:?} had ended: {lost}")).into()),
     };
     match common.format {
         Format::Json => output::given_json(name, &given)?,
@@ -54,19 +47,21 @@ fn end(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyh
     if let Ended::Released { missed, .. } = &ended
         && !missed.is_empty()
     {
-        talk(&format!("{name:?} may still be held on a node that missed this: {}; repeat it", missed.join(", ")));
+        talk(&format!("{name:?} may still be held on nodes that missed this: {}; run it again", missed.join(", ")));
     }
     Err(match &ended {
         Ended::Revoked(_) | Ended::Released { .. } => {
             match common.format {
                 Format::Json => output::ended_json(name, &ended)?,
+                _ if common.quiet => {}
                 _ => output::ended(name, &ended)?,
             }
             return Ok(Exit::Done);
         }
         Ended::NotHeld => Error::NotHeld(format!("{name:?} is not held")),
         Ended::HeldByOther(held) => {
-            let text = format!("the holder of {name:?} has changed: {} has it now; look at status again", whose(held));
+            let situation = held.situation(Duration::ZERO);
+            let text = format!("the holder of {name:?} has changed: it {situation}; look at redlock status again");
             Error::HeldByOther(text, Box::new(held.clone()))
         }
         Ended::Foreign(held) => Error::CannotEnd(Box::new(held.clone())),

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
         let (ttl, largest) = (format_duration(taking.ttl), format_duration(largest));
         return Err(Error::Usage(format!(
-            "--grace does not fit into a ttl of {ttl} beside three tries to renew it; {largest} is the largest"
+            "--grace is too long for a ttl of {ttl}, which needs time for three tries to renew it; the largest is {largest}"
         ))
         .into());
     }

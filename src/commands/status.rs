@@ -12,7 +12,7 @@ use nix::libc;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
-    let mut lock = match args.named.name() {
+    let mut lock = match args.one_name() {
         Some(name) => lock(&settings, name, DEFAULT_TTL)?,
         None => {
             start_local(&settings)?;
@@ -39,36 +39,50 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
 }
 
 async fn show(args: &StatusArgs, common: &Common, settings: &Settings, lock: &mut Lock) -> anyhow::Result<Exit> {
-    let json = common.format == Format::Json;
+    match args.one_name() {
+        Some(name) => one(name, args, common, lock).await,
+        None => several(args, common, settings, lock).await,
+    }
+}
+
+async fn several(args: &StatusArgs, common: &Common, settings: &Settings, lock: &mut Lock) -> anyhow::Result<Exit> {
+    let names = args.names();
+    let all = lock.list(&settings.prefix, names).await?;
     let watching = args.watch.is_some();
-    let Some(name) = args.named.name() else {
-        let all = lock.list(&settings.prefix).await?;
-        match json {
-            true => output::list_json(&all)?,
-            false if all.is_empty() && !common.quiet && !watching => {
-                talk(&format!("no locks under {:?} on {}", settings.prefix, lock.where_it_is()));
-            }
-            false => output::list(&all, watching)?,
+    match common.format {
+        Format::Json => output::list_json(&all)?,
+        _ if all.is_empty() && !watching => {
+            let which = match names {
+                [] => format!("under {:?}", settings.prefix),
+                names => format!("called {}", names.join(" or ")),
+            };
+            talk(&format!("no locks {which} on {}", lock.where_it_is()));
         }
-        return Ok(Exit::Done);
-    };
+        _ => output::list(&all, watching)?,
+    }
+    Ok(Exit::Done)
+}
+
+async fn one(name: &str, args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
     let status = lock.inspect().await?;
-    match json {
-        true => output::status_json(&status)?,
-        false => output::status(&status, watching)?,
+    let watching = args.watch.is_some();
+    match common.format {
+        _ if common.quiet => {}
+        Format::Json => output::status_json(&status)?,
+        _ => output::status(&status, watching)?,
     }
     if watching {
         return Ok(Exit::Done);
     }
+    if let Some(error) = &status.unanswered {
+        talk(&error.to_string());
+        return Ok(Exit::Unavailable);
+    }
     Ok(match (status.state, &args.token, status.holder()) {
-        (State::Unknown, ..) => {
-            talk(&status.trouble().unwrap_or_default());
-            Exit::Unavailable
-        }
         (_, Some(token), Some(holder)) if same_lease(&holder.token, token) => Exit::Done,
         (_, Some(_), _) => {
             if !common.quiet {
-                talk(&format!("that token does not hold {name:?}"));
+                talk(&format!("the token does not hold {name:?}"));
             }
             Exit::NotHeld
         }

@@ -3,7 +3,6 @@
 use super::facts::Facts;
 use super::permissions::{OPTIONAL, rule};
 use super::{Checked, Practice, Trouble};
-use crate::error;
 use crate::redis::{Fault, Place};
 use crate::text::human;
 use std::time::Duration;
@@ -48,7 +47,7 @@ fn warn_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) ->
 
 /// A node that cannot be asked at all.
 pub(super) fn unreached(fault: &Fault) -> Checked {
-    Err(Trouble::fail(format!("{fault}: it has no vote"), error::advice(&[(String::new(), fault.clone())])))
+    Err(Trouble::fail(format!("{fault}: it has no vote"), fault.advice().1))
 }
 
 fn connection(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {

@@ -53,7 +53,7 @@ pub(crate) enum Renewal {
     Confirmed,
     /// No quorum answered in time; the lease is what it was. What each failing node did ("10.0.0.1:6379 timed out"); with
     /// `soon` the next try may start at once.
-    Unconfirmed { faults: String, soon: bool },
+    Unconfirmed { faults: Vec<String>, soon: bool },
     /// So many nodes do not have our lease that no quorum can be left. Continues "lost "backup": it …".
     Lost(String),
 }
@@ -164,10 +164,13 @@ impl Lock {
         if confirmed >= self.quorum() {
             return Renewal::Confirmed;
         }
-        let faults: Vec<String> =
+        let mut faults: Vec<String> =
             answers.faults().map(|(node, fault)| format!("{} {fault}", self.nodes.name(node))).collect();
+        if faults.is_empty() {
+            faults.push("too few nodes have it".to_owned());
+        }
         Renewal::Unconfirmed {
-            faults: if faults.is_empty() { "too few nodes have it".to_owned() } else { faults.join(", ") },
+            faults,
             soon: answers.faults().any(|(_, fault)| fault.heals_soon()) || !judgement.recreate.is_empty(),
         }
     }

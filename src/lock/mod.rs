@@ -170,7 +170,6 @@ impl Lock {
     fn unanswered<'a>(&self, faults: impl Iterator<Item = (usize, &'a Fault)>, reached: usize) -> Error {
         Error::NoQuorum {
             name: self.name.clone(),
-            prefix: self.keys.lock.clone(),
             nodes: self.nodes.len(),
             reached,
             faults: faults.map(|(node, fault)| (self.nodes.name(node), fault.clone())).collect(),

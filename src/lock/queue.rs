@@ -50,7 +50,7 @@ pub(crate) struct Waiting {
     pub(crate) held: Held,
     /// How many stand before this waiter, once it stands in line.
     pub(crate) rank: Option<u64>,
-    /// Why the nodes cannot be asked at present.
+    /// Why the nodes cannot be asked at present. Does not name the lock.
     pub(crate) trouble: Option<String>,
     /// This happened just now; for `--verbose`.
     pub(crate) news: Option<String>,
@@ -165,7 +165,7 @@ impl Lock {
         }
         // Of a lock that another has, the first look tells, with the place in line.
         if let Some(trouble) = &line.trouble {
-            notify(&line.told(self, Some(trouble.to_string())));
+            notify(&line.told(self, Some(trouble.trouble())));
         }
         let mut listeners = self.nodes.listen(&self.keys.waiter(&claim.waiter));
         self.until_heard(&mut listeners, line.end).await?;
@@ -232,7 +232,7 @@ impl Lock {
             Attempt::Faulty(error) if !can_heal(&error) => return Err(error),
             Attempt::Faulty(error) => {
                 line.server_is_gone();
-                let mut told = line.told(self, Some(error.to_string()));
+                let mut told = line.told(self, Some(error.trouble()));
                 if line.failures == 0 {
                     told.news.clone_from(&told.trouble);
                 }
@@ -256,11 +256,11 @@ impl Lock {
                 let mut told = line.told(self, None);
                 if back {
                     line.away = false;
-                    told.news = Some("in line again".to_owned());
+                    told.news = Some("back in line".to_owned());
                 }
                 if !dropped.is_empty() {
                     line.away = false;
-                    told.news = Some(format!("queued anew on {} of {} nodes", dropped.len(), self.nodes.len()));
+                    told.news = Some(format!("queued again on {} of {} nodes", dropped.len(), self.nodes.len()));
                 }
                 // A node that called us did not find us: the subscription is dead, or the node forgot us.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
@@ -312,7 +312,12 @@ impl Lock {
                     None => Error::Held(Box::new(Held { waited: Some(start.elapsed()), ..status.held() })),
                 });
             }
-            notify(&Waiting { held: status.held(), rank: None, trouble: status.trouble(), news: None });
+            notify(&Waiting {
+                held: status.held(),
+                rank: None,
+                trouble: status.unanswered.as_ref().map(Error::trouble),
+                news: None,
+            });
             let look = status.lease().map_or(WAIT_LOOKS, |left| WAIT_LOOKS.min(left + AFTER_EXPIRY));
             let look = (Boot::now() + look).min(end);
             loop {

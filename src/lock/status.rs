@@ -82,7 +82,7 @@ pub(crate) struct Status {
     /// What is left of a lease or reservation that no holder is known of.
     #[serde(skip)]
     left: Option<Duration>,
-    /// Why no quorum answered, if it is that.
+    /// Why the state is unknown, if it is.
     #[serde(skip)]
     pub(crate) unanswered: Option<Error>,
 }
@@ -114,24 +114,6 @@ impl Status {
         self.holders.first()
     }
 
-    /// Why nothing can be said, if it is that.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        if self.state != State::Unknown {
-            return None;
-        }
-        if let Some(error) = &self.unanswered {
-            return Some(error.to_string());
-        }
-        let odd = |node: &NodeAnswer| node.detail.as_ref().map(|detail| format!("{} {detail}", node.node));
-        let faults = match self.nodes.iter().filter_map(odd).collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => none,
-            some => format!(" ({some})"),
-        };
-        let reached = self.nodes.iter().filter(|node| node.detail.is_none()).count();
-        let nodes = self.nodes.len();
-        Some(format!("{:?}: {reached} of {nodes} nodes answered, and do not agree{faults}; try again", self.name))
-    }
-
     pub(super) fn held(&self) -> Held {
         let by = match (&self.state, self.holder()) {
             (_, Some(holder)) => Blocker::Holding(Holding::Lease(Box::new(holder.clone()))),
@@ -155,7 +137,7 @@ impl Lock {
             self.ask_each(&call, |answers| combine(&name, &key, &said(answers)).state != State::Unknown).await;
         let known: Vec<Option<&Inspect>> = self.with_memory(&answers);
         let mut status = combine(&self.name, &self.keys.lock, &known);
-        if known.iter().flatten().count() < self.quorum() {
+        if status.state == State::Unknown {
             let error = self.unanswered_by(&answers);
             if !super::attempt::can_heal(&error) {
                 return Err(error);
@@ -181,26 +163,45 @@ impl Lock {
         Ok(status)
     }
 
-    /// All locks whose key begins with `prefix`, by name. With an empty prefix only those with an owner record of ours:
-    /// everything else in the database is other data.
+    /// The locks of these names under `prefix`, in which a `*` stands for anything; without a name, all that there are. With an
+    /// empty prefix a name with a `*` finds only those with an owner record of ours: everything else in the database is other
+    /// data.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
-    pub(crate) async fn list(&mut self, prefix: &str) -> Result<Vec<Status>, Error> {
-        let found = self.nodes.scan(&format!("{}*", glob_escaped(prefix))).await;
+    pub(crate) async fn list(&mut self, prefix: &str, names: &[String]) -> Result<Vec<Status>, Error> {
+        let everything = [String::from("*")];
+        let names = if names.is_empty() { &everything } else { names };
+        let (patterns, exact): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.contains('*'));
+        let mut keys: BTreeSet<String> = exact.iter().map(|name| format!("{prefix}{name}")).collect();
+        for pattern in patterns {
+            let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
+            keys.extend(self.matching(&format!("{}{}", glob_escaped(prefix), pattern.join("*"))).await?);
+        }
+        let keys: Vec<String> = keys.into_iter().collect();
+        let mut all = Vec::new();
+        for page in keys.chunks(PAGE) {
+            all.extend(self.inspect_many(prefix, page).await?);
+        }
+        all.retain(|status| match status.state {
+            _ if exact.contains(&&status.name) => true,
+            State::Free => false, // gone in the meantime
+            State::Foreign => !prefix.is_empty(),
+            _ => true,
+        });
+        Ok(all)
+    }
+
+    /// The keys of locks that match the pattern.
+    async fn matching(&mut self, pattern: &str) -> Result<impl Iterator<Item = String>, Error> {
+        let found = self.nodes.scan(pattern).await;
         let reached = found.iter().flatten().count();
         // What no quorum has been looked through for cannot be said to be free.
         if reached < self.quorum() {
             let faults = found.iter().enumerate().filter_map(|(node, found)| Some((node, found.as_ref().err()?)));
             return Err(self.unanswered(faults, reached));
         }
-        let keys: BTreeSet<String> = found.into_iter().flatten().flatten().collect();
-        let keys: Vec<String> = keys.into_iter().filter(|key| !key.contains(SEPARATOR)).collect();
-        let mut all = Vec::new();
-        for page in keys.chunks(PAGE) {
-            all.extend(self.inspect_many(prefix, page).await?);
-        }
-        Ok(all)
+        Ok(found.into_iter().flatten().flatten().filter(|key| !key.contains(SEPARATOR)))
     }
 
     async fn inspect_many(&mut self, prefix: &str, page: &[String]) -> Result<Vec<Status>, Error> {
@@ -216,12 +217,7 @@ impl Lock {
             }
             combine(&key[prefix.len()..], key, &known)
         };
-        let wanted = |status: &Status| match status.state {
-            State::Free => false, // gone in the meantime
-            State::Foreign => !prefix.is_empty(),
-            _ => true,
-        };
-        Ok(page.iter().enumerate().map(status).filter(wanted).collect())
+        Ok(page.iter().enumerate().map(status).collect())
     }
 
     /// Ends another's lease: safely, or with `force` at once. With `token_prefix` only if its token begins so. A lease that
@@ -231,9 +227,11 @@ impl Lock {
     /// [`Error::NoQuorum`].
     pub(crate) async fn end_lease(&mut self, token_prefix: &str, force: bool) -> Result<Ended, Error> {
         // By quorum: what a minority has left over must not be taken for the lease that is in force.
-        let status = self.inspect().await?;
+        let mut status = self.inspect().await?;
+        if let Some(error) = status.unanswered.take() {
+            return Err(error);
+        }
         let whose = match (status.state, status.holder()) {
-            (State::Unknown, _) => return Err(status.unanswered.unwrap_or_else(|| Error::Disagree(self.name.clone()))),
             (State::Free | State::Reserved, _) => return Ok(Ended::NotHeld),
             (_, Some(holder)) if holder.token.starts_with(token_prefix) => holder.token.clone(),
             (_, Some(_)) => return Ok(Ended::HeldByOther(status.held())),

@@ -251,11 +251,11 @@ struct Parts<'a> {
 
 fn parts(rest: &str) -> Result<Parts<'_>, String> {
     if rest.contains('#') {
-        return Err("a # in a password is written %23".to_owned());
+        return Err("write a # in a password as %23".to_owned());
     }
     let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     if tail.contains('@') {
-        return Err("a / or ? in a password is written %2F or %3F".to_owned());
+        return Err("write a / or ? in a password as %2F or %3F".to_owned());
     }
     let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
     let (login, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -270,14 +270,14 @@ fn server(rest: &str) -> Result<Address, String> {
     for (name, value) in parameters(query) {
         match name {
             "protocol" => check_protocol(value)?,
-            "db" => return Err("the number of the database is its path: redis://host/0".to_owned()),
+            "db" => return Err("the database number is the path of the URL: redis://host/0".to_owned()),
             _ => return Err(unknown(name, "protocol")),
         }
     }
     let place = Place::Tcp(host_and_port(authority, DEFAULT_PORT)?);
     let database = match path {
         "" => 0,
-        number => database(number).ok_or("the path is the number of a database: redis://host/0")?,
+        number => database(number).ok_or("the path of the URL must be a database number: redis://host/0")?,
     };
     Ok(Address { login, database, ..Address::of(place) })
 }
@@ -339,7 +339,7 @@ fn hosts(list: &str, default_port: u16) -> Result<Vec<Host>, String> {
 fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
     let (name, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
         Some(Some((host, after))) => {
-            let ip: Ipv6Addr = host.parse().map_err(|_| "not an IPv6 address between the brackets")?;
+            let ip: Ipv6Addr = host.parse().map_err(|_| "there is no IPv6 address in the brackets")?;
             let port = match after {
                 "" => None,
                 after => Some(after.strip_prefix(':').unwrap_or_default()),
@@ -348,11 +348,11 @@ fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
         }
         Some(None) => return Err("a [ without its ]".to_owned()),
         None if address.contains(',') => {
-            return Err("after a comma the next node needs its scheme too: redis://a,redis://b".to_owned());
+            return Err("after a comma, the next node needs its scheme, too: redis://a,redis://b".to_owned());
         }
         None => match address.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return Err("an IPv6 address is written in brackets: redis://[::1]:6379".to_owned());
+                return Err("write an IPv6 address in brackets: redis://[::1]:6379".to_owned());
             }
             Some((host, port)) => (host.to_owned(), Some(port)),
             None => (address.to_owned(), None),
@@ -365,7 +365,7 @@ fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
         None => default_port,
         Some(port) => {
             let number = port.parse().ok().filter(|&port| port > 0);
-            number.ok_or("the port is a number from 1 to 65535")?
+            number.ok_or("the port must be a number from 1 to 65535")?
         }
     };
     Ok(Host { name, port })
@@ -374,12 +374,12 @@ fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
 /// `/path.sock[?db=n]`, or more of `db`, `user`, `pass` and `protocol`, separated by `&`
 fn socket(rest: &str) -> Result<Address, String> {
     if rest.contains('#') {
-        return Err("a # in a path or password is written %23".to_owned());
+        return Err("write a # in a path or password as %23".to_owned());
     }
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let path = decoded(path, "path")?.unwrap_or_default();
     if !path.starts_with('/') || path == "/" {
-        return Err("the path of a socket is absolute: unix:///run/redis.sock".to_owned());
+        return Err("the path of a socket must be absolute: unix:///run/redis.sock".to_owned());
     }
     if path.chars().any(char::is_control) {
         return Err("a control character in the path".to_owned());
@@ -390,7 +390,7 @@ fn socket(rest: &str) -> Result<Address, String> {
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
     for (name, value) in parameters(query) {
         match name {
-            "db" => address.database = database(value).ok_or("db is the number of a database")?,
+            "db" => address.database = database(value).ok_or("db must be a database number")?,
             "user" => address.login.username = text(value, "user name")?,
             "pass" => {
                 address.login.password = text(value, "password")?;
@@ -398,7 +398,7 @@ fn socket(rest: &str) -> Result<Address, String> {
             }
             "protocol" => check_protocol(value)?,
             // It may be the rest of the password.
-            _ if with_password => return Err("a & in a password is written %26".to_owned()),
+            _ if with_password => return Err("write a & in a password as %26".to_owned()),
             _ => return Err(unknown(name, "db, user, pass and protocol")),
         }
     }
@@ -424,7 +424,7 @@ fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
 fn check_protocol(value: &str) -> Result<(), String> {
     match value {
         "2" | "3" | "resp2" | "resp3" => Ok(()),
-        _ => Err("protocol is 2 or 3".to_owned()),
+        _ => Err("protocol must be 2 or 3".to_owned()),
     }
 }
 
@@ -616,7 +616,7 @@ mod tests {
         );
         assert_eq!(
             refused("redis://h?db=2"),
-            r#"cannot use "redis://h": the number of the database is its path: redis://host/0"#
+            r#"cannot use "redis://h": the database number is the path of the URL: redis://host/0"#
         );
         assert!(refused("unix:///s?%64b=1").contains("%64b"));
     }

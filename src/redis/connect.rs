@@ -108,8 +108,8 @@ async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), F
     }
     let answers = exchange(socket, &requests).await;
     answers.map(drop).map_err(|fault| match fault {
-        Fault::Misconfigured(code, detail) => {
-            Fault::Misconfigured(code, format!("{detail}; it has no database {}", address.database()))
+        Fault::Misconfigured(code, _) if code == "DB index" => {
+            Fault::Misconfigured(String::new(), format!("has no database {}", address.database()))
         }
         fault => fault,
     })

@@ -27,11 +27,11 @@ pub(crate) enum Fault {
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
-    /// It answers, but cannot serve now: loading, out of memory, read-only. An error code and its text.
+    /// It answers, but cannot serve now: loading, out of memory, read-only. The code of a [`Meaning`] and the server's text.
     CannotServe(String, String),
-    /// Refused for good: password, ACL. An error code and its text.
+    /// Refused for good: password, ACL. Its code, which may have a [`Meaning`], and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: no such database, say. An error code and its text.
+    /// The address itself is wrong: a Sentinel, no such database. The code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
     /// TLS has failed for good.
     Untrusted(Untrusted),
@@ -69,23 +69,16 @@ impl Fault {
             return Fault::Closed;
         }
         let Some(code) = error.code() else {
-            return Fault::Garbage("its answer cannot be read");
+            return Fault::Garbage("it cannot be parsed");
         };
         let (code, detail) = without_script(code, error.detail().unwrap_or_default());
-        let (code, detail) = match (code, detail) {
-            // To a long request a server that wants a password says no more than that it is too long.
-            (code, detail) if code == "NOAUTH" || detail.contains("unauthenticated") => {
-                return Fault::Refused("NOAUTH".to_owned(), "it wants a password and none was given".to_owned());
-            }
-            ("", _) => return Fault::Garbage("an error without a word"),
-            ("WRONGTYPE", _) => {
-                // Of the lock's own key the scripts know that it may be of any type.
-                ("WRONGTYPE", "a key of the lock, {…}:…, is of a type that redlock did not write: delete it")
-            }
+        match (code, detail) {
+            ("", _) => Fault::Garbage("an empty error"),
+            // To a long request a server that requires a password says no more than that it is too long.
+            (_, detail) if detail.contains("unauthenticated") => classified("NOAUTH", detail),
             // What follows are our own arguments.
-            (code, detail) => (code, detail.split(", with args").next().unwrap_or(detail)),
-        };
-        classified(code, detail)
+            (code, detail) => classified(code, detail.split(", with args").next().unwrap_or(detail)),
+        }
     }
 
     /// The same for a script. Of a command in it that is forbidden or renamed, or of a key, many servers do not say which.
@@ -96,14 +89,13 @@ impl Fault {
         let refused = |code: &str, detail: String| Fault::Refused(code.to_owned(), detail);
         match Fault::of(error) {
             Fault::Refused(..) if says("Unknown Redis command") => {
-                refused("ERR", format!("unknown command {}", command()))
+                refused("unknown command", format!("unknown command {}", command()))
             }
             Fault::Refused(..) if says("can't run this command") => {
                 refused("NOPERM", format!("the user may not run {}", command()))
             }
             Fault::Refused(..) if says("one of the keys") => {
-                let keys: Vec<&str> =
-                    call.keys.iter().map(|key| key.split('\u{1f}').next().unwrap_or(key)).take(2).collect();
+                let keys: Vec<&str> = call.keys.iter().map(|key| beginning(key)).take(2).collect();
                 refused("NOPERM", format!("the user may not use the keys {}…", keys.join(", ")))
             }
             fault => fault,
@@ -139,38 +131,140 @@ impl Fault {
         }
     }
 
-    /// Why one side does not trust the other, where it is that.
-    pub(crate) fn untrusted(&self) -> Option<&Untrusted> {
-        match self {
-            Fault::Untrusted(untrusted) => Some(untrusted),
-            _ => None,
-        }
-    }
-
     /// Whether waiting cannot help: the node refuses us for good, or its address is wrong.
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::Untrusted(_))
     }
 }
 
+impl Fault {
+    /// What to do about it. Of several faults, the one with the highest rank says what to do.
+    pub(crate) fn advice(&self) -> (u8, &'static str) {
+        match self {
+            Fault::Untrusted(untrusted) => (6, untrusted.advice),
+            Fault::Misconfigured(code, _) => (5, Meaning::of(code).map_or("check --redis", |met| met.advice)),
+            Fault::Refused(code, _) => {
+                (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
+            }
+            Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
+            Fault::Shortage(_) => (3, "raise the limit, or try again later"),
+            Fault::Garbage(_) => (2, "is --redis right?"),
+            Fault::Mute(fault) if **fault == Fault::Closed => {
+                (1, "is Redis running there, or is it a TLS port (rediss://)?")
+            }
+            Fault::Mute(_) => (1, "is Redis running there, or is it a plain port (redis://)?"),
+            _ => (0, "is --redis right, and is Redis running there?"),
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut reply = |verb: &str, code: &str, detail: &str| {
-            let text = format!("{verb}: {} {}", escaped(code, 40), escaped(detail, 200));
-            f.write_str(text.trim_end_matches(['.', ' ']))
-        };
         match self {
-            Fault::CannotServe(code, detail) => reply("cannot serve now", code, detail),
-            Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => reply("refused", code, detail),
+            Fault::CannotServe(code, detail) | Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => {
+                match Meaning::of(code).map_or("", |met| met.what) {
+                    "" => refusal(f, code, detail),
+                    what if is_code(code) => write!(f, "{what} ({code})"),
+                    what => f.write_str(what),
+                }
+            }
             Fault::Mute(fault) => fault.fmt(f),
             Fault::TimedOut => f.write_str("timed out"),
-            Fault::Slower => f.write_str("is slower than the others"),
+            Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
             Fault::Untrusted(Untrusted { what, .. }) => f.write_str(what),
-            Fault::Garbage(what) => write!(f, "is not a Redis server ({what})"),
+            Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
+    }
+}
+
+/// Whether this is the code of an error reply, rather than words that one begins with.
+fn is_code(code: &str) -> bool {
+    code.chars().all(|c| c.is_ascii_uppercase())
+}
+
+/// An error in the server's own words.
+fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result {
+    match code {
+        "" => {}
+        code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
+        _ => f.write_str("refused: ")?,
+    }
+    f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
+}
+
+/// What an error reply means.
+struct Meaning {
+    /// Its code, or where that is ERR the words that its text begins with.
+    code: &'static str,
+    fault: fn(String, String) -> Fault,
+    /// Continues "10.0.0.1:6379 …"; empty where the server's own words say more.
+    what: &'static str,
+    advice: &'static str,
+}
+
+/// Written as a table: code, fault, what the node is or does, what to do.
+const MEANINGS: [Meaning; 21] = {
+    use Fault::{CannotServe, Misconfigured, Refused};
+    const fn met(
+        code: &'static str,
+        fault: fn(String, String) -> Fault,
+        what: &'static str,
+        advice: &'static str,
+    ) -> Meaning {
+        Meaning { code, fault, what, advice }
+    }
+    [
+        met("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
+        met("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
+        met("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
+        met("OOM", CannotServe, "is out of memory", "free some memory or raise its maxmemory"),
+        met("MISCONF", CannotServe, "cannot save to its disk and takes no writes", "see its log"),
+        met("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
+        met("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
+        met("UNKILLABLE", CannotServe, "is busy with a slow script", "wait for the script"),
+        met("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
+        met("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        met("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        met("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
+        met(
+            "WRONGTYPE",
+            CannotServe,
+            // Of the lock's own key the scripts know that it may be of any type.
+            "has a key beside the lock, {…}:…, of a type that redlock does not use",
+            "delete it",
+        ),
+        met(
+            "MOVED",
+            Misconfigured,
+            "is one node of a Cluster, and the lock belongs to another",
+            "use redis+cluster://",
+        ),
+        met("DB index", Misconfigured, "has no database with that number", "check the end of the URL"),
+        met(
+            "unknown command",
+            Refused,
+            "",
+            "redlock needs it under its own name; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
+        ),
+        met("NOPERM", Refused, "", "man redlock has the ACL rule that suffices"),
+        met("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
+        met("WRONGPASS", Refused, "does not accept this user and password", "check both"),
+        met("AUTH <password> called", Refused, "has no password, but one was given", "leave the password out"),
+        met(
+            "DENIED",
+            Refused,
+            "is in protected mode and serves its own host only",
+            "give it a password, or set protected-mode no",
+        ),
+    ]
+};
+
+impl Meaning {
+    fn of(code: &str) -> Option<&'static Meaning> {
+        MEANINGS.iter().find(|met| met.code == code)
     }
 }
 
@@ -207,30 +301,10 @@ fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
 fn classified(code: &str, detail: &str) -> Fault {
     let says =
         |word: &str| code == word || detail.contains(&format!("-{word} ")) || detail.starts_with(&format!("{word} "));
-    const NOW: [&str; 13] = [
-        "OOM",
-        "READONLY",
-        "LOADING",
-        "MISCONF",
-        "BUSY",
-        "MASTERDOWN",
-        "CLUSTERDOWN",
-        "TRYAGAIN",
-        "NOREPLICAS",
-        "MOVED",
-        "ASK",
-        "UNKILLABLE",
-        "WRONGTYPE",
-    ];
-    let (code, detail) = (code.to_owned(), detail.to_owned());
-    if NOW.into_iter().any(says) || detail.contains("max number of clients") {
-        Fault::CannotServe(code, detail)
-    } else if detail.contains("DB index") {
-        Fault::Misconfigured(code, detail)
-    } else if detail.starts_with("ACL failure") {
-        Fault::Refused("NOPERM".to_owned(), detail)
-    } else {
-        Fault::Refused(code, detail)
+    match MEANINGS.iter().find(|met| says(met.code)) {
+        Some(met) => (met.fault)(met.code.to_owned(), detail.to_owned()),
+        None if detail.starts_with("ACL failure") => Fault::Refused("NOPERM".to_owned(), detail.to_owned()),
+        None => Fault::Refused(code.to_owned(), detail.to_owned()),
     }
 }
 
@@ -238,6 +312,7 @@ fn classified(code: &str, detail: &str) -> Fault {
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
+    let text = text.trim_start_matches("failed to lookup address information: ");
     escaped(text, 200).to_lowercase()
 }
 

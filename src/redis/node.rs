@@ -146,7 +146,7 @@ impl Node {
             [Reply::Text(cursor), Reply::List(keys)] if cursor.parse::<u64>().is_ok() => {
                 Ok((cursor.clone(), keys.iter().filter_map(Reply::as_text).map(str::to_owned).collect()))
             }
-            _ => Err(Fault::Garbage("its answer to SCAN cannot be read")),
+            _ => Err(Fault::Garbage("in answer to SCAN")),
         }
     }
 
@@ -315,7 +315,7 @@ impl Connection {
 
 fn read<A: FromReply>(value: Value) -> Result<A, Fault> {
     let reply = Reply::of(value)?;
-    A::from_reply(&reply).ok_or(Fault::Garbage("a script answered what it never does"))
+    A::from_reply(&reply).ok_or(Fault::Garbage("in answer to a script"))
 }
 
 fn is_unknown_script(error: &RedisError) -> bool {

@@ -33,7 +33,7 @@ impl Reply {
             Value::Okay => Reply::Text("OK".to_owned()),
             Value::Array(items) => Reply::List(items.into_iter().map(Reply::of).collect::<Result<_, _>>()?),
             Value::ServerError(error) => return Err(Fault::of(&error.into())),
-            _ => return Err(Fault::Garbage("an answer of a kind that scripts do not give")),
+            _ => return Err(Fault::Garbage("of an unexpected type")),
         })
     }
 

@@ -51,22 +51,41 @@ impl Talk {
         self.tell(&format!("acquired {name} on {nodes}, token {token}, fencing token {fencing_token}, lease {ttl}"));
     }
 
-    /// A try to renew has failed.
-    pub(super) fn not_renewed(&self, faults: &str) {
-        if self.verbose {
-            self.tell(&format!("cannot renew {} yet: {faults}", self.name));
+    /// A try to renew has failed, the first one in a row or another; `end` is when the job is stopped or the lease runs out.
+    /// Under `--quiet` only what comes of it is said.
+    pub(super) fn not_renewed(&self, faults: &[String], first: bool, going_on: bool, end: Boot) {
+        if first || self.verbose {
+            let what = if going_on { "the lease runs out" } else { "the job is stopped" };
+            let back = if faults.len() == 1 { "it comes back" } else { "they come back" };
+            let (faults, left) = (faults.join(", "), human(end.left()));
+            self.tell(&format!("cannot renew {}: {faults}; {what} in {left} unless {back}", self.name));
+        }
+    }
+
+    pub(super) fn renewed_again(&self, outage: Duration) {
+        self.tell(&format!("renewed {} again after {}", self.name, human(outage)));
+    }
+
+    /// The job has been sent SIGTERM, since the lease is lost or about to be.
+    pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
+        // Otherwise that is over before it could be said.
+        if !kill_at.passed() {
+            let lost = if matches!(loss, Loss::Unconfirmed { .. }) { "cannot renew" } else { "lost" };
+            let (loss, left) = (loss.text(), human(kill_at.left()));
+            self.say(&format!("{lost} {}: {loss}; sent SIGTERM to the job, SIGKILL follows in {left}", self.name));
         }
     }
 
     /// The lease was lost, and the job stopped at `at`.
     pub(super) fn lost(&self, loss: &Loss, at: Boot, valid_until: Boot) {
         let late = at.since(valid_until);
-        let job = if late > Duration::ZERO {
-            format!("job stopped {} after the lease could expire", human(late))
-        } else if matches!(loss, Loss::Proven(_)) {
-            "job stopped".to_owned()
-        } else {
-            "job stopped before the lease could expire".to_owned()
+        let job = match loss {
+            _ if late > Duration::ZERO => format!("job stopped {} after the lease could expire", human(late)),
+            Loss::Proven(_) => "job stopped".to_owned(),
+            Loss::Unconfirmed { .. } | Loss::Asleep(_) if self.verbose => {
+                format!("job stopped {}ms before the lease could expire", valid_until.since(at).as_millis())
+            }
+            Loss::Unconfirmed { .. } | Loss::Asleep(_) => "job stopped before the lease could expire".to_owned(),
         };
         let advice = match loss {
             Loss::Unconfirmed { .. } => "; a longer --ttl rides out longer outages",
@@ -74,29 +93,31 @@ impl Talk {
             Loss::Proven(_) => "",
         };
         self.say(&format!("lost {}: {}; {job}{advice}", self.name, loss.text()));
-        if self.verbose {
-            let spare = valid_until.since(at).as_millis();
-            self.tell(&format!("all of the job of {} ended {spare}ms before the lease could expire", self.name));
-        }
     }
 
     /// The lease was lost, and `--on-lost continue` lets the job go on.
     pub(super) fn lost_but_going_on(&self, loss: &Loss) {
-        self.say(&format!("lost {}: {}; job goes on without the lock", self.name, loss.text()));
+        self.say(&format!("lost {}: {}; the job goes on without the lock", self.name, loss.text()));
     }
 
-    /// The lock was not ours any more when it was released.
+    /// The lease was gone when it was to be released, though it should have lasted.
     pub(super) fn lost_at_release(&self, what: &str) {
         self.say(&format!("lost {}: {what}; the job may have run unprotected", self.name));
     }
 
+    /// The lease ran out between the end of the job and its release.
+    pub(super) fn ran_out(&self) {
+        self.tell(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
+    }
+
     pub(super) fn not_released(&self, error: &Error, left: Duration) {
-        self.tell(&format!("cannot release {}; the lock frees itself in {}", error.bare(), human(left)));
+        let (name, why, left) = (&self.name, error.trouble(), human(left));
+        self.tell(&format!("cannot release {name}: {why}; it will be free in {left}"));
     }
 
     pub(super) fn too_long(&self, limit: Duration) {
         let limit = format_duration(limit);
-        self.tell(&format!("stopped the job of {} after {limit} (--max-run)", self.name));
+        self.say(&format!("stopped the job of {} after {limit} (--max-run)", self.name));
     }
 
     pub(super) fn cannot_start(&self, command: &str, reason: &str) {
@@ -104,21 +125,26 @@ impl Talk {
     }
 
     pub(super) fn keeper_gone(&self) {
-        self.say(&format!("the process that kept the job of {} is gone; killed the job", self.name));
+        self.say(&format!("the keeper, the parent of the job of {}, was killed; killed the job", self.name));
     }
 
     /// SIGKILL was sent a second ago.
     pub(super) fn unkillable(&self, pids: &[i32]) {
-        self.say(&format!("waiting for the job of {}: pid {} does not die of SIGKILL", self.name, listed(pids)));
+        self.say(&format!(
+            "waiting for the job of {} to end: SIGKILL has not ended pid {} yet",
+            self.name,
+            listed(pids)
+        ));
     }
 
     pub(super) fn out_of_reach(&self, pids: &[i32]) {
         let name = &self.name;
         match pids {
-            [] => {
-                self.say(&format!("cannot find all of the job of {name} without a /proc of its own: some may be left"))
-            }
-            pids => self.say(&format!("not allowed to kill all of the job of {name}: left pid {}", listed(pids))),
+            [] => self.say(&format!(
+                "cannot find every process of the job of {name}: /proc is missing or another pid namespace's"
+            )),
+            pids => self
+                .say(&format!("not allowed to kill every process of the job of {name}: pid {} is left", listed(pids))),
         }
     }
 }
@@ -140,7 +166,7 @@ impl Loss {
             Loss::Proven(text) => text.clone(),
             Loss::Unconfirmed { faults, outage } => format!("{faults} for {}", human(*outage)),
             Loss::Asleep(time) => {
-                format!("not renewed for {}, redlock was stopped or the machine asleep", human(*time))
+                format!("not renewed for {}, while redlock was stopped or the machine asleep", human(*time))
             }
         }
     }

@@ -183,7 +183,7 @@ impl Supervisor {
                         started = true;
                         early.drain(..).for_each(|arrived| self.forward(arrived));
                     }
-                    Some(Report::Lapsed) => loss = loss.or(Some(confirmed.why_not_renewed())),
+                    Some(Report::Lapsed) => loss = loss.or_else(|| Some(self.told(confirmed.why_not_renewed(), confirmed))),
                     Some(Report::Killing) => killing = true,
                     Some(Report::Unkillable { pids }) => self.talk.unkillable(&pids),
                     Some(Report::Ended { status, cause, at, out_of_reach }) => {
@@ -210,14 +210,20 @@ impl Supervisor {
                     self.kill_job(renewal, &mut loss).await;
                     return (Outcome::KeeperGone { overdue: true }, loss.or(Some(why)));
                 }
-                lost = &mut renewal, if loss.is_none() => {
-                    if self.job.continue_when_lost {
-                        self.talk.lost_but_going_on(&lost);
-                    }
-                    loss = Some(lost);
-                }
+                lost = &mut renewal, if loss.is_none() => loss = Some(self.told(lost, confirmed)),
             }
         }
+    }
+
+    /// Says what it means for the job that the lease is lost, or was not renewed in time.
+    fn told(&self, loss: Loss, confirmed: &Confirmed) -> Loss {
+        let valid_until = confirmed.valid_until();
+        match loss {
+            _ if self.job.continue_when_lost => self.talk.lost_but_going_on(&loss),
+            Loss::Proven(_) => self.talk.stopping(&loss, self.timeline.kill_after_loss(Boot::now(), valid_until)),
+            _ => self.talk.stopping(&loss, self.timeline.deadlines(valid_until).1),
+        }
+        loss
     }
 
     /// Releases the lease and says how we end.
@@ -232,15 +238,18 @@ impl Supervisor {
     ) -> Result<Exit, Error> {
         // It has nothing left to do, and ends while the lease is being released.
         self.keeper.get().hang_up();
-        let least = self.job.hold_at_least.filter(|_| loss.is_none()).map(|least| (acquired_at + least).left());
-        let keep = match outcome {
-            Outcome::Ended { .. } => least.filter(|left| !left.is_zero()),
+        let keep = match (&outcome, &loss, self.job.hold_at_least) {
+            (Outcome::Ended { .. }, None, Some(least)) => {
+                Some((acquired_at + least).left()).filter(|left| !left.is_zero())
+            }
             _ => None,
         };
         if let (Outcome::Ended { at, .. }, Some(loss), false) = (&outcome, &loss, self.job.continue_when_lost) {
             // Said before the release, which may take its time with a server that hangs.
             self.talk.lost(loss, *at, valid_until);
         }
+        // A job that had ended before the lease did was protected, whoever has the lock by now.
+        let ran_out = matches!(outcome, Outcome::Ended { at, .. } if at < valid_until && valid_until.passed());
         let released = match &loss {
             None => lock.release(lease, keep).await,
             // What a node still has of it is not waited for.
@@ -264,6 +273,7 @@ impl Supervisor {
         }
         match released {
             Ok(_) => {}
+            Err(Error::NotHeld(_) | Error::HeldByOther(..)) if ran_out => self.talk.ran_out(),
             Err(Error::NotHeld(what) | Error::HeldByOther(what, _)) => {
                 self.talk.lost_at_release(&what);
                 return Ok(Exit::Lost);
@@ -432,11 +442,11 @@ fn ends(signal: i32) -> bool {
 fn cannot_supervise(errno: Errno) -> Error {
     match host::shortage(&errno.into()) {
         // Trying again may help.
-        Some(shortage) => Error::Shortage(format!("cannot supervise: {shortage}")),
-        None => Error::Internal(format!("cannot supervise: {}", errno.desc().to_lowercase())),
+        Some(shortage) => Error::Shortage(format!("cannot supervise the job: {shortage}")),
+        None => Error::Internal(format!("cannot supervise the job: {}", errno.desc().to_lowercase())),
     }
 }
 
 fn keeper_gone() -> Error {
-    Error::Internal("the process that was to keep the job is gone".to_owned())
+    Error::Internal("the keeper was killed before it could start the command".to_owned())
 }

@@ -95,14 +95,16 @@ impl Supervisor {
             let renewal = lock.renew(lease, try_of, &mut |lease| self.note(lease, confirmed)).await;
             match renewal {
                 Renewal::Confirmed => {
-                    confirmed.outage.take();
+                    if let Some((_, since)) = confirmed.outage.take() {
+                        self.talk.renewed_again(since.elapsed());
+                    }
                     // Where few votes are old the end may not have moved: do not ask without a pause.
                     next = self.timeline.renew_at(lease.confirmed_at()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, soon } => {
-                    self.talk.not_renewed(&faults);
-                    let since = confirmed.outage.take().map_or(start, |(_, since)| since);
-                    confirmed.outage.replace(Some((faults, since)));
+                    let since = confirmed.outage.take().map(|(_, since)| since);
+                    self.talk.not_renewed(&faults, since.is_none(), self.job.continue_when_lost, end);
+                    confirmed.outage.replace(Some((faults.join(", "), since.unwrap_or(start))));
                     next = if soon { retry.min(start + SOON) } else { retry };
                 }
                 Renewal::Lost(what) => {

@@ -211,6 +211,11 @@ impl Test {
         self
     }
 
+    /// It ends with 75, and one line says why.
+    pub(crate) fn turned_away(self) -> Test {
+        self.status(75).stderr(super::message(["\"backup\""]))
+    }
+
     /// Whatever its end is: the test looks at it itself.
     pub(crate) fn any_end(mut self) -> Test {
         self.expected.ended = None;

@@ -132,3 +132,15 @@ pub(crate) fn myself() -> (String, String) {
     let host = nix::unistd::gethostname().unwrap();
     (user.name, host.to_string_lossy().into_owned())
 }
+
+/// What `run` says of a lost lease, up to the line that sums it up, which has these fragments: perhaps that it could not be
+/// renewed, and that the job was sent SIGTERM.
+pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
+    let last = message(fragments);
+    when(format!("the lines of a loss, {last:?}"), move |text| {
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let Some((end, before)) = lines.split_last() else { return false };
+        let told = |line: &&str| line.contains("; the job is stopped in ") || line.contains("sent SIGTERM to the job");
+        before.len() <= 2 && before.iter().all(told) && end.contains(": lost \"backup\": ") && last.matches(end)
+    })
+}
