@@ -1,7 +1,8 @@
 //! `redlock doctor`: each way in which servers can be unfit for locks is provoked, and found.
 
 use crate::support::{
-    Directory, Mode, Proxy, Redis, SOON, Test, Where, acquire_for, any, eventually, free_port, like, ms, when,
+    Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, Test, Tls, Where, acquire_for, any, eventually, free_port,
+    like, ms, when,
 };
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -394,4 +395,34 @@ fn clocks_that_differ() {
     let alone = Test::new(&servers[0]).env("LD_PRELOAD", &library);
     Checkup::of(alone, 0).says("warn", "clock", &["this clock is wrong, or this machine's"]);
     Checkup::of(with_quarantine(&servers), 0).says("ok", "clock", &["from this machine's"]);
+}
+
+#[test]
+fn a_way_that_leads_over_tls_sentinels_or_a_cluster() {
+    let (tls, authority) = Tls::start();
+    let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
+    Checkup::of(trusting, 0).says("ok", "connection", &["by TLS"]);
+    let strange = Checkup::of(Test::new(tls.url().as_str()), 69);
+    strange.says("fail", "connection", &["certificate"]);
+
+    let plain = tls.url().replace("rediss://", "redis://");
+    Checkup::of(Test::new(plain.as_str()), 69).says("fail", "connection", &["TLS"]);
+
+    let sentinels = Sentinels::start(1);
+    let of = |replicas| Test::new(sentinels.url().as_str()).env("REDLOCK_REPLICAS", replicas);
+    Checkup::of(of("0"), 0).says("warn", "replicas", &["a fail-over can forget", "--replicas 1"]);
+    Checkup::of(of("1"), 0).says("ok", "replicas", &["1, in step"]);
+    Checkup::of(of("1"), 0).says("ok", "role", &["a primary"]);
+
+    let cluster = Cluster::start();
+    let said = Checkup::of(Test::new(cluster.url().as_str()), 0);
+    said.says("ok", "kind", &["a Cluster, all slots served"]);
+    said.says("warn", "replicas", &["a fail-over can forget"]);
+    let masters: std::collections::BTreeSet<&str> = said.all().filter_map(|found| found["node"].as_str()).collect();
+    assert_eq!(masters.len(), 3, "{masters:?}");
+    let one = &cluster.0[cluster.owner("redlock:backup")];
+    one.command(&["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
+    let said = Checkup::of(Test::new(cluster.url().as_str()), 69);
+    said.says("fail", "eviction", &["allkeys-lru"]);
+    assert_eq!(said.all().find(|found| found["verdict"] == "fail").unwrap()["node"], one.address());
 }

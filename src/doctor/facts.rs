@@ -60,22 +60,22 @@ fn untold(command: &str, answer: impl fmt::Display) -> Trouble {
     Trouble::unknown(format!("cannot tell: {command} {answer}"), advice)
 }
 
-/// Asks a node about itself, each request within `patience`.
-///
-/// # Errors
-/// Why it cannot be asked at all.
-pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> Result<Facts, Fault> {
+/// Asks each server of a node about itself: one, or every master of a Cluster, by its name. Each request has `patience` to be
+/// answered; an error says why the server cannot be asked at all.
+pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> Vec<(String, Result<Facts, Fault>)> {
     let mut asked = Asked { node: Node::new(address.clone()), patience };
-    let (round_trips, clock_ahead) = asked.time().await?;
-    Ok(Facts {
-        address: address.clone(),
-        round_trips,
-        clock_ahead,
-        info: asked.lines("INFO", &["INFO"]).await,
-        config: asked.config().await,
-        cluster: asked.lines("CLUSTER INFO", &["CLUSTER", "INFO"]).await,
-        denied: asked.denied(prefix).await,
-    })
+    let servers = within(Boot::now() + patience, asked.node.masters()).await.unwrap_or(Err(Fault::TimedOut));
+    let servers = match servers {
+        Ok(servers) => servers,
+        Err(fault) => return vec![(address.to_string(), Err(fault))],
+    };
+    let mut gathered = Vec::new();
+    for server in servers {
+        let name = server.as_ref().map_or_else(|| address.to_string(), |host| host.to_string());
+        asked.node.turn_to(server);
+        gathered.push((name, asked.facts(prefix).await));
+    }
+    gathered
 }
 
 struct Asked {
@@ -85,7 +85,21 @@ struct Asked {
 
 impl Asked {
     async fn ask(&mut self, words: &[&str]) -> Result<Reply, Fault> {
-        within(Boot::now() + self.patience, self.node.command(words)).await.unwrap_or(Err(Fault::TimedOut))
+        let answer = within(Boot::now() + self.patience, self.node.command(words)).await;
+        answer.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))
+    }
+
+    async fn facts(&mut self, prefix: &str) -> Result<Facts, Fault> {
+        let (round_trips, clock_ahead) = self.time().await?;
+        Ok(Facts {
+            address: self.node.address().clone(),
+            round_trips,
+            clock_ahead,
+            info: self.lines("INFO", &["INFO"]).await,
+            config: self.config().await,
+            cluster: self.lines("CLUSTER INFO", &["CLUSTER", "INFO"]).await,
+            denied: self.denied(prefix).await,
+        })
     }
 
     /// How long requests take, and by how many ms the clock is ahead: what the quickest one says is the most exact.

@@ -65,15 +65,16 @@ pub(crate) struct Practice<'a> {
 /// Looks at all nodes at the same time. The worst comes first, and otherwise what is about all nodes.
 pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
     let gathered = practice.addresses.iter().map(|node| facts::gather(node, practice.prefix, practice.node_timeout));
-    let gathered = join_all(gathered).await;
+    let gathered = join_all(gathered).await.into_iter().flatten().collect::<Vec<_>>();
     let mut findings: Vec<Finding> =
         checks::OF_ALL.iter().map(|(check, look)| Finding::of(None, check, look(practice))).collect();
-    for (address, facts) in practice.addresses.iter().zip(&gathered) {
-        let mut found = |check, checked| findings.push(Finding::of(Some(address), check, checked));
+    for (name, facts) in &gathered {
+        let mut found = |check, checked| findings.push(Finding::of(Some(name), check, checked));
         match facts {
             Err(fault) => found("connection", checks::unreached(fault)),
             Ok(facts) => {
-                let others: Vec<&Facts> = gathered.iter().flatten().filter(|one| !ptr::eq(*one, facts)).collect();
+                let reached = gathered.iter().filter_map(|(_, facts)| facts.as_ref().ok());
+                let others: Vec<&Facts> = reached.filter(|one| !ptr::eq(*one, facts)).collect();
                 checks::OF_A_NODE.iter().for_each(|(check, look)| found(check, look(facts, practice, &others)));
             }
         }
@@ -108,8 +109,8 @@ impl Trouble {
 }
 
 impl Finding {
-    fn of(node: Option<&Address>, check: &'static str, checked: Checked) -> Finding {
-        let node = node.map(Address::to_string);
+    fn of(node: Option<&str>, check: &'static str, checked: Checked) -> Finding {
+        let node = node.map(str::to_owned);
         match checked {
             Ok(detail) => Finding { node, check, verdict: Diagnosis::Ok, detail, advice: None },
             Err(Trouble { verdict, detail, advice }) => Finding { node, check, verdict, detail, advice: Some(advice) },

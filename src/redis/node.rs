@@ -82,12 +82,12 @@ impl Node {
     }
 
     /// All servers that have a part of the node's keys; one, without a name, unless it is a Cluster.
-    pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
+    pub(crate) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
         self.route.masters().await
     }
 
     /// The next request goes to this one of its servers.
-    pub(super) fn turn_to(&mut self, server: Option<Host>) {
+    pub(crate) fn turn_to(&mut self, server: Option<Host>) {
         self.route.turn_to(server);
     }
 
@@ -293,7 +293,7 @@ impl Node {
 
     /// A server that has never said anything may expect TLS, or not expect it: a TLS port closes the connection at once, and a
     /// plain one waits for the end of the line.
-    pub(super) fn suspecting_tls(&self, fault: Fault) -> Fault {
+    pub(crate) fn suspecting_tls(&self, fault: Fault) -> Fault {
         match (&fault, self.heard, self.address().is_tls()) {
             (Fault::Closed, false, false) | (Fault::TimedOut, false, true) => Fault::Mute(Box::new(fault)),
             _ => fault,
