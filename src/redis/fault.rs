@@ -87,16 +87,6 @@ impl Fault {
         classified(code, detail)
     }
 
-    /// The same for a subscription.
-    pub(super) fn of_channel(error: &RedisError, channel: &str) -> Fault {
-        match Fault::of(error) {
-            Fault::Refused(code, detail) if detail.contains("one of the channels") => {
-                Fault::Refused(code, format!("the user may not use the channels {}…", beginning(channel)))
-            }
-            fault => fault,
-        }
-    }
-
     /// The same for a script. Of a command in it that is forbidden or renamed, or of a key, many servers do not say which.
     pub(super) fn of_call(error: &RedisError, call: &Call) -> Fault {
         let detail = error.detail().unwrap_or_default();
@@ -114,6 +104,16 @@ impl Fault {
                 let keys: Vec<&str> =
                     call.keys.iter().map(|key| key.split('\u{1f}').next().unwrap_or(key)).take(2).collect();
                 refused("NOPERM", format!("the user may not use the keys {}…", keys.join(", ")))
+            }
+            fault => fault,
+        }
+    }
+
+    /// The same for a subscription.
+    pub(super) fn of_channel(error: &RedisError, channel: &str) -> Fault {
+        match Fault::of(error) {
+            Fault::Refused(code, detail) if detail.contains("one of the channels") => {
+                Fault::Refused(code, format!("the user may not use the channels {}…", beginning(channel)))
             }
             fault => fault,
         }
