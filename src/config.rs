@@ -268,6 +268,9 @@ fn access(common: &Common, sources: &Sources, with_tls: bool) -> Result<Access, 
         }
     };
     let ca = path(&common.tls_ca, "REDLOCK_TLS_CA")?;
+    if !with_tls && (common.tls_ca.is_some() || common.tls_cert.is_some()) {
+        return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".to_owned());
+    }
     let tls = if with_tls { Some(tls::client(ca, identity)?) } else { None };
     Ok(Access { password: password(common, sources)?, tls, replicas })
 }

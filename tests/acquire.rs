@@ -1,8 +1,8 @@
 //! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
 
 use crate::support::{
-    Ended, Monitor, Redis, SOON, Test, acquire, acquire_for, any, command_calls, eventually, like, message, ms, myself,
-    release, reset_command_calls, when,
+    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, acquire, acquire_for, any, command_calls, eventually, like,
+    message, ms, myself, release, reset_command_calls, when,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -202,20 +202,24 @@ fn of_many_at_once_one_gets_it() {
 
 #[test]
 fn acquire_and_release_are_one_round_trip_each() {
-    let redis = Redis::with_tcp(&[]);
+    let redis = Redis::start();
     let token = acquire(&redis, "backup");
     release(&redis, "backup", &token);
     let monitor = Monitor::new(&redis);
     reset_command_calls(&redis);
-    let token = acquire(redis.tcp_url().as_str(), "backup");
-    release(redis.tcp_url().as_str(), "backup", &token);
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&proxy, "backup");
+    assert_eq!(proxy.packets(), 1);
+    release(&proxy, "backup", &token);
+    assert_eq!(proxy.packets(), 2);
     let calls = command_calls(&redis);
-    for chatter in ["ping", "hello", "client|setinfo", "client|setname", "client|id", "script|load", "select", "auth"] {
+    for chatter in ["ping", "hello", "client|setinfo", "client|id", "script|load", "select", "auth"] {
         assert!(!calls.contains_key(chatter), "{chatter}: {calls:?}");
     }
     let sent: Vec<String> = monitor.commands(&redis);
     let sent: Vec<&String> = sent.iter().filter(|name| !matches!(name.as_str(), "CONFIG" | "INFO" | "PING")).collect();
-    assert_eq!(sent, ["EVALSHA", "EVALSHA"]);
+    // The connection's name comes in the same packet, behind the request.
+    assert_eq!(sent, ["EVALSHA", "CLIENT", "EVALSHA", "CLIENT"]);
 }
 
 #[test]

@@ -134,8 +134,9 @@ fn files_that_cannot_be_used_are_named_at_once() {
     let mixed = Certificate { key: another.key.clone(), ..one.clone() };
     told(showing(Test::new(&tls), &mixed), 64, [another.key.to_str().unwrap(), one.certificate.to_str().unwrap()]);
     told(Test::new(&tls).env("REDLOCK_TLS_CERT", &one.certificate), 64, ["--tls-cert", "--tls-key"]);
-    // Without TLS no certificate is looked at.
-    let plain = Test::new(&tls.redis).args(["--tls-ca", "/no/such/file", "acquire", "--name", "backup"]);
+    // Without TLS a variable for other calls is not looked at, and a flag is a mistake.
+    told(Test::new(&tls.redis).args(["--tls-ca", "/no/such/file"]), 64, ["--tls-ca", "rediss://"]);
+    let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
     plain.stdout(any()).run();
 }
 

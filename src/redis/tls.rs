@@ -38,7 +38,7 @@ pub(crate) fn client(
             Some((certificate, key)) => {
                 let chain = certificates(certificate)?;
                 let secret = PrivateKeyDer::from_pem_slice(&read(key).map_err(|why| unusable(key, why))?);
-                let secret = secret.map_err(|error| unusable(key, in_pem(&error, "key")))?;
+                let secret = secret.map_err(|error| unusable(key, in_pem(&error, "unencrypted key")))?;
                 let config = builder.with_client_auth_cert(chain, secret);
                 config.map_err(|error| unusable(key, format!("{error} ({})", certificate.display())))?
             }

@@ -51,6 +51,7 @@ struct Shared {
     half_open: AtomicUsize,
     open: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
+    packets: AtomicUsize,
     requested: AtomicUsize,
     replied: AtomicUsize,
 }
@@ -78,6 +79,7 @@ impl Proxy {
             half_open: AtomicUsize::new(0),
             open: Mutex::new(Vec::new()),
             connections: AtomicUsize::new(0),
+            packets: AtomicUsize::new(0),
             requested: AtomicUsize::new(0),
             replied: AtomicUsize::new(0),
         });
@@ -120,6 +122,11 @@ impl Proxy {
     /// How many connections there have been.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// How often clients have sent something, of whatever length.
+    pub(crate) fn packets(&self) -> usize {
+        self.shared.packets.load(Ordering::SeqCst)
     }
 
     /// How many bytes clients have sent.
@@ -186,6 +193,7 @@ impl Shared {
 
     /// What becomes of a chunk on its way to the server: the pieces and how long each waits.
     fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
+        self.packets.fetch_add(1, Ordering::SeqCst);
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
         match self.mode() {
             Mode::Delay(delay) => vec![(delay, chunk)],
