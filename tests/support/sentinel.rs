@@ -47,10 +47,16 @@ impl Sentinels {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
             servers.push(Redis::with_tcp(&[arguments, &replica].concat()));
         }
-        eventually(SOON, "replicated", || {
-            let replication: String = servers[0].query(&["INFO", "replication"]);
-            replication.matches("state=online").count() == replicas
-        });
+        // A replica that is said to be online has not heard of a write yet.
+        let mut connection = servers[0].connection();
+        let ask = |request: &[&str], connection: &mut redis::Connection| -> usize {
+            let mut command = redis::cmd(request[0]);
+            command.arg(&request[1..]).query(connection).unwrap()
+        };
+        ask(&["INCR", "replicated"], &mut connection);
+        let wanted = replicas.to_string();
+        eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
+        ask(&["DEL", "replicated"], &mut connection);
         // All of them are told of the others: to find each other takes them seconds.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
         let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
