@@ -66,11 +66,11 @@ fn the_documented_permissions_suffice() {
 #[test]
 fn sentinels_have_a_login_of_their_own() {
     let arguments = ["--requirepass", "of-the-server", "--masterauth", "of-the-server"];
-    let lines = "requirepass of-the-sentinel\nsentinel auth-pass mymaster of-the-server";
+    let lines = format!("requirepass of-the-sentinel\nsentinel auth-pass mymaster of-the-server\n{}", Sentinels::CALM);
     let directory = Directory::new();
     let file = directory.path().join("password");
     std::fs::write(&file, "of-the-server\n").unwrap();
-    let service = Sentinels::with(1, &arguments, lines);
+    let service = Sentinels::with(1, &arguments, &lines);
     let acquire = |url: &str| {
         let test = Test::bare().args(["acquire", "backup", "--redis", url]).env("REDLOCK_PASSWORD_FILE", &file);
         test.any_end().stdout(any()).stderr(any()).run()
@@ -86,7 +86,7 @@ fn sentinels_have_a_login_of_their_own() {
 
 #[test]
 fn a_job_and_the_line_survive_a_fail_over() {
-    let mut service = Sentinels::start(2);
+    let mut service = Sentinels::failing_over(2);
     let directory = Arc::new(Directory::new());
     let (mut holder, writer) = job(&service, &["--ttl", "30s"], 0);
     let token = service.servers[0].get(KEY).unwrap();
@@ -125,7 +125,7 @@ fn a_job_and_the_line_survive_a_fail_over() {
 #[test]
 fn there_is_one_holder_through_a_fail_over_with_replicas() {
     for frozen in [false, true] {
-        let mut service = Sentinels::start(2);
+        let mut service = Sentinels::failing_over(2);
         let contenders = Contenders::start(&service, 4, 30, "--ttl 4s --replicas 1");
         contenders.go_on(20);
         if frozen {
@@ -145,7 +145,7 @@ fn there_is_one_holder_through_a_fail_over_with_replicas() {
 
 #[test]
 fn a_primary_of_yesterday_that_still_answers_is_left() {
-    let service = Sentinels::start(1);
+    let service = Sentinels::failing_over(1);
     let old = &service.servers[0];
     let (holder, writer) = job(&service, &["--ttl", "15s"], 0);
     let token = old.get(KEY).unwrap();
@@ -172,7 +172,7 @@ fn a_primary_of_yesterday_that_still_answers_is_left() {
 #[test]
 fn a_lease_that_the_new_primary_has_never_seen_is_taken_again_unless_another_came_first() {
     for rival in [false, true] {
-        let mut service = Sentinels::start(1);
+        let mut service = Sentinels::failing_over(1);
         // From now on the replica learns nothing.
         service.servers[1].pause();
         service.servers[0].command(&["CLIENT", "KILL", "TYPE", "replica"]);
@@ -218,7 +218,7 @@ fn a_lease_counts_when_the_replicas_have_it() {
     let mut service = Sentinels::start(1);
     let acquire = |ended: i32| {
         let test = Test::new(&service).args(["acquire", "backup", "--replicas", "1", "--ttl", "20s"]);
-        test.args(["--node-timeout", "600ms"]).status(ended).stdout(any())
+        test.args(["--node-timeout", "2s"]).status(ended).stdout(any())
     };
     let token = acquire(0).run().token();
     assert_eq!(service.servers[1].get(KEY).as_ref(), Some(&token));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How long a fail-over may take on a busy machine.
 pub(crate) const FAIL_OVER: Duration = Duration::from_secs(30);
 
-/// A service with three Sentinels, who take a server for dead after half a second.
+/// A service with three Sentinels.
 #[derive(Debug)]
 pub(crate) struct Sentinels {
     /// The first one was the primary in the beginning.
@@ -32,10 +32,16 @@ impl Where for Sentinels {
 
 impl Sentinels {
     pub(crate) const SERVICE: &'static str = "mymaster";
+    pub(crate) const CALM: &'static str = "sentinel down-after-milliseconds mymaster 60000";
 
-    /// A primary with so many replicas.
+    /// A primary with so many replicas, which the Sentinels never take for dead.
     pub(crate) fn start(replicas: usize) -> Sentinels {
-        Sentinels::with(replicas, &[], "")
+        Sentinels::with(replicas, &[], Sentinels::CALM)
+    }
+
+    /// The same, but they do after half a second.
+    pub(crate) fn failing_over(replicas: usize) -> Sentinels {
+        Sentinels::with(replicas, &[], "sentinel down-after-milliseconds mymaster 500")
     }
 
     /// The same, with further arguments for each server and lines of configuration for each Sentinel.
@@ -47,19 +53,27 @@ impl Sentinels {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
             servers.push(Redis::with_tcp(&[arguments, &replica].concat()));
         }
-        eventually(SOON, "replicated", || {
-            let replication: String = servers[0].query(&["INFO", "replication"]);
-            replication.matches("state=online").count() == replicas
-        });
+        // A replica that is said to be online has not heard of a write yet.
+        let mut connection = servers[0].connection();
+        let ask = |request: &[&str], connection: &mut redis::Connection| -> usize {
+            let mut command = redis::cmd(request[0]);
+            command.arg(&request[1..]).query(connection).unwrap()
+        };
+        ask(&["INCR", "replicated"], &mut connection);
+        let wanted = replicas.to_string();
+        eventually(SOON, "replicated", || ask(&["WAIT", &wanted, "1000"], &mut connection) == replicas);
+        ask(&["DEL", "replicated"], &mut connection);
         // All of them are told of the others: to find each other takes them seconds.
         let ports: Vec<u16> = servers[1..].iter().map(Redis::port).collect();
-        let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
-        let sentinels = peers.iter().map(|me| Sentinel::start(me, &peers, &servers[0], &ports, lines)).collect();
-        let service = Sentinels { servers, sentinels };
-        for sentinel in &service.sentinels {
-            eventually(SOON, "the Sentinel answers", || sentinel.primary().is_some());
+        loop {
+            // Another test may take one of the ports in between; that Sentinel then ends at once.
+            let peers: Vec<(u16, String)> = (1..=3).map(|id| (free_port(), format!("{id:040}"))).collect();
+            let start = |me| Sentinel::start(me, &peers, &servers[0], &ports, lines);
+            let mut sentinels: Vec<Sentinel> = peers.iter().map(start).collect();
+            if sentinels.iter_mut().all(Sentinel::became_ready) {
+                return Sentinels { servers, sentinels };
+            }
         }
-        service
     }
 
     /// `redis+sentinel://…`, without a password.
@@ -109,8 +123,7 @@ impl Sentinel {
         let (directory, (port, id), name) = (Directory::new(), me, Sentinels::SERVICE);
         let mut config = format!(
             "port {port}\nbind 127.0.0.1\nlogfile log\nsentinel myid {id}\n{lines}\n\
-             sentinel monitor {name} 127.0.0.1 {} 2\nsentinel down-after-milliseconds {name} 500\n\
-             sentinel failover-timeout {name} 3000\n",
+             sentinel monitor {name} 127.0.0.1 {} 2\nsentinel failover-timeout {name} 3000\n",
             primary.port()
         );
         for port in replicas {
@@ -127,6 +140,16 @@ impl Sentinel {
         let child = die_with_parent(&mut command).spawn().unwrap();
         let password = lines.lines().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
         Sentinel { directory, child, port: *port, password }
+    }
+
+    /// Whether it answers; false when it has ended instead.
+    fn became_ready(&mut self) -> bool {
+        let mut ended = false;
+        eventually(SOON, "the Sentinel answers", || {
+            ended = self.child.try_wait().unwrap().is_some();
+            ended || self.primary().is_some()
+        });
+        !ended
     }
 
     /// The port of the primary that it names.
