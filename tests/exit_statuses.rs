@@ -193,8 +193,7 @@ fn s69_too_few_replicas_for_a_write() {
 
 #[test]
 fn s69_loading() {
-    let arguments = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
-    let mut redis = Redis::with(&arguments);
+    let Some(mut redis) = Redis::loading_slowly("5000") else { return };
     redis.command(&["EVAL", "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
     redis.command(&["SAVE"]);
     redis.restart_unready();
@@ -209,7 +208,7 @@ fn s69_loading() {
 
 #[test]
 fn s69_busy_with_somebodys_script() {
-    let redis = Redis::with(&["--busy-reply-threshold", "20"]);
+    let redis = Redis::with(&["--lua-time-limit", "20"]);
     let mut connection = redis.connection();
     std::thread::scope(|scope| {
         let script = scope

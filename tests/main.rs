@@ -39,6 +39,7 @@ mod kept;
 mod local;
 mod losses;
 mod lua;
+mod managed;
 mod margins;
 mod masters;
 mod minorities;

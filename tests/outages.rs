@@ -144,7 +144,7 @@ fn a_majority_that_comes_up_serves_who_waits_for_it() {
 
 #[test]
 fn a_server_that_loads_its_data_is_waited_for() {
-    let mut redis = Redis::with(&["--key-load-delay", "20000", "--loading-process-events-interval-bytes", "1024"]);
+    let Some(mut redis) = Redis::loading_slowly("20000") else { return };
     redis.command(&["EVAL", "for i = 1, 500 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
     redis.command(&["SAVE"]);
     redis.restart_unready();

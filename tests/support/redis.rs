@@ -68,6 +68,16 @@ impl Redis {
         Redis::with(&[])
     }
 
+    /// A server that takes so many microseconds to load each key, and answers meanwhile; none where that cannot be had.
+    pub(crate) fn loading_slowly(delay: &str) -> Option<Redis> {
+        let version = Command::new(program()).arg("--version").output().unwrap().stdout;
+        if String::from_utf8_lossy(&version).contains("v=6.") {
+            eprintln!("not tried: Redis 6 answers too seldom while it loads");
+            return None;
+        }
+        Some(Redis::with(&["--key-load-delay", delay, "--loading-process-events-interval-bytes", "1024"]))
+    }
+
     /// A server with further lines of configuration, as arguments: `&["--maxmemory", "1mb"]`.
     pub(crate) fn with(arguments: &[&str]) -> Redis {
         let redis = Redis::launch(arguments, None);
