@@ -70,7 +70,7 @@ impl Settings {
         match fits_one_slot(&key) {
             true => Ok(key),
             false => Err(Error::Usage(format!(
-                "the key {key:?} has a }} but no hash tag like {{this}}, so its parts could not share a slot in a Cluster"
+                "the key {key:?} has a }} but no hash tag like {{this}}, so the lock's keys could not share a slot in a Cluster"
             ))),
         }
     }
