@@ -1,7 +1,7 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
 
 use crate::sys::host;
-use crate::text::escaped;
+use crate::text::{escaped, reason};
 use redis::RedisError;
 use std::fmt;
 use std::io;
@@ -40,7 +40,7 @@ impl Fault {
         match error.kind() {
             TimedOut => Fault::TimedOut,
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault::Closed,
-            _ => Fault::Unreachable(plain(error)),
+            _ => Fault::Unreachable(escaped(&reason(error), 200)),
         }
     }
 
@@ -189,14 +189,6 @@ fn classified(code: &str, detail: &str) -> Fault {
         Some((known, fault, ..)) => fault((*known).to_owned(), detail.to_owned()),
         None => Fault::Refused(code.to_owned(), detail.to_owned()),
     }
-}
-
-/// The system's words for an error without Rust's "(os error 111)".
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    let text = text.trim_start_matches("failed to lookup address information: ");
-    escaped(text, 200).to_lowercase()
 }
 
 #[cfg(test)]
