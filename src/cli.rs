@@ -64,11 +64,11 @@ Examples:
   redlock run --name report -q -E 0 --hold-at-least 50s -- ./report    for cron";
 
 const STATUSES_SHORT: &str = "\
-Exit status: 0 done; run: the command's own status
-   64 usage error    70 internal error      75 held by another (-E N: N instead)
-   69 Redis unreachable or unable to serve  76 run: the lease was lost
-   74 output failed  78 access refused      77 the token does not hold the lock
-  124 run: --max-run is over           126 127 run: cannot execute, not found
+Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
+   64 usage error      70 internal error   75 held by another (-E N: N instead)
+   69 Redis unreachable or unable to serve 76 run: the lease was lost
+   74 output failed                        77 the token does not hold the lock
+   78 refused: password, ACL, certificate 124 run: --max-run is over
 
 'redlock run -h' shows the options of run, 'redlock --help' everything.";
 
