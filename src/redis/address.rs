@@ -161,7 +161,7 @@ fn over_tcp(rest: &str) -> Result<Address, String> {
         password: decoded(password, "password")?,
         database: match path.trim_matches('/') {
             "" => 0,
-            number => database(number).ok_or("the path is the number of a database: redis://host/0")?,
+            number => database(number).ok_or("the path of the URL must be a database number: redis://host/0")?,
         },
     })
 }
@@ -221,7 +221,7 @@ fn over_socket(rest: &str) -> Result<Address, String> {
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
     for (name, value) in parameters(query) {
         match name {
-            "db" => address.database = database(value).ok_or("db is the number of a database")?,
+            "db" => address.database = database(value).ok_or("db must be a database number")?,
             "user" => address.username = text(value, "user name")?,
             "pass" => {
                 address.password = text(value, "password")?;

@@ -85,8 +85,8 @@ async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), F
         let line = reply_line(socket).await.map_err(|error| Fault::of_io(&error))?;
         let reply = redis::parse_redis_value(&line).and_then(redis::Value::extract_error);
         reply.map_err(|error| match Fault::of(&error) {
-            Fault::Misconfigured(code, detail) => {
-                Fault::Misconfigured(code, format!("{detail}; it has no database {}", address.database()))
+            Fault::Misconfigured(code, _) if code == "DB index" => {
+                Fault::Misconfigured(String::new(), format!("has no database {}", address.database()))
             }
             fault => fault,
         })?;

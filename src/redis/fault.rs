@@ -98,6 +98,7 @@ impl fmt::Display for Fault {
                 match meaning(code) {
                     Some((what, _)) if code.chars().all(|c| c.is_ascii_uppercase()) => write!(f, "{what} ({code})"),
                     Some((what, _)) => f.write_str(what),
+                    None if code.is_empty() => f.write_str(detail),
                     None => write!(f, "refused: {} {}", escaped(code, 40), escaped(detail, 200).trim_end_matches('.')),
                 }
             }
