@@ -124,7 +124,7 @@ fn something_that_is_no_redis_is_told_in_one_clean_line() {
     let redis = Redis::start();
     let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
     let proxy = Proxy::new(&redis, Mode::Garbage(page));
-    let said = "redlock: \"backup\": <node> sent something other than a Redis reply (it cannot be parsed); is --redis right, or is it a TLS port (rediss://)?\n";
+    let said = "redlock: \"backup\": <node> sent something other than a Redis reply (it cannot be parsed); is --redis right?\n";
     for arguments in [&["acquire", "--name", "backup"][..], &["status", "backup"]] {
         let test = Test::new(&proxy).args(arguments).status(69);
         test.stdout(any()).stderr(like(said)).run();
@@ -178,7 +178,7 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
         (
             "NOPERM no permission to run 'evalsha'".to_owned(),
             78,
-            "refused: NOPERM no permission to run 'evalsha'; check user, password and ACL",
+            "refused: NOPERM no permission to run 'evalsha'; check the user, the password and the ACL",
         ),
     ] {
         proxy.set(Mode::Garbage(format!("-{reply}\r\n").into_bytes()));

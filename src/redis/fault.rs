@@ -76,15 +76,19 @@ impl Fault {
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Fault::Refused(..) | Fault::Misconfigured(..))
     }
+}
 
-    /// What to do about it, with a rank: of several faults the highest one says what to do.
+impl Fault {
+    /// What to do about it. Of several faults, the one with the highest rank says what to do.
     pub(crate) fn advice(&self) -> (u8, &'static str) {
         match self {
-            Fault::Misconfigured(code, _) => (5, meaning(code).map_or("check --redis", |(_, advice)| advice)),
-            Fault::Refused(code, _) => (4, meaning(code).map_or("check user, password and ACL", |(_, advice)| advice)),
-            Fault::CannotServe(code, _) => (3, meaning(code).map_or("see its log", |(_, advice)| advice)),
+            Fault::Misconfigured(code, _) => (5, Meaning::of(code).map_or("check --redis", |met| met.advice)),
+            Fault::Refused(code, _) => {
+                (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
+            }
+            Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
-            Fault::Garbage(_) => (2, "is --redis right, or is it a TLS port (rediss://)?"),
+            Fault::Garbage(_) => (2, "is --redis right?"),
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
             _ => (0, "is --redis right, and is Redis running there?"),
         }
@@ -95,9 +99,9 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::CannotServe(code, detail) | Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => {
-                match meaning(code) {
-                    Some((what, _)) if code.chars().all(|c| c.is_ascii_uppercase()) => write!(f, "{what} ({code})"),
-                    Some((what, _)) => f.write_str(what),
+                match Meaning::of(code) {
+                    Some(met) if code.chars().all(|c| c.is_ascii_uppercase()) => write!(f, "{} ({code})", met.what),
+                    Some(met) => f.write_str(met.what),
                     None if code.is_empty() => f.write_str(detail),
                     None => write!(f, "refused: {} {}", escaped(code, 40), escaped(detail, 200).trim_end_matches('.')),
                 }
@@ -112,44 +116,64 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What an error reply means: its code, or where that is ERR the words that its text begins with; the fault; what the node is
-/// or does, which continues "10.0.0.1:6379 …"; what to do about it.
-type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
+/// What an error reply means.
+struct Meaning {
+    /// Its code, or where that is ERR the words that its text begins with.
+    code: &'static str,
+    fault: fn(String, String) -> Fault,
+    /// Continues "10.0.0.1:6379 …".
+    what: &'static str,
+    advice: &'static str,
+}
 
+/// Written as a table: code, fault, what the node is or does, what to do.
 const MEANINGS: [Meaning; 20] = {
     use Fault::{CannotServe, Misconfigured, Refused};
+    const fn met(
+        code: &'static str,
+        fault: fn(String, String) -> Fault,
+        what: &'static str,
+        advice: &'static str,
+    ) -> Meaning {
+        Meaning { code, fault, what, advice }
+    }
     [
-        ("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
-        ("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
-        ("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
-        ("OOM", CannotServe, "is out of memory", "free some memory or raise its maxmemory"),
-        ("MISCONF", CannotServe, "cannot save to its disk and takes no writes", "see its log"),
-        ("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
-        ("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
-        ("UNKILLABLE", CannotServe, "is busy with a slow script", "wait for the script"),
-        ("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
-        ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
-        ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
-        ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        // Of the lock's own key the scripts know that it may be of any type.
-        (
+        met("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
+        met("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
+        met("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
+        met("OOM", CannotServe, "is out of memory", "free some memory or raise its maxmemory"),
+        met("MISCONF", CannotServe, "cannot save to its disk and takes no writes", "see its log"),
+        met("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
+        met("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
+        met("UNKILLABLE", CannotServe, "is busy with a slow script", "wait for the script"),
+        met("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
+        met("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        met("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        met("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
+        met(
             "WRONGTYPE",
             CannotServe,
+            // Of the lock's own key the scripts know that it may be of any type.
             "has a key beside the lock, {…}:…, of a type that redlock does not use",
             "delete it",
         ),
-        ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
-        ("DB index", Misconfigured, "has no database with that number", "check the end of the URL"),
-        (
+        met(
+            "MOVED",
+            Misconfigured,
+            "is one node of a Cluster, and the lock belongs to another",
+            "use redis+cluster://",
+        ),
+        met("DB index", Misconfigured, "has no database with that number", "check the end of the URL"),
+        met(
             "unknown command",
             Misconfigured,
             "lacks commands that every Redis has",
             "if it is a Sentinel, use redis+sentinel://HOST:PORT/SERVICE",
         ),
-        ("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
-        ("WRONGPASS", Refused, "does not accept this user and password", "check both"),
-        ("AUTH <password> called", Refused, "has no password, but one was given", "leave the password out"),
-        (
+        met("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
+        met("WRONGPASS", Refused, "does not accept this user and password", "check both"),
+        met("AUTH <password> called", Refused, "has no password, but one was given", "leave the password out"),
+        met(
             "DENIED",
             Refused,
             "is in protected mode and serves its own host only",
@@ -158,9 +182,10 @@ const MEANINGS: [Meaning; 20] = {
     ]
 };
 
-/// What the node with this fault is or does, and what to do about it.
-fn meaning(code: &str) -> Option<(&'static str, &'static str)> {
-    MEANINGS.iter().find(|(known, ..)| *known == code).map(|(_, _, what, advice)| (*what, *advice))
+impl Meaning {
+    fn of(code: &str) -> Option<&'static Meaning> {
+        MEANINGS.iter().find(|met| met.code == code)
+    }
 }
 
 /// The system's error in one of the client library's, which wraps it.
@@ -185,8 +210,8 @@ fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
 fn classified(code: &str, detail: &str) -> Fault {
     let says =
         |word: &str| code == word || detail.contains(&format!("-{word} ")) || detail.starts_with(&format!("{word} "));
-    match MEANINGS.iter().find(|(known, ..)| says(known)) {
-        Some((known, fault, ..)) => fault((*known).to_owned(), detail.to_owned()),
+    match MEANINGS.iter().find(|met| says(met.code)) {
+        Some(met) => (met.fault)(met.code.to_owned(), detail.to_owned()),
         None => Fault::Refused(code.to_owned(), detail.to_owned()),
     }
 }
