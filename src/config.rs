@@ -5,7 +5,6 @@ use crate::error::Error;
 use crate::lock::Lock;
 use crate::lock::keys::fits_one_slot;
 use crate::redis::address::{self, Address};
-use crate::text::reason;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -71,7 +70,7 @@ impl Settings {
         match fits_one_slot(&key) {
             true => Ok(key),
             false => Err(Error::Usage(format!(
-                "the key {key:?} has a }} but no hash tag like {{this}}, so the lock's keys could not share a slot in a Cluster"
+                "the key {key:?} has a }} but no hash tag like {{this}}, so its parts could not share a slot in a Cluster"
             ))),
         }
     }
@@ -230,6 +229,14 @@ fn environment(common: &Common) -> Vec<(OsString, OsString)> {
         ("REDLOCK_PASSWORD_FILE", common.password_file.as_ref().map(absolute)),
     ];
     flags.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()
+}
+
+/// What the system says about a failed call, as it reads within a sentence.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// A value, and the words that name its source in a message.

@@ -11,14 +11,6 @@ pub(crate) fn human(time: Duration) -> String {
     humantime::format_duration(rounded).to_string()
 }
 
-/// The system's words for an error as they read within a sentence, without what Rust puts around them.
-pub(crate) fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    let text = text.trim_start_matches("failed to lookup address information: ");
-    let mut letters = text.split(" (os error").next().unwrap_or_default().chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
-}
-
 /// What a terminal obeys instead of showing it: control characters and marks of writing direction.
 pub(crate) fn unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -39,4 +31,12 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
         }
     }
     out
+}
+
+/// What the system says about a failed call, as it reads within a sentence.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }

@@ -40,7 +40,10 @@ impl Fault {
         match error.kind() {
             TimedOut => Fault::TimedOut,
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault::Closed,
-            _ => Fault::Unreachable(escaped(&reason(error), 200)),
+            _ => {
+                let why = reason(error).to_lowercase();
+                Fault::Unreachable(escaped(why.trim_start_matches("failed to lookup address information: "), 200))
+            }
         }
     }
 
