@@ -106,8 +106,7 @@ impl fmt::Display for Error {
             Error::NoQuorum { name, faults, .. } => {
                 // Without a name it is about all locks.
                 let name = if name.is_empty() { String::new() } else { format!("{name:?}: ") };
-                let advice = faults.iter().map(|(_, fault)| fault.advice()).max();
-                write!(f, "{name}{}; {}", self.trouble(), advice.map_or("try again", |(_, advice)| advice))
+                write!(f, "{name}{}; {}", self.trouble(), advice(faults))
             }
             Error::Young { name, .. } => {
                 write!(f, "{name:?}: {}; wait, or lower --quarantine if no lease can have been lost", self.trouble())
@@ -167,6 +166,11 @@ impl Error {
 
 fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What to do about nodes that fail.
+fn advice(faults: &[(String, Fault)]) -> &'static str {
+    faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again", |(_, advice)| advice)
 }
 
 /// The parts that say something.

@@ -9,7 +9,7 @@ use crate::lock::answer::{Holder, rfc3339};
 use crate::lock::{Ended, Given, Lease, Lock, State, Status};
 use crate::sys::inherited;
 use crate::sys::streams::Output;
-use crate::text::{escaped, human, unprintable};
+use crate::text::{escaped, human, reason, unprintable};
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::time::Duration;
@@ -50,12 +50,6 @@ fn show(text: &str) -> Result<(), Error> {
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Unread,
         _ => not_written(&error),
     })
-}
-
-/// The system's words without Rust's "(os error 28)".
-fn reason(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Error> {
@@ -231,24 +225,21 @@ pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
 /// [`Error::Output`] when it could not be written.
 pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
     let error_type = error.downcast_ref();
-    let (outcome, held) = match error_type {
-        Some(Error::Usage(_) | Error::SameNode(..)) => ("usage", None),
-        Some(Error::Held(held) | Error::CannotEnd(held)) => ("held", Some(held)),
-        Some(Error::NoQuorum { .. }) if exit == Exit::Refused => ("refused", None),
-        Some(Error::NoQuorum { .. }) if exit == Exit::Usage => ("usage", None),
-        Some(
-            Error::NoQuorum { .. }
-            | Error::Young { .. }
-            | Error::GrantedTooLate { .. }
-            | Error::LostBeforeStart { .. }
-            | Error::Shortage(_),
-        ) => ("unavailable", None),
-        Some(Error::NotHeld(_) | Error::NothingToEnter(_)) => ("not-held", None),
-        Some(Error::HeldByOther(_, held)) => ("held-by-other", Some(held)),
-        Some(Error::Revoked(_)) => ("revoked", None),
-        Some(Error::Output(_) | Error::Unread) => ("output", None),
-        Some(Error::Interrupted(_)) => ("interrupted", None),
-        Some(Error::Internal(_)) | None => ("internal", None),
+    let outcome = match (exit, error_type) {
+        (Exit::Usage, _) => "usage",
+        (Exit::Unavailable, _) => "unavailable",
+        (Exit::Refused, _) => "refused",
+        (Exit::Held | Exit::Conflict(_), _) => "held",
+        (Exit::NotHeld, Some(Error::HeldByOther(..))) => "held-by-other",
+        (Exit::NotHeld, Some(Error::Revoked(_))) => "revoked",
+        (Exit::NotHeld, _) => "not-held",
+        (Exit::Output, _) | (_, Some(Error::Unread)) => "output",
+        (Exit::Signal(_), _) => "interrupted",
+        _ => "internal",
+    };
+    let held = match error_type {
+        Some(Error::Held(held) | Error::CannotEnd(held) | Error::HeldByOther(_, held)) => Some(held),
+        _ => None,
     };
     let holder = held.and_then(|held| held.by.holder());
     let failure = Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder };

@@ -128,8 +128,8 @@ fn name_and_token_come_from_the_environment_as_a_pair() {
     // A token that is given does not belong to that name, and of another lock neither counts.
     paired().args(["--token", "nonsense"]).status(64).stderr(message(["name"])).run();
     paired().args(["--name", "other"]).status(64).stderr(message(["--token"])).run();
-    Test::new(&redis).arg("extend").env("REDLOCK_NAME", "backup").status(64).stderr(message(["missing"])).run();
-    Test::new(&redis).arg("extend").env("REDLOCK_TOKEN", &token).status(64).stderr(message(["missing"])).run();
+    Test::new(&redis).arg("extend").env("REDLOCK_NAME", "backup").status(64).stderr(message(["give its name"])).run();
+    Test::new(&redis).arg("extend").env("REDLOCK_TOKEN", &token).status(64).stderr(message(["give its name"])).run();
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::address::Host;
 use super::script::Call;
 use super::tls;
 use crate::sys::host;
-use crate::text::escaped;
+use crate::text::{escaped, reason};
 use redis::RedisError;
 use std::fmt;
 use std::io;
@@ -57,7 +57,10 @@ impl Fault {
         match error.kind() {
             TimedOut => Fault::TimedOut,
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault::Closed,
-            _ => Fault::Unreachable(plain(error)),
+            _ => {
+                let why = reason(error).to_lowercase();
+                Fault::Unreachable(escaped(why.trim_start_matches("failed to lookup address information: "), 200))
+            }
         }
     }
 
@@ -306,14 +309,6 @@ fn classified(code: &str, detail: &str) -> Fault {
         None if detail.starts_with("ACL failure") => Fault::Refused("NOPERM".to_owned(), detail.to_owned()),
         None => Fault::Refused(code.to_owned(), detail.to_owned()),
     }
-}
-
-/// The system's words for an error without Rust's "(os error 111)".
-fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or(&text);
-    let text = text.trim_start_matches("failed to lookup address information: ");
-    escaped(text, 200).to_lowercase()
 }
 
 #[cfg(test)]
