@@ -256,7 +256,7 @@ fn a_url_of_one_server_is_not_led_to_another() {
         let test = Test::bare().args(["acquire", "-q", "backup", "--redis", &server.tcp_url()]);
         match at == owner {
             true => drop(test.stdout(any()).run()),
-            false => drop(test.status(69).stderr(message(["\"backup\"", &server.address(), "MOVED"])).run()),
+            false => drop(test.status(64).stderr(message(["\"backup\"", &server.address(), "MOVED"])).run()),
         }
     }
     assert_eq!(cluster.0.iter().map(Redis::keys).filter(|keys| !keys.is_empty()).count(), 1);

@@ -121,12 +121,12 @@ fn each_setting_is_told_with_its_source() {
 fn nodes_that_cannot_be_asked() {
     let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
     let (user, wrong) = (redis.tcp_url(), redis.tcp_url().replace("redis://", "redis://:s3cret2@"));
-    Checkup::of(Test::new(user.as_str()), 69).says("fail", "connection", &["password", "check the user"]);
-    Checkup::of(Test::new(wrong.as_str()), 69).says("fail", "connection", &["WRONGPASS", "check the user"]);
+    Checkup::of(Test::new(user.as_str()), 69).says("fail", "connection", &["password", "--password-file"]);
+    Checkup::of(Test::new(wrong.as_str()), 69).says("fail", "connection", &["WRONGPASS", "check both"]);
     let nothing = format!("redis://127.0.0.1:{}", free_port());
     Checkup::of(Test::new(nothing.as_str()), 69).says("fail", "connection", &["refused", "is --redis right"]);
     let open = Redis::start();
-    Checkup::of(Test::new(&format!("{}?db=99", open.url())[..]), 69).says("fail", "connection", &["check --redis"]);
+    Checkup::of(Test::new(&format!("{}?db=99", open.url())[..]), 69).says("fail", "connection", &["no database", "the end of the URL"]);
     let hole = Proxy::new(&open, Mode::BlackHole);
     let test = Test::new(&hole).env("REDLOCK_NODE_TIMEOUT", "300ms").within(ms(5_000));
     Checkup::of(test, 69).says("fail", "connection", &["timed out", "is --redis right"]);

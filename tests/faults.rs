@@ -172,8 +172,9 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
         ),
         (
             format!("ERR unknown command {unknown}"),
-            64,
-            "lacks commands that every Redis has; if it is a Sentinel, use redis+sentinel://HOST:PORT/SERVICE",
+            78,
+            "refused: unknown command 'EVALSHA'; redlock needs it under its own name; \
+             for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
         (
             "LOADING Redis is loading the dataset in memory".to_owned(),
@@ -194,7 +195,7 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
         (
             "NOPERM no permission to run 'evalsha'".to_owned(),
             78,
-            "refused: NOPERM no permission to run 'evalsha'; check the user, the password and the ACL",
+            "refused: NOPERM no permission to run 'evalsha'; man redlock has the ACL rule that suffices",
         ),
     ] {
         proxy.set(Mode::Garbage(format!("-{reply}\r\n").into_bytes()));

@@ -35,6 +35,8 @@ pub(crate) enum Fault {
     Misconfigured(String, String),
     /// TLS has failed for good.
     Untrusted(Untrusted),
+    /// It has done what was asked, but too few of its replicas have said in time that they have it: how many, of how many.
+    Unconfirmed(i64, u32),
 }
 
 /// Why one side of a TLS connection does not trust the other, in words that continue "10.0.0.1:6379 …", and what to do.
@@ -114,6 +116,16 @@ impl Fault {
         }
     }
 
+    /// The same for a node that has let redlock in before: a password or a certificate may be being replaced on one side, and
+    /// trying again help.
+    pub(super) fn for_now(self) -> Fault {
+        match self {
+            Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
+            Fault::Untrusted(Untrusted { what, .. }) => Fault::CannotServe(String::new(), what),
+            fault => fault,
+        }
+    }
+
     /// The same for a subscription.
     pub(super) fn of_channel(error: &RedisError, channel: &str) -> Fault {
         match Fault::of(error) {
@@ -150,6 +162,7 @@ impl Fault {
                 (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
             }
             Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
+            Fault::Unconfirmed(..) => (3, "are its replicas connected, and is --replicas right?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
             Fault::Garbage(_) => (2, "is --redis right?"),
             Fault::Mute(fault) if **fault == Fault::Closed => {
@@ -178,6 +191,9 @@ impl fmt::Display for Fault {
             Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
             Fault::Untrusted(Untrusted { what, .. }) => f.write_str(what),
+            Fault::Unconfirmed(confirmed, wanted) => {
+                write!(f, "had it confirmed by {confirmed} of {wanted} replicas in time")
+            }
             Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
     }

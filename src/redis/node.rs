@@ -237,8 +237,7 @@ impl Node {
                 if confirmed >= i64::from(wanted) {
                     return Ok(());
                 }
-                let detail = format!("{confirmed} of {wanted} replicas have confirmed it");
-                Err(Fault::CannotServe("NOREPLICAS".to_owned(), detail))
+                Err(Fault::Unconfirmed(confirmed, wanted))
             }
             _ => Err(Fault::Garbage("its answer to WAIT cannot be read")),
         }
@@ -255,11 +254,8 @@ impl Node {
         if let Some(connection) = self.open_connection() {
             return Ok(connection.requests.clone());
         }
-        let opened = Connection::open(&self.route).await.map_err(|fault| match self.heard && fault.is_final() {
-            // It let us in before: a password or a certificate that is being replaced on one side.
-            true => Fault::Unreachable(fault.to_string()),
-            false => fault,
-        });
+        let opened = Connection::open(&self.route).await;
+        let opened = opened.map_err(|fault| if self.heard { fault.for_now() } else { fault });
         if opened.is_err() {
             self.route.turn_to(None);
         }
