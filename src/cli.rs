@@ -780,8 +780,8 @@ fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
 /// The format that a command line asks for which could not be understood: its failure is to be told in it too.
 pub(crate) fn wanted_format(arguments: &[OsString]) -> Format {
     let before_command = arguments.iter().take_while(|argument| *argument != "--");
-    let line =
-        before_command.map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ").replace('=', " ");
+    let line: String = before_command.map(|argument| format!(" {} ", argument.to_string_lossy())).collect();
+    let line = line.replace("  ", " ").replace('=', " ");
     let has = |words: &str| line.contains(words);
     match () {
         () if has(" run ") => Format::Text,
@@ -1029,7 +1029,12 @@ mod tests {
             assert_eq!(format(line), Format::Json, "{line}");
         }
         assert_eq!(format("redlock acquire --format=env"), Format::Env);
-        for line in ["redlock run --format json", "redlock acquire -- --format json", "redlock status --format env"] {
+        for line in [
+            "redlock run --format json",
+            "redlock --format json run",
+            "redlock acquire -- --format json",
+            "redlock status --format env",
+        ] {
             assert_eq!(format(line), Format::Text, "{line}");
         }
     }
