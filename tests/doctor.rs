@@ -126,7 +126,11 @@ fn nodes_that_cannot_be_asked() {
     let nothing = format!("redis://127.0.0.1:{}", free_port());
     Checkup::of(Test::new(nothing.as_str()), 69).says("fail", "connection", &["refused", "is --redis right"]);
     let open = Redis::start();
-    Checkup::of(Test::new(&format!("{}?db=99", open.url())[..]), 69).says("fail", "connection", &["no database", "the end of the URL"]);
+    Checkup::of(Test::new(&format!("{}?db=99", open.url())[..]), 69).says(
+        "fail",
+        "connection",
+        &["no database", "check --redis"],
+    );
     let hole = Proxy::new(&open, Mode::BlackHole);
     let test = Test::new(&hole).env("REDLOCK_NODE_TIMEOUT", "300ms").within(ms(5_000));
     Checkup::of(test, 69).says("fail", "connection", &["timed out", "is --redis right"]);
