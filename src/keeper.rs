@@ -406,7 +406,8 @@ impl<'a> Parent<'a> {
             Phase::NotStarted | Phase::Over => Boot::NEVER,
         };
         let patience = match self.timer.set(next) {
-            _ if self.phase == Phase::Running && !self.signals.is_empty() => PollTimeout::ZERO,
+            // Signalling a large job stops when redlock turns out to be gone: that is not behind a wait.
+            _ if self.phase == Phase::Running && (self.orphaned || !self.signals.is_empty()) => PollTimeout::ZERO,
             Ok(()) => PollTimeout::NONE,
             // Without a timer: look often.
             Err(_) => PollTimeout::from(5_u8),
