@@ -1,6 +1,6 @@
 //! Tokens: random identities of leases, and of holds of a lease. A token is all that it takes to release the lock.
 
-use crate::sys::random::uuid;
+use uuid::Uuid;
 
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
@@ -13,7 +13,7 @@ pub(super) const BASE: &str = "base";
 
 /// A token that no lease had before.
 pub(super) fn new_token() -> String {
-    uuid().simple().to_string()
+    Uuid::new_v4().simple().to_string()
 }
 
 /// The id of a hold that no lease had before.

@@ -18,7 +18,7 @@ use crate::sys::clock::Boot;
 use crate::sys::host;
 use crate::sys::inherited::Inherited;
 use crate::sys::packets::Received;
-use crate::sys::process::{self, End, Reaped};
+use crate::sys::process::{self, Reaped};
 use crate::sys::signals::{self, Arrived, Signals};
 use crate::sys::stdio;
 use crate::sys::wait::{self, Readable, sleep_until};
@@ -29,7 +29,9 @@ use nix::sys::signal::Signal;
 use renewal::Confirmed;
 use std::cell::RefCell;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::{Pin, pin};
+use std::process::ExitStatus;
 use std::time::Duration;
 use timeline::Timeline;
 
@@ -274,10 +276,11 @@ impl Supervisor {
             self.talk.too_long(limit);
             return Ok(Exit::TooLong);
         }
-        Ok(match status.map(End::from_raw) {
-            Some(End::Status(status)) => Exit::Command(status),
-            Some(End::Signal(signal)) => Exit::Signal(signal),
-            None => Exit::Internal,
+        let status = status.map(ExitStatus::from_raw).map(|status| (status.code(), status.signal()));
+        Ok(match status {
+            Some((Some(code), _)) => Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
+            Some((None, Some(signal))) => Exit::Signal(signal),
+            _ => Exit::Internal,
         })
     }
 
