@@ -1,6 +1,6 @@
 //! A held lease: its validity, renewal, extension and release.
 
-use super::answer::{Absence, Extend, Holding, Holds, Identity, Release};
+use super::answer::{Extend, Newest, OfLease, Release};
 use super::owner::Owner;
 use super::quorum::{Verdict, surely, validity};
 use super::recreate::{self, Round, Said};
@@ -76,11 +76,6 @@ pub(crate) enum Given {
     Revoked(String),
 }
 
-/// A node's run_id, none where it refuses INFO.
-pub(super) fn run_of(from: &Identity) -> Option<String> {
-    Some(from.run_id.clone()).filter(|run_id| !run_id.is_empty())
-}
-
 impl Lease {
     /// The end of validity: before this moment a quorum of nodes surely has our key. Long past when there is none left.
     pub(crate) fn valid_until(&self) -> Boot {
@@ -97,14 +92,14 @@ impl Lease {
     }
 
     /// Takes in the confirmations that have come so far, unless they come too late to count.
-    fn note_confirmations(&mut self, answers: &Answers<Extend>, until: Boot) {
+    fn note_confirmations(&mut self, answers: &Answers<OfLease<Extend>>, until: Boot) {
         if self.valid_until().passed() {
             return;
         }
         for (node, _, answer) in answers.iter() {
-            if let Extend::Extended { from, .. } = answer {
+            if let OfLease::Known(Extend::Extended { from, .. }) = answer {
                 self.backing[node].until = Some(until);
-                self.backing[node].run = run_of(from);
+                self.backing[node].run.clone_from(&from.run_id);
             }
         }
     }
@@ -120,7 +115,7 @@ impl Lock {
         let until = sent + surely(lease.ttl);
         let ttl = lease.ttl.as_millis().to_string();
         let call = self.call(&scripts::EXTEND, &[lease.stem(), lease.stem(), &ttl, UNKNOWN_TTL_MS, &lease.hold]);
-        let answers: Answers<Extend> = self
+        let answers: Answers<OfLease<Extend>> = self
             .nodes
             .ask(
                 &call,
@@ -173,15 +168,19 @@ impl Lock {
     }
 
     /// One node's answer to a renewal, as the rule for re-creation sees it.
-    fn said(&self, got: Option<&Got<Extend>>) -> Said<String> {
+    fn said(&self, got: Option<&Got<OfLease<Extend>>>) -> Said<String> {
         match got.map(|got| &got.answer) {
-            Some(Ok(Extend::Extended { from, .. })) => Said::Confirmed { run: run_of(from) },
-            Some(Ok(Extend::Gone { from })) => {
-                Said::Gone { run: run_of(from), young: !self.quarantine.left(from.uptime).is_zero() }
+            Some(Ok(OfLease::Known(answer))) => match answer {
+                Extend::Extended { from, .. } => Said::Confirmed { run: from.run_id.clone() },
+                Extend::Revoked { .. } => Said::Revoked,
+                Extend::NoHold => Said::Another,
+                Extend::Restarted | Extend::Higher => Said::Silent,
+            },
+            Some(Ok(OfLease::Gone(from))) => {
+                Said::Gone { run: from.run_id.clone(), young: !self.quarantine.left(from.uptime).is_zero() }
             }
-            Some(Ok(Extend::Other(_) | Extend::NoHold)) => Said::Another,
-            Some(Ok(Extend::Revoked { .. })) => Said::Revoked,
-            Some(Ok(Extend::Restarted | Extend::Higher) | Err(_)) | None => Said::Silent,
+            Some(Ok(OfLease::Other(_))) => Said::Another,
+            Some(Err(_)) | None => Said::Silent,
         }
     }
 
@@ -206,16 +205,18 @@ impl Lock {
             let until = Boot::now() + surely(lease.ttl);
             let deadline = Boot::now() + slot;
             lease.recreating[*node] = true;
-            let answers: Answers<Extend> = self.nodes.ask(&call, |at| at == *node, deadline, |_| Boot::NEVER).await;
+            let answers: Answers<OfLease<Extend>> =
+                self.nodes.ask(&call, |at| at == *node, deadline, |_| Boot::NEVER).await;
             let answer = answers.0[*node].as_ref().map(|got| &got.answer);
             lease.recreating[*node] = !matches!(answer, Some(Ok(_)));
             match answer {
-                Some(Ok(Extend::Extended { from, .. })) => {
-                    let counts = recreate::confirm(&mut lease.backing, *node, until, run_of(from), Boot::now());
+                Some(Ok(OfLease::Known(Extend::Extended { from, .. }))) => {
+                    let run = from.run_id.clone();
+                    let counts = recreate::confirm(&mut lease.backing, *node, until, run, Boot::now());
                     recreated += usize::from(counts);
                     moved(lease);
                 }
-                Some(Ok(Extend::Higher)) => higher = true,
+                Some(Ok(OfLease::Known(Extend::Higher))) => higher = true,
                 _ => {}
             }
         }
@@ -223,25 +224,21 @@ impl Lock {
     }
 
     /// In whose hands a lost lease is now: what the node says that knows most.
-    fn what_became(&self, answers: &Answers<Extend>) -> String {
-        let revoked = answers.iter().find_map(|(node, _, answer)| match answer {
-            Extend::Revoked { by } => {
-                Some(format!("it was revoked by {} ({})", escaped(by, 80), self.nodes.name(node)))
-            }
-            _ => None,
+    fn what_became(&self, answers: &Answers<OfLease<Extend>>) -> String {
+        let said = answers.iter().filter_map(|(node, _, answer)| {
+            let node = self.nodes.name(node);
+            Some(match answer {
+                OfLease::Known(Extend::Revoked { by }) => {
+                    (0, format!("it was revoked by {} ({node})", escaped(by, 80)))
+                }
+                OfLease::Other(Blocker::Lease(holder)) => (1, format!("{holder} now has it ({node})")),
+                OfLease::Other(_) => (1, format!("something that is not redlock now has it ({node})")),
+                OfLease::Gone(_) => (2, format!("it was released or deleted on {node}")),
+                OfLease::Known(_) => return None,
+            })
         });
-        let other = answers.iter().find_map(|(node, _, answer)| match answer {
-            Extend::Other(Holding::Lease(holder)) => Some(format!("{holder} now has it ({})", self.nodes.name(node))),
-            Extend::Other(Holding::OtherType(_)) => {
-                Some(format!("something that is not redlock now has it ({})", self.nodes.name(node)))
-            }
-            _ => None,
-        });
-        let gone = answers.iter().find_map(|(node, _, answer)| match answer {
-            Extend::Gone { .. } => Some(format!("it was released or deleted on {}", self.nodes.name(node))),
-            _ => None,
-        });
-        revoked.or(other).or(gone).unwrap_or_else(|| "too few nodes have it".to_owned())
+        let telling = said.min_by_key(|(rank, _)| *rank);
+        telling.map_or_else(|| "too few nodes have it".to_owned(), |(_, what)| what)
     }
 }
 
@@ -295,40 +292,34 @@ impl Lock {
     ) -> Result<Given, Error> {
         let keep = keep.unwrap_or_default().as_millis().to_string();
         let call = self.call(&scripts::RELEASE, &[token, stem, hold, &keep]);
-        let done = |answer: &Release| matches!(answer, Release::Released | Release::StillHeld { .. });
-        let answers: Answers<Release> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
-        let released = answers.count(|answer| matches!(answer, Release::Released));
-        let left = answers.said().filter_map(|answer| match answer {
-            Release::StillHeld { holds } => Some(*holds),
+        let done = |answer: &OfLease<Release>| matches!(answer, OfLease::Known(_));
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let still_held = answers.said().filter_map(|answer| match answer {
+            OfLease::Known(Release::StillHeld { holds }) => Some(*holds),
             _ => None,
         });
-        let (still_held, left) = (left.clone().count(), left.max());
-        if released + still_held >= self.quorum() {
+        let released = answers.count(done) - still_held.clone().count();
+        if answers.count(done) >= self.quorum() {
             // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-            return Ok(match left {
+            return Ok(match still_held.max() {
                 Some(left) if released < self.quorum() => Given::StillHeld(left),
                 _ => Given::Released,
             });
         }
-        let others = answers.said().filter_map(|answer| match answer {
-            Release::Other(holding) => Some(holding),
-            _ => None,
-        });
-        let gone = self.count_gone(answers.said().filter_map(Absence::absent));
-        self.not_ours(others, gone).ok_or_else(|| self.unanswered_by(&answers))
+        self.not_ours(&answers, done)
     }
 
     /// The newest hold that any node knows of the lease.
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, &[token]);
         let quorum = self.quorum();
-        let answers: Answers<Holds> = self.ask_each(&call, |answers| answers.said().count() >= quorum).await;
-        if answers.said().count() < self.quorum() {
+        let answers: Answers<OfLease<Newest>> = self.ask_each(&call, |answers| answers.said().count() >= quorum).await;
+        if answers.said().count() < quorum {
             return Err(self.no_quorum(&answers));
         }
         let newest = answers.said().filter_map(|answer| match answer {
-            Holds::Newest { hold, entered } => Some((*entered, hold.clone())),
-            Holds::Gone { .. } => None,
+            OfLease::Known(Newest { hold, entered }) => Some((*entered, hold.clone())),
+            _ => None,
         });
         Ok(newest.max().map_or_else(|| BASE.to_owned(), |(_, hold)| hold))
     }
@@ -341,12 +332,12 @@ impl Lock {
         let (stem, _) = token::split(token);
         let ttl = ttl.map_or(0, |ttl| ttl.as_millis()).to_string();
         let call = self.call(&scripts::EXTEND, &[token, stem, &ttl, UNKNOWN_TTL_MS, ""]);
-        let done = |answer: &Extend| matches!(answer, Extend::Extended { .. });
-        let answers: Answers<Extend> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let done = |answer: &OfLease<Extend>| matches!(answer, OfLease::Known(Extend::Extended { .. }));
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         let mut deadlines = vec![None; self.nodes.len()];
         let mut most_holds = 1;
         for (node, sent, answer) in answers.iter() {
-            if let Extend::Extended { lasts, holds, .. } = answer {
+            if let OfLease::Known(Extend::Extended { lasts, holds, .. }) = answer {
                 // Without an expiry it lasts for ever, or as long as JSON can say.
                 let lasts = lasts.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
                 deadlines[node] = Some(sent + surely(lasts));
@@ -356,38 +347,30 @@ impl Lock {
         if let Some(until) = validity(&deadlines) {
             return Ok(Given::Extended { validity: until.left(), holds: most_holds });
         }
-        if let Some(by) = answers.said().find_map(|answer| match answer {
-            Extend::Revoked { by } => Some(by.clone()),
-            _ => None,
-        }) {
-            return Ok(Given::Revoked(by));
-        }
-        let others = answers.said().filter_map(|answer| match answer {
-            Extend::Other(holding) => Some(holding),
+        let revoked = answers.said().find_map(|answer| match answer {
+            OfLease::Known(Extend::Revoked { by }) => Some(by.clone()),
             _ => None,
         });
-        let gone = self.count_gone(answers.said().filter_map(Absence::absent))
-            + answers.count(|answer| matches!(answer, Extend::NoHold));
-        self.not_ours(others, gone).ok_or_else(|| self.unanswered_by(&answers))
+        revoked.map_or_else(|| self.not_ours(&answers, done), |by| Ok(Given::Revoked(by)))
     }
 
-    /// How many of the nodes that do not know a lease can be believed.
-    pub(super) fn count_gone<'a>(&self, from: impl Iterator<Item = &'a Identity>) -> usize {
-        from.filter(|from| self.quarantine.left(from.uptime).is_zero()).count()
-    }
-
-    /// What it means that no quorum did what was asked; none when too few nodes say so.
-    fn not_ours<'a>(&self, others: impl Iterator<Item = &'a Holding> + Clone, gone: usize) -> Option<Given> {
-        if others.clone().count() + gone <= self.minority() {
-            return None;
+    /// What it means that no quorum did what was asked. Every answer that is not `done` says that the lease is not there.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] and [`Error::Young`] when too few nodes say so.
+    fn not_ours<A>(&self, answers: &Answers<OfLease<A>>, done: impl Fn(&OfLease<A>) -> bool) -> Result<Given, Error> {
+        if answers.count(|answer| !done(answer)) <= self.minority() {
+            return Err(self.no_quorum(answers));
         }
-        Some(match others.into_iter().next() {
-            Some(holding) => Given::HeldByOther(Box::new(self.held_by(holding.clone()))),
-            None => Given::NotHeld,
-        })
+        let other = answers.said().find_map(|answer| match answer {
+            OfLease::Other(by) => Some(by.clone()),
+            _ => None,
+        });
+        Ok(other.map_or(Given::NotHeld, |by| Given::HeldByOther(Box::new(self.held_by(by)))))
     }
 
-    fn held_by(&self, holding: Holding) -> Held {
-        Held { name: self.name.clone(), by: Blocker::Holding(holding), waited: None, by_this_job: false }
+    /// A lock that another one has.
+    pub(super) fn held_by(&self, by: Blocker) -> Held {
+        Held { name: self.name.clone(), by, waited: None, by_this_job: false }
     }
 }

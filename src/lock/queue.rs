@@ -7,7 +7,7 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::answer::{Holding, Left};
+use super::answer::Left;
 use super::attempt::{Attempt, Busy, Claim, Remembered, can_heal};
 use super::lease::Lease;
 use super::status::State;
@@ -76,8 +76,6 @@ struct InLine<'a> {
     away: bool,
     /// The lease that a single server had when we last saw it.
     remembered: Option<Remembered>,
-    /// That server has been gone since.
-    gone: bool,
 }
 
 impl Lock {
@@ -139,15 +137,28 @@ impl Lock {
             sleep_until((Boot::now() + full_jitter(pause)).min(until)).await;
             attempt = self.attempt(claim, request, None, until).await;
         }
-        match attempt {
-            Attempt::Granted(lease) => Ok(lease),
-            Attempt::Busy(busy) if request.wait.is_zero() => Err(self.is_held(&busy.by, request, None)),
-            Attempt::Faulty(error) if request.wait.is_zero() || !can_heal(&error) => Err(error),
-            not_yet => {
-                let line = InLine::new(request, start, not_yet, self.nodes.len());
-                self.wait_in_line(claim, line, notify).await
-            }
-        }
+        let (busy, trouble) = match attempt {
+            Attempt::Granted(lease) => return Ok(lease),
+            Attempt::Busy(busy) if request.wait.is_zero() => return Err(self.is_held(&busy.by, request, None)),
+            Attempt::Faulty(error) if request.wait.is_zero() || !can_heal(&error) => return Err(error),
+            Attempt::Busy(busy) => (*busy, None),
+            Attempt::Faulty(error) => (Busy::default(), Some(error)),
+        };
+        let mut line = InLine {
+            request,
+            start,
+            end,
+            busy,
+            queued: false,
+            look: start,
+            called: vec![false; self.nodes.len()],
+            trouble,
+            failures: 0,
+            away: false,
+            remembered: None,
+        };
+        line.remember();
+        self.wait_in_line(claim, line, notify).await
     }
 
     async fn wait_in_line(
@@ -169,7 +180,6 @@ impl Lock {
         }
         let mut listeners = self.nodes.listen(&self.keys.waiter(&claim.waiter));
         self.until_heard(&mut listeners, line.end).await;
-        line.look = line.look.min(Boot::now());
         loop {
             if line.look.passed()
                 && !line.end.passed()
@@ -313,62 +323,37 @@ impl Lock {
     }
 }
 
-impl<'a> InLine<'a> {
-    fn new(request: &'a Request, start: Boot, not_yet: Attempt, nodes: usize) -> InLine<'a> {
-        let mut line = InLine {
-            request,
-            start,
-            end: start + request.wait,
-            busy: Busy::default(),
-            queued: false,
-            look: Boot::now(),
-            called: vec![false; nodes],
-            trouble: None,
-            failures: 0,
-            away: false,
-            remembered: None,
-            gone: false,
-        };
-        match not_yet {
-            Attempt::Busy(busy) => {
-                line.take_in(*busy);
-                line.queued = false;
-                line.look = Boot::now();
-            }
-            Attempt::Faulty(error) => {
-                line.trouble = Some(error);
-                line.look = Boot::now() + jitter(FAILURE);
-            }
-            Attempt::Granted(_) => {}
-        }
-        line
-    }
-
+impl InLine<'_> {
     /// The nodes have told who has the lock, and how far we are in line.
     fn take_in(&mut self, busy: Busy) {
         self.queued = true;
-        self.gone = false;
-        if let (1, Blocker::Holding(Holding::Lease(holder))) = (self.called.len(), &busy.by)
+        self.look = Boot::now() + if busy.split && busy.rank == 0 { full_jitter(RIVALRY) } else { next_look(&busy) };
+        self.busy = busy;
+        self.remember();
+    }
+
+    /// Keeps in mind which lease a single server has, for the case that it forgets it.
+    fn remember(&mut self) {
+        if let (1, Blocker::Lease(holder)) = (self.called.len(), &self.busy.by)
             && holder.lease.is_some()
             && let Some(fencing_token) = holder.fencing_token
         {
             self.remembered = Some(Remembered {
                 token: holder.token.clone(),
-                run_id: busy.from.run_id.clone(),
+                run_id: self.busy.from.run_id.clone().unwrap_or_default(),
                 fencing_token,
                 until: Boot::now() + holder.longest(),
+                longest: Some(holder.longest()),
             });
         }
-        self.look = Boot::now() + if busy.split && busy.rank == 0 { full_jitter(RIVALRY) } else { next_look(&busy) };
-        self.busy = busy;
     }
 
     /// The single server cannot be asked any more: what it had may last for its whole length from now.
     fn server_is_gone(&mut self) {
-        if !std::mem::replace(&mut self.gone, true)
-            && let (Some(seen), Blocker::Holding(Holding::Lease(holder))) = (&mut self.remembered, &self.busy.by)
+        if let Some(seen) = &mut self.remembered
+            && let Some(longest) = seen.longest.take()
         {
-            seen.until = seen.until.max(Boot::now() + holder.longest());
+            seen.until = Boot::now() + longest;
         }
     }
 
@@ -411,7 +396,7 @@ fn next_look(busy: &Busy) -> Duration {
     };
     let regular = jitter(regular);
     match (busy.left, &busy.by) {
-        (Some(left), Blocker::Reserved) => regular.min(left + AFTER_EXPIRY),
+        (Some(left), Blocker::Reserved(_)) => regular.min(left + AFTER_EXPIRY),
         (Some(left), _) if busy.rank == 0 => regular.min(left + AFTER_EXPIRY),
         (Some(left), _) => {
             let after = left + OTHERS_AFTER_EXPIRY / 10 + full_jitter(OTHERS_AFTER_EXPIRY * 9 / 10);
@@ -444,7 +429,7 @@ mod tests {
         let next = |rank, left, by| next_look(&busy(rank, left, by));
         assert_eq!(next(0, 100, Blocker::Unknown), Duration::from_millis(102));
         assert!(next(0, 5000, Blocker::Unknown) <= FIRST_LOOKS * 11 / 10);
-        assert_eq!(next(3, 100, Blocker::Reserved), Duration::from_millis(102));
+        assert_eq!(next(3, 100, Blocker::Reserved(None)), Duration::from_millis(102));
         let others = next(3, 1000, Blocker::Unknown);
         assert!(others >= Duration::from_millis(1010) && others <= Duration::from_millis(1100), "{others:?}");
         assert!(next(3, 10, Blocker::Unknown) >= Duration::from_millis(400));

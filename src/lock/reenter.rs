@@ -1,12 +1,11 @@
 //! Entering a lease that is held once more: one more hold, with a token of its own.
 
-use super::answer::{Absence, Enter};
+use super::answer::{Entered, OfLease};
 use super::attempt::Claim;
-use super::lease::{Backing, Lease, UNKNOWN_TTL_MS, run_of};
+use super::lease::{Backing, Lease, UNKNOWN_TTL_MS};
 use super::quorum::{Verdict, surely};
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::Error;
-use crate::redis::Answers;
 
 impl Lock {
     /// Enters a lease that an ancestor holds once more; none when it does not hold it any more.
@@ -24,18 +23,17 @@ impl Lock {
             _ => "0".to_owned(),
         };
         let call = self.call(&scripts::ENTER, &[&stem, &hold, &ttl, UNKNOWN_TTL_MS]);
-        let done = |answer: &Enter| matches!(answer, Enter::Granted { .. });
-        let answers: Answers<Enter> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
-        let granted = answers.count(done);
-        if granted < self.quorum() {
-            let others = answers.count(|answer| matches!(answer, Enter::Other));
-            let no = others + self.count_gone(answers.said().filter_map(Absence::absent));
-            if granted > 0 || answers.faults().next().is_some() {
+        let done = |answer: &OfLease<Entered>| matches!(answer, OfLease::Known(_));
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let entered = answers.count(done);
+        if entered < self.quorum() {
+            if entered > 0 || answers.faults().next().is_some() {
                 // The id of the hold is new, so that taking it back can hurt no other.
                 self.withdraw(claim).await;
             }
             claim.hold = None;
-            return if no > self.minority() { Ok(None) } else { Err(self.unanswered_by(&answers)) };
+            let not_held = answers.count(|answer| !done(answer)) > self.minority();
+            return if not_held { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease {
             token: token::of_hold(&stem, &hold),
@@ -48,17 +46,17 @@ impl Lock {
             recreating: vec![false; self.nodes.len()],
         };
         for answer in answers.said() {
-            if let Enter::Granted { fencing_token, holds, ttl, .. } = answer {
-                lease.fencing_token = lease.fencing_token.max(*fencing_token);
-                lease.holds = lease.holds.max(*holds);
+            if let OfLease::Known(entered) = answer {
+                lease.fencing_token = lease.fencing_token.max(entered.fencing_token);
+                lease.holds = lease.holds.max(entered.holds);
                 // Renewal works with the ttl that the lease has.
-                lease.ttl = ttl.map_or(lease.ttl, |ttl| if request.reenter == Reenter::Must { lease.ttl } else { ttl });
+                lease.ttl = entered.ttl.filter(|_| request.reenter != Reenter::Must).unwrap_or(lease.ttl);
             }
         }
         for (node, sent, answer) in answers.iter() {
-            if let Enter::Granted { lasts, from, .. } = answer {
+            if let OfLease::Known(Entered { lasts, from, .. }) = answer {
                 let until = sent + surely(lasts.unwrap_or(lease.ttl).min(lease.ttl));
-                lease.backing[node] = Backing { until: Some(until), run: run_of(from), removed: false };
+                lease.backing[node] = Backing { until: Some(until), run: from.run_id.clone(), removed: false };
             }
         }
         Ok(Some(lease))

@@ -1,11 +1,12 @@
 //! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
 
 use crate::sys::host;
-use crate::text::escaped;
+use crate::text::{escaped, human};
 use redis::RedisError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a node gave no answer that can be used. Displayed, it continues "10.0.0.1:6379 …".
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) enum Fault {
     Slower,
     /// The other side closed the connection; a new one may work at once.
     Closed,
+    /// It was started so recently that it may have forgotten what it is asked about: how long ago, and for how long it cannot tell.
+    Young { uptime: Duration, left: Duration },
     /// There is no connection, for this reason.
     Unreachable(String),
     /// This machine, not the node, lacks something.
@@ -97,6 +100,9 @@ impl fmt::Display for Fault {
             Fault::TimedOut => f.write_str("timed out"),
             Fault::Slower => f.write_str("is slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
+            Fault::Young { uptime, left } => {
+                write!(f, "restarted {} ago, cannot tell for {}", human(*uptime), human(*left))
+            }
             Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
             Fault::Garbage(what) => write!(f, "is not a Redis server ({what})"),
