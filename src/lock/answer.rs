@@ -222,52 +222,33 @@ impl Holder {
 
 /// What the answers of different scripts have in common.
 pub(super) trait ScriptAnswer: FromReply {
-    /// Which run of the server does not know the lock, or did not before it granted it; none when it does.
-    fn absent(&self) -> Option<&Identity>;
-
-    /// What has the lock, if it is another.
-    fn blocker(&self) -> Option<&Blocker>;
+    /// What else has the lock there, if anything; an error when the node did not know the lock before it was asked: which
+    /// run of the server that is.
+    fn known(&self) -> Result<Option<&Blocker>, &Identity>;
 }
 
 impl ScriptAnswer for Take {
-    fn absent(&self) -> Option<&Identity> {
+    fn known(&self) -> Result<Option<&Blocker>, &Identity> {
         match self {
-            Take::Granted { from, .. } | Take::Young { from } => Some(from),
-            Take::Held { .. } => None,
-        }
-    }
-
-    fn blocker(&self) -> Option<&Blocker> {
-        match self {
-            Take::Held { by, .. } => Some(by),
-            Take::Granted { .. } | Take::Young { .. } => None,
+            Take::Granted { from, .. } | Take::Young { from } => Err(from),
+            Take::Held { by, .. } => Ok(Some(by)),
         }
     }
 }
 
 impl<A: FromReply> ScriptAnswer for OfLease<A> {
-    fn absent(&self) -> Option<&Identity> {
+    fn known(&self) -> Result<Option<&Blocker>, &Identity> {
         match self {
-            OfLease::Gone(from) => Some(from),
-            OfLease::Known(_) | OfLease::Other(_) => None,
-        }
-    }
-
-    fn blocker(&self) -> Option<&Blocker> {
-        match self {
-            OfLease::Other(by) => Some(by),
-            OfLease::Known(_) | OfLease::Gone(_) => None,
+            OfLease::Known(_) => Ok(None),
+            OfLease::Gone(from) => Err(from),
+            OfLease::Other(by) => Ok(Some(by)),
         }
     }
 }
 
 impl ScriptAnswer for Seen {
-    fn absent(&self) -> Option<&Identity> {
-        self.from.as_ref()
-    }
-
-    fn blocker(&self) -> Option<&Blocker> {
-        self.by.as_ref()
+    fn known(&self) -> Result<Option<&Blocker>, &Identity> {
+        self.from.as_ref().map_or(Ok(self.by.as_ref()), Err)
     }
 }
 

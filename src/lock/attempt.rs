@@ -87,27 +87,20 @@ impl Lock {
         let call = self.take(claim, request, remembered);
         let deadline = self.nodes.deadline().min(until);
         let mut decided = None;
-        let answers: Answers<Take> = self
-            .nodes
-            .ask(
-                &call,
-                |_| true,
-                deadline,
-                |answers| {
-                    let linger = match verdict(answers) {
-                        // The others should have the lock too, in case one of the quorum is lost.
-                        Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
-                        Verdict::No if told_why(answers) => {
-                            // With a node down there is no hurry, and slow nodes should not be blamed too.
-                            let least = if answers.faults().next().is_some() { 200 } else { 20 };
-                            start.elapsed() * 2 + Duration::from_millis(least)
-                        }
-                        _ => return Boot::NEVER,
-                    };
-                    *decided.get_or_insert_with(|| Boot::now() + linger)
-                },
-            )
-            .await;
+        let patience = |answers: &Answers<Take>| {
+            let linger = match answers.verdict(|take| matches!(take, Take::Granted { .. })) {
+                // The others should have the lock too, in case one of the quorum is lost.
+                Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
+                Verdict::No if told_why(answers) => {
+                    // With a node down there is no hurry, and slow nodes should not be blamed too.
+                    let least = if answers.faults().next().is_some() { 200 } else { 20 };
+                    start.elapsed() * 2 + Duration::from_millis(least)
+                }
+                _ => return Boot::NEVER,
+            };
+            *decided.get_or_insert_with(|| Boot::now() + linger)
+        };
+        let answers = self.nodes.ask(&call, |_| true, deadline, patience).await;
         for (node, _, take) in answers.iter() {
             claim.may_have_it[node] = matches!(take, Take::Granted { .. });
         }
@@ -225,8 +218,7 @@ impl Lock {
     pub(super) async fn withdraw(&mut self, claim: &Claim) {
         let everywhere = vec![true; self.nodes.len()];
         if let Some((stem, hold)) = &claim.hold {
-            let token = token::of_hold(stem, hold);
-            let call = self.call(&scripts::RELEASE, &[&token, stem, hold, "0"]).in_full();
+            let call = self.give_up_call(stem, hold, None).in_full();
             let _: Answers<OfLease<Release>> = self.undo(&call, &everywhere).await;
         }
         if claim.token.is_empty() && claim.waiter.is_empty() {
@@ -292,22 +284,13 @@ impl Lock {
 
     /// The error for a lock that others have.
     pub(super) fn is_held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
-        Error::Held(Box::new(self.held(by, request, waited)))
+        Error::Held(Box::new(Held { waited, ..self.held(by, request) }))
     }
 
-    pub(super) fn held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Held {
-        let token = by.holder().map(|holder| holder.token.as_str());
-        Held {
-            name: self.name.clone(),
-            by: by.clone(),
-            waited,
-            by_this_job: token.is_some_and(|token| request.ancestors.iter().any(|one| one == token)),
-        }
+    pub(super) fn held(&self, by: &Blocker, request: &Request) -> Held {
+        let by_this_job = by.holder().is_some_and(|holder| request.ancestors.contains(&holder.token));
+        Held { by_this_job, ..self.held_by(by.clone()) }
     }
-}
-
-fn verdict(answers: &Answers<Take>) -> Verdict {
-    answers.verdict(|take| matches!(take, Take::Granted { .. }))
 }
 
 /// Whether so many nodes have it held, or so many fail, that the reason is known.

@@ -4,10 +4,10 @@ use super::answer::{Extend, Newest, OfLease, Release};
 use super::owner::Owner;
 use super::quorum::{Verdict, surely, validity};
 use super::recreate::{self, Round, Said};
-use super::token::{self, BASE};
+use super::token::{self, BASE, NEWEST};
 use super::{Lock, scripts};
 use crate::error::{Blocker, Error, Held};
-use crate::redis::{Answers, Fault, Got};
+use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
 use crate::text::escaped;
 use std::time::Duration;
@@ -90,19 +90,6 @@ impl Lease {
     fn stem(&self) -> &str {
         token::split(&self.token).0
     }
-
-    /// Takes in the confirmations that have come so far, unless they come too late to count.
-    fn note_confirmations(&mut self, answers: &Answers<OfLease<Extend>>, until: Boot) {
-        if self.valid_until().passed() {
-            return;
-        }
-        for (node, _, answer) in answers.iter() {
-            if let OfLease::Known(Extend::Extended { from, .. }) = answer {
-                self.backing[node].until = Some(until);
-                self.backing[node].run.clone_from(&from.run_id);
-            }
-        }
-    }
 }
 
 impl Lock {
@@ -115,22 +102,19 @@ impl Lock {
         let until = sent + surely(lease.ttl);
         let ttl = lease.ttl.as_millis().to_string();
         let call = self.call(&scripts::EXTEND, &[lease.stem(), lease.stem(), &ttl, UNKNOWN_TTL_MS, &lease.hold]);
-        let answers: Answers<OfLease<Extend>> = self
-            .nodes
-            .ask(
-                &call,
-                |_| true,
-                this.give_up,
-                |answers| {
-                    let before = lease.valid_until();
-                    lease.note_confirmations(answers, until);
-                    if lease.valid_until() != before {
-                        moved(lease);
-                    }
-                    Boot::NEVER
-                },
-            )
-            .await;
+        let patience = |answers: &Answers<OfLease<Extend>>| {
+            let before = lease.valid_until();
+            for (node, _, answer) in answers.iter() {
+                if let OfLease::Known(Extend::Extended { from, .. }) = answer {
+                    recreate::confirm(&mut lease.backing, node, until, from.run_id.clone(), Boot::now());
+                }
+            }
+            if lease.valid_until() != before {
+                moved(lease);
+            }
+            Boot::NEVER
+        };
+        let answers = self.nodes.ask(&call, |_| true, this.give_up, patience).await;
         for (node, fault) in answers.faults() {
             if *fault == Fault::TimedOut && !this.last && !lease.recreating[node] {
                 // Half-open, or a primary of yesterday: its answer would come too late to count.
@@ -250,11 +234,7 @@ impl Lock {
     /// [`Error::NotHeld`] and [`Error::HeldByOther`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few
     /// nodes answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
-        let token = match lease.hold.as_str() {
-            BASE => lease.stem(),
-            _ => &lease.token,
-        };
-        match self.give_up_hold(token, lease.stem(), &lease.hold, keep).await? {
+        match self.give_up_hold(lease.stem(), &lease.hold, keep).await? {
             Given::Released => Ok(0),
             Given::StillHeld(left) => Ok(left),
             Given::HeldByOther(held) => {
@@ -271,27 +251,25 @@ impl Lock {
     /// [`Error::NoQuorum`] and [`Error::Young`].
     pub(crate) async fn release_token(&mut self, token: &str) -> Result<Given, Error> {
         if let (stem, Some(id)) = token::split(token) {
-            return self.give_up_hold(token, stem, id, None).await;
-        }
-        if self.nodes.len() == 1 {
-            return self.give_up_hold(token, token, "newest", None).await;
+            return self.give_up_hold(stem, id, None).await;
         }
         // A node that missed a hold would give up an older one: all have to be asked for the same.
-        match self.newest_hold(token).await?.as_str() {
-            BASE => self.give_up_hold(token, token, BASE, None).await,
-            id => self.give_up_hold(&token::of_hold(token, id), token, id, None).await,
-        }
+        let hold = if self.nodes.len() > 1 { self.newest_hold(token).await? } else { NEWEST.to_owned() };
+        self.give_up_hold(token, &hold, None).await
     }
 
-    async fn give_up_hold(
-        &mut self,
-        token: &str,
-        stem: &str,
-        hold: &str,
-        keep: Option<Duration>,
-    ) -> Result<Given, Error> {
+    /// The request to give up a hold of a lease.
+    pub(super) fn give_up_call(&self, stem: &str, hold: &str, keep: Option<Duration>) -> Call {
+        let token = match hold {
+            BASE | NEWEST => stem.to_owned(),
+            id => token::of_hold(stem, id),
+        };
         let keep = keep.unwrap_or_default().as_millis().to_string();
-        let call = self.call(&scripts::RELEASE, &[token, stem, hold, &keep]);
+        self.call(&scripts::RELEASE, &[&token, stem, hold, &keep])
+    }
+
+    async fn give_up_hold(&mut self, stem: &str, hold: &str, keep: Option<Duration>) -> Result<Given, Error> {
+        let call = self.give_up_call(stem, hold, keep);
         let done = |answer: &OfLease<Release>| matches!(answer, OfLease::Known(_));
         let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         let still_held = answers.said().filter_map(|answer| match answer {

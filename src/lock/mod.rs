@@ -153,7 +153,7 @@ impl Lock {
     /// The answers, without those of nodes that do not know the lock and may have forgotten it in a restart: such a node has not
     /// answered.
     fn without_young<A: ScriptAnswer>(&mut self, mut answers: Answers<A>) -> Answers<A> {
-        for holder in answers.said().filter_map(|answer| answer.blocker()?.holder()) {
+        for holder in answers.said().filter_map(|answer| answer.known().ok()??.holder()) {
             self.quarantine.cover(holder.longest());
         }
         for got in answers.0.iter_mut().flatten() {
@@ -165,7 +165,7 @@ impl Lock {
     }
 
     fn may_have_forgotten(&self, answer: &impl ScriptAnswer) -> Option<Fault> {
-        let uptime = answer.absent()?.uptime;
+        let uptime = answer.known().err()?.uptime;
         let left = self.quarantine.left(uptime);
         (!left.is_zero()).then_some(Fault::Young { uptime: uptime.unwrap_or_default(), left })
     }

@@ -381,7 +381,7 @@ impl InLine<'_> {
     }
 
     fn told(&self, lock: &Lock, trouble: Option<String>) -> Waiting {
-        let held = lock.held(&self.busy.by, self.request, None);
+        let held = lock.held(&self.busy.by, self.request);
         Waiting { held, rank: self.queued.then_some(self.busy.rank), trouble, news: None }
     }
 }

@@ -8,7 +8,7 @@ use super::{Lock, call, scripts};
 use crate::error::{Blocker, Error, Held};
 use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -50,15 +50,13 @@ pub(crate) struct Status {
     pub(crate) key: String,
     pub(crate) state: State,
     pub(crate) mode: Option<&'static str>,
-    /// One at most.
-    pub(crate) holders: Vec<Holder>,
+    /// Who has it; in JSON a list.
+    #[serde(rename = "holders", serialize_with = "holders")]
+    by: Blocker,
     /// How many wait in line for it.
     pub(crate) waiting: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
-    /// What is left of a lease or reservation that no holder is known of.
-    #[serde(skip)]
-    left: Option<Duration>,
     /// Why no quorum answered, if it is that.
     #[serde(skip)]
     pub(crate) unanswered: Option<Error>,
@@ -84,11 +82,11 @@ pub(crate) enum Ended {
 impl Status {
     /// What is left of the lease, or of the promise to the next in line.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        self.holders.first().map_or(self.left, |holder| holder.lease)
+        self.by.left()
     }
 
     pub(crate) fn holder(&self) -> Option<&Holder> {
-        self.holders.first()
+        self.by.holder()
     }
 
     /// Why nothing can be said, if it is that.
@@ -110,13 +108,7 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> Held {
-        let by = match (&self.state, self.holder()) {
-            (_, Some(holder)) => Blocker::Lease(Box::new(holder.clone())),
-            (State::Foreign, None) => Blocker::OtherType(self.left),
-            (State::Reserved | State::Free, None) => Blocker::Reserved(self.left),
-            _ => Blocker::Unknown,
-        };
-        Held { name: self.name.clone(), by, waited: None, by_this_job: false }
+        Held { name: self.name.clone(), by: self.by.clone(), waited: None, by_this_job: false }
     }
 }
 
@@ -251,22 +243,15 @@ impl Lock {
         // A node that is still being connected to has not even been told.
         let cold = (0..self.nodes.len()).any(|node| !self.nodes.is_touched(node));
         let mut until = None;
-        let answers = self
-            .nodes
-            .ask(
-                call,
-                |_| true,
-                self.nodes.deadline(),
-                |answers: &Answers<A>| {
-                    if !decided(answers) {
-                        return Boot::NEVER;
-                    }
-                    let least = if cold || answers.faults().next().is_some() { 200 } else { 20 };
-                    let settle = start.elapsed() * 2 + Duration::from_millis(least);
-                    *until.get_or_insert_with(|| Boot::now() + settle)
-                },
-            )
-            .await;
+        let patience = |answers: &Answers<A>| {
+            if !decided(answers) {
+                return Boot::NEVER;
+            }
+            let least = if cold || answers.faults().next().is_some() { 200 } else { 20 };
+            let settle = start.elapsed() * 2 + Duration::from_millis(least);
+            *until.get_or_insert_with(|| Boot::now() + settle)
+        };
+        let answers = self.nodes.ask(call, |_| true, self.nodes.deadline(), patience).await;
         self.without_young(answers)
     }
 }
@@ -292,39 +277,39 @@ fn combine(name: &str, key: &str, answers: &[Option<&Seen>]) -> Status {
     }
     let same = |token: &str| holders.iter().copied().filter(|holder| holder.token == token).collect::<Vec<_>>();
     let most = holders.iter().map(|holder| same(&holder.token)).max_by_key(Vec::len).unwrap_or_default();
-    let mut status = Status {
-        name: name.to_owned(),
-        key: key.to_owned(),
-        state: State::Unknown,
-        mode: None,
-        holders: Vec::new(),
-        waiting: known.iter().filter_map(|seen| seen.waiting).max(),
-        nodes: Vec::new(),
-        left: None,
-        unanswered: None,
-    };
-    if most.len() >= needed {
+    let (state, by) = if most.len() >= needed {
         let holder = agreed(&most, needed);
-        status.state = match () {
+        let state = match () {
             () if !holder.has_record() => State::Foreign,
             () if holder.kept.is_some() => State::Kept,
             () if holder.revoked.is_some() => State::Revoked,
             () => State::Held,
         };
-        status.mode = holder.has_record().then_some("exclusive");
-        status.holders.push(holder);
+        (state, Blocker::Lease(Box::new(holder)))
     } else if other_types.len() >= needed {
-        status.state = State::Foreign;
-        status.left = other_types.into_iter().flatten().max();
-    } else if most.len().max(other_types.len()) + silent < needed && known.len() >= needed {
-        // Even with every silent node no holder reaches a quorum.
-        status.state = State::Free;
-        if reserved.len() >= needed {
-            status.state = State::Reserved;
-            status.left = reserved.into_iter().flatten().max();
-        }
+        (State::Foreign, Blocker::OtherType(other_types.into_iter().flatten().max()))
+    } else if most.len().max(other_types.len()) + silent >= needed || known.len() < needed {
+        (State::Unknown, Blocker::Unknown)
+    } else if reserved.len() >= needed {
+        (State::Reserved, Blocker::Reserved(reserved.into_iter().flatten().max()))
+    } else {
+        // Even with every silent node no holder reaches a quorum. What keeps others from taking it can only be a line.
+        (State::Free, Blocker::Reserved(None))
+    };
+    Status {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        state,
+        mode: by.holder().filter(|holder| holder.has_record()).map(|_| "exclusive"),
+        by,
+        waiting: known.iter().filter_map(|seen| seen.waiting).max(),
+        nodes: Vec::new(),
+        unanswered: None,
     }
-    status
+}
+
+fn holders<S: Serializer>(by: &Blocker, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(by.holder())
 }
 
 /// One holder from what several nodes say of it.

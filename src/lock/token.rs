@@ -10,6 +10,8 @@ const SHOWN: usize = 8;
 
 /// The hold of the one who took the lock.
 pub(super) const BASE: &str = "base";
+/// The hold that was entered last, where a single node says which one that is.
+pub(super) const NEWEST: &str = "newest";
 
 /// A token that no lease had before.
 pub(super) fn new_token() -> String {
