@@ -205,9 +205,8 @@ impl<'a> Parent<'a> {
     fn take(&mut self, order: Order) {
         match order {
             // Once the job has been told to stop, it stays so: redlock says that the lease was lost.
-            Order::Deadline { .. } if self.cause == Cause::Lost => {}
+            Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Lost => {}
             Order::Deadline { term_at, kill_at } => self.deadline = Some((term_at, kill_at)),
-            Order::Stop { .. } if self.cause == Cause::Lost => {}
             Order::Stop { kill_at } => {
                 // Also before there is a job: it must not be started any more.
                 self.cause = Cause::Lost;

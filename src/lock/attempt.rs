@@ -5,8 +5,8 @@
 
 use super::answer::{Identity, Left, OfLease, Raised, Release, Standing, Take};
 use super::fencing;
-use super::lease::{Backing, Lease};
-use super::quorum::{Verdict, middle, surely};
+use super::lease::Lease;
+use super::quorum::{Verdict, middle};
 use super::token::{self, BASE};
 use super::{Lock, Request, scripts};
 use crate::error::{Blocker, Error, Held};
@@ -184,16 +184,13 @@ impl Lock {
                 };
             }
         }
-        let lease = Lease {
-            token: claim.token.clone(),
-            hold: BASE.to_owned(),
-            fencing_token: fence.token,
-            ttl: request.ttl,
-            holds: 1,
-            owner: request.owner.clone(),
-            backing: backing(answers, request.ttl),
-            recreating: vec![false; self.nodes.len()],
-        };
+        let mut lease = Lease::new(claim.token.clone(), BASE.to_owned(), request, self.nodes.len());
+        lease.fencing_token = fence.token;
+        for (node, sent, take) in answers.iter() {
+            if let Take::Granted { from, .. } = take {
+                lease.granted(node, sent, request.ttl, from);
+            }
+        }
         if lease.valid_until().passed() {
             let took = lease.confirmed_at().elapsed();
             return Attempt::Faulty(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
@@ -207,8 +204,7 @@ impl Lock {
             return;
         }
         let call = self.call(&scripts::ROLLBACK, &[&claim.waiter, &claim.token, &claim.ticket]).in_full();
-        let whom = claim.may_have_it.clone();
-        let answers: Answers<Left> = self.undo(&call, &whom).await;
+        let answers: Answers<Left> = self.undo(&call, |node| claim.may_have_it[node]).await;
         for (node, _, Left) in answers.iter() {
             claim.may_have_it[node] = false;
         }
@@ -216,22 +212,20 @@ impl Lock {
 
     /// Takes back all that the claim may have left on the nodes: a grant, a place in line, a hold. Ends within 80 ms.
     pub(super) async fn withdraw(&mut self, claim: &Claim) {
-        let everywhere = vec![true; self.nodes.len()];
         if let Some((stem, hold)) = &claim.hold {
             let call = self.give_up_call(stem, hold, None).in_full();
-            let _: Answers<OfLease<Release>> = self.undo(&call, &everywhere).await;
+            let _: Answers<OfLease<Release>> = self.undo(&call, |_| true).await;
         }
         if claim.token.is_empty() && claim.waiter.is_empty() {
             return;
         }
         let call = self.call(&scripts::LEAVE, &[&claim.waiter, &claim.token]).in_full();
-        let whom = if claim.waiter.is_empty() { claim.may_have_it.clone() } else { everywhere };
-        let _: Answers<Left> = self.undo(&call, &whom).await;
+        let _: Answers<Left> = self.undo(&call, |node| !claim.waiter.is_empty() || claim.may_have_it[node]).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached.
-    async fn undo<A: FromReply>(&mut self, call: &Call, whom: &[bool]) -> Answers<A> {
-        let touched: Vec<bool> = (0..self.nodes.len()).map(|node| whom[node] && self.nodes.is_touched(node)).collect();
+    async fn undo<A: FromReply>(&mut self, call: &Call, whom: impl Fn(usize) -> bool) -> Answers<A> {
+        let touched: Vec<bool> = (0..self.nodes.len()).map(|node| whom(node) && self.nodes.is_touched(node)).collect();
         self.nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
     }
 
@@ -298,17 +292,6 @@ fn told_why(answers: &Answers<Take>) -> bool {
     let minority = (answers.0.len() - 1) / 2;
     let cannot = answers.faults().count() + answers.count(|take| matches!(take, Take::Young { .. }));
     answers.count(|take| matches!(take, Take::Held { .. })) > minority || cannot > minority
-}
-
-/// What each node's grant is good for.
-fn backing(answers: &Answers<Take>, ttl: Duration) -> Vec<Backing> {
-    let mut backing = vec![Backing::default(); answers.0.len()];
-    for (node, sent, take) in answers.iter() {
-        if let Take::Granted { from, .. } = take {
-            backing[node] = Backing { until: Some(sent + surely(ttl)), run: from.run_id.clone(), removed: false };
-        }
-    }
-    backing
 }
 
 /// Whether what went wrong can heal during a wait.

@@ -1,11 +1,11 @@
 //! A held lease: its validity, renewal, extension and release.
 
-use super::answer::{Extend, Newest, OfLease, Release};
+use super::answer::{Extend, Identity, Newest, OfLease, Release};
 use super::owner::Owner;
 use super::quorum::{Verdict, surely, validity};
 use super::recreate::{self, Round, Said};
 use super::token::{self, BASE, NEWEST};
-use super::{Lock, scripts};
+use super::{Lock, Request, scripts};
 use crate::error::{Blocker, Error, Held};
 use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
@@ -77,6 +77,25 @@ pub(crate) enum Given {
 }
 
 impl Lease {
+    /// A lease that no node has confirmed yet, and of which nothing is known but what was asked for.
+    pub(super) fn new(token: String, hold: String, request: &Request, nodes: usize) -> Lease {
+        Lease {
+            token,
+            hold,
+            fencing_token: 0,
+            ttl: request.ttl,
+            holds: 1,
+            owner: request.owner.clone(),
+            backing: vec![Backing::default(); nodes],
+            recreating: vec![false; nodes],
+        }
+    }
+
+    /// A node has granted it for this long from the moment at which it was asked.
+    pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, from: &Identity) {
+        self.backing[node] = Backing { until: Some(sent + surely(ttl)), run: from.run_id.clone(), removed: false };
+    }
+
     /// The end of validity: before this moment a quorum of nodes surely has our key. Long past when there is none left.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))

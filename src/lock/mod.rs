@@ -192,8 +192,8 @@ impl Lock {
 }
 
 fn call(script: &'static Script, keys: &Keys, args: &[&str]) -> Call {
-    let args = std::iter::once(keys.channels.as_str()).chain(args.iter().copied());
-    Call::new(script, keys.all().map(str::to_owned).to_vec(), args.map(str::to_owned).collect())
+    let args = std::iter::once(keys.base.as_str()).chain(args.iter().copied());
+    Call::new(script, keys.all(), args.map(str::to_owned).collect())
 }
 
 impl<A> Answers<A> {

@@ -2,8 +2,8 @@
 
 use super::answer::{Entered, OfLease};
 use super::attempt::Claim;
-use super::lease::{Backing, Lease, UNKNOWN_TTL_MS};
-use super::quorum::{Verdict, surely};
+use super::lease::{Lease, UNKNOWN_TTL_MS};
+use super::quorum::Verdict;
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::Error;
 
@@ -35,16 +35,7 @@ impl Lock {
             let not_held = answers.count(|answer| !done(answer)) > self.minority();
             return if not_held { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
-        let mut lease = Lease {
-            token: token::of_hold(&stem, &hold),
-            hold,
-            fencing_token: 0,
-            ttl: request.ttl,
-            holds: 1,
-            owner: request.owner.clone(),
-            backing: vec![Backing::default(); self.nodes.len()],
-            recreating: vec![false; self.nodes.len()],
-        };
+        let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.nodes.len());
         for answer in answers.said() {
             if let OfLease::Known(entered) = answer {
                 lease.fencing_token = lease.fencing_token.max(entered.fencing_token);
@@ -55,8 +46,7 @@ impl Lock {
         }
         for (node, sent, answer) in answers.iter() {
             if let OfLease::Known(Entered { lasts, from, .. }) = answer {
-                let until = sent + surely(lasts.unwrap_or(lease.ttl).min(lease.ttl));
-                lease.backing[node] = Backing { until: Some(until), run: from.run_id.clone(), removed: false };
+                lease.granted(node, sent, lasts.unwrap_or(lease.ttl).min(lease.ttl), from);
             }
         }
         Ok(Some(lease))

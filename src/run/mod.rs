@@ -128,7 +128,7 @@ impl Supervisor {
         // The lease of an enclosing job may be shorter than what was asked for.
         self.timeline = Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout());
         self.talk.acquired(&lease, &lock.where_it_is());
-        if let Some(signal) = self.pending_end() {
+        if let Some(signal) = next_end(self.signals.get()) {
             let _ = lock.release(&lease, None).await;
             return Err(Error::Interrupted(signal));
         }
@@ -151,7 +151,7 @@ impl Supervisor {
         let interrupted = async {
             tokio::select! {
                 biased;
-                signal = self.end_signal() => Error::Interrupted(signal),
+                signal = self.signals.next(next_end) => Error::Interrupted(signal),
                 error = self.keeper_ends() => error,
                 () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
             }
@@ -172,7 +172,7 @@ impl Supervisor {
         loop {
             tokio::select! {
                 biased;
-                arrived = self.next_signal() => {
+                arrived = self.signals.next(next_signal) => {
                     if started {
                         self.forward(arrived);
                     } else if !early.contains(&arrived) {
@@ -320,28 +320,6 @@ impl Supervisor {
         let _ = self.keeper.get().send(&Order::Signal { signal, to });
     }
 
-    /// The next signal. Children that were inherited are taken in on the way: a killed keeper, or, as process 1, any orphan.
-    async fn next_signal(&self) -> Arrived {
-        self.signals.next(next_signal).await
-    }
-
-    /// The next signal that ends us as long as there is no job: as if it had no handler.
-    async fn end_signal(&self) -> i32 {
-        loop {
-            let Arrived { signal, .. } = self.next_signal().await;
-            if ends(signal) {
-                return signal;
-            }
-        }
-    }
-
-    /// Such a signal, if one has come already.
-    fn pending_end(&self) -> Option<i32> {
-        std::iter::from_fn(|| next_signal(self.signals.get()))
-            .map(|arrived| arrived.signal)
-            .find(|&signal| ends(signal))
-    }
-
     /// The keeper's next report; none when it is gone.
     async fn report(&self) -> Option<Report> {
         self.keeper
@@ -355,12 +333,9 @@ impl Supervisor {
 
     /// Why there is no keeper any more, though it was told nothing yet.
     async fn keeper_ends(&self) -> Error {
-        loop {
-            match self.report().await {
-                Some(Report::NotStarted { errno }) => return cannot_supervise(Errno::from_raw(errno)),
-                Some(_) => {}
-                None => return keeper_gone(),
-            }
+        match self.report().await {
+            Some(Report::NotStarted { errno }) => cannot_supervise(Errno::from_raw(errno)),
+            _ => keeper_gone(),
         }
     }
 
@@ -415,7 +390,8 @@ impl Supervisor {
     }
 }
 
-/// The next signal that has come, SIGCHLD apart.
+/// The next signal that has come, SIGCHLD apart. Children that were inherited are taken in on the way: a killed keeper, or, as
+/// process 1, any orphan.
 fn next_signal(signals: &Signals) -> Option<Arrived> {
     loop {
         let arrived = signals.next()?;
@@ -424,6 +400,11 @@ fn next_signal(signals: &Signals) -> Option<Arrived> {
         }
         while let Reaped::One(..) = process::reap() {}
     }
+}
+
+/// The next signal that ends us as long as there is no job, if one has come.
+fn next_end(signals: &Signals) -> Option<i32> {
+    std::iter::from_fn(|| next_signal(signals)).map(|arrived| arrived.signal).find(|&signal| ends(signal))
 }
 
 /// Whether this signal ends us as long as there is no job: as if it had no handler.
