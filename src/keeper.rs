@@ -34,16 +34,15 @@ const EACH_DEATH: Duration = Duration::from_micros(150);
 /// What is known of the job before it has a lock.
 #[derive(Debug)]
 pub(crate) struct Task {
+    /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
-    /// What the job's environment gets besides the caller's.
+    /// What the job's environment gets besides the caller's, and what tells it of its lease.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    pub(crate) inherited: Inherited,
-    /// There is a terminal: the job stays in redlock's own process group.
-    pub(crate) terminal: bool,
     /// Between SIGTERM and SIGKILL when `max_run` is over.
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
     pub(crate) kill_after: Option<Duration>,
+    /// The job lasts until its last descendant has ended.
     pub(crate) whole: bool,
 }
 
@@ -55,15 +54,15 @@ pub(crate) struct Keeper {
 }
 
 /// Forks the keeper. This process, which must have a single thread and be a subreaper, lets go of standard input and
-/// output: they are the job's.
+/// output: they are the job's. With a `terminal` the job stays in redlock's own process group.
 ///
 /// # Errors
 /// The kernel's, when it has no room for a descriptor or a process.
-pub(crate) fn start(task: Task) -> nix::Result<Keeper> {
+pub(crate) fn start(task: &Task, inherited: Inherited, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
-        match Parent::new(&task, &theirs) {
+        match Parent::new(task, inherited, terminal, &theirs) {
             Ok(mut parent) => parent.keep(),
             Err(errno) => {
                 let _ = theirs.send(&Report::NotStarted { errno: errno as i32 });
@@ -117,6 +116,7 @@ enum Phase {
 /// The forked process.
 struct Parent<'a> {
     task: &'a Task,
+    terminal: bool,
     socket: &'a Packets,
     /// SIGCHLD.
     children: Signals,
@@ -140,16 +140,19 @@ struct Parent<'a> {
 }
 
 impl<'a> Parent<'a> {
-    fn new(task: &'a Task, socket: &'a Packets) -> nix::Result<Parent<'a>> {
+    fn new(task: &'a Task, inherited: Inherited, terminal: bool, socket: &'a Packets) -> nix::Result<Parent<'a>> {
         // systemd and Kubernetes send their stop to every process, and the keeper must outlive the job.
         SigSet::all().thread_set_mask()?;
         process::adopt_orphans();
+        let mut program = Program::new(&task.command, std::env::vars_os(), inherited);
+        task.environment.iter().for_each(|(name, value)| program.set(name, value));
         Ok(Parent {
             task,
+            terminal,
             socket,
             children: Signals::open(&SigSet::from_iter([Signal::SIGCHLD]))?,
             timer: Timer::new()?,
-            program: prepare(task),
+            program,
             phase: Phase::NotStarted,
             known: Known::default(),
             status: None,
@@ -236,10 +239,10 @@ impl<'a> Parent<'a> {
         }
         // A slow exec (a cold binary on NFS) keeps the keeper here: deadlines that come meanwhile are acted on right after it,
         // and redlock kills a keeper that comes back too late.
-        match self.program.start(!self.task.terminal) {
+        match self.program.start(!self.terminal) {
             Ok(pid) => {
                 self.phase = Phase::Running;
-                self.known = Known { child: Some(pid), group: (!self.task.terminal).then_some(pid) };
+                self.known = Known { child: Some(pid), group: (!self.terminal).then_some(pid) };
                 self.childless = false;
                 self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
                 self.report(&Report::Started);
@@ -403,11 +406,4 @@ impl<'a> Parent<'a> {
         let _ = poll(&mut ready, patience);
         while self.children.next().is_some() {}
     }
-}
-
-/// Makes the command ready.
-fn prepare(task: &Task) -> Program {
-    let mut program = Program::new(&task.command, std::env::vars_os(), task.inherited);
-    task.environment.iter().for_each(|(name, value)| program.set(name, value));
-    program
 }

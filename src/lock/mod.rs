@@ -9,7 +9,6 @@ mod owner;
 mod queue;
 mod quorum;
 mod recreate;
-mod reenter;
 mod scripts;
 mod status;
 mod token;

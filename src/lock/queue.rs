@@ -275,10 +275,8 @@ impl Lock {
             let deadline = self.nodes.deadline();
             let quorum = self.quorum();
             let soon = Boot::now() + Duration::from_millis(20);
-            let _: Answers<Left> = self
-                .nodes
-                .ask(&call, |_| true, deadline, |left| if left.said().count() >= quorum { soon } else { Boot::NEVER })
-                .await;
+            let patience = |left: &Answers<Left>| if left.said().count() >= quorum { soon } else { Boot::NEVER };
+            self.nodes.ask(&call, |_| true, deadline, patience).await;
         }
     }
 

@@ -28,7 +28,6 @@ use nix::libc;
 use nix::sys::signal::Signal;
 use renewal::Confirmed;
 use std::cell::RefCell;
-use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::pin::{Pin, pin};
 use std::process::ExitStatus;
@@ -39,18 +38,11 @@ use timeline::Timeline;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// COMMAND and its arguments; never empty.
-    pub(crate) command: Vec<OsString>,
-    /// What the job's environment gets besides what tells it of its lease.
-    pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Between SIGTERM and SIGKILL on lease loss and `--max-run`; the default depends on the ttl.
+    pub(crate) task: Task,
+    /// Between SIGTERM and SIGKILL on lease loss; the default depends on the ttl.
     pub(crate) grace: Option<Duration>,
-    pub(crate) kill_after: Option<Duration>,
     pub(crate) continue_when_lost: bool,
     pub(crate) hold_at_least: Option<Duration>,
-    pub(crate) max_run: Option<Duration>,
-    /// The job lasts until its last descendant has ended.
-    pub(crate) whole: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
 }
@@ -71,26 +63,15 @@ pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Erro
     let inherited = Inherited::take_over(&mask).map_err(cannot_supervise)?;
     process::adopt_orphans();
     let terminal = stdio::has_terminal();
-    let ttl = job.request.ttl;
     // Before there is a runtime: the keeper must not share its descriptors, and a fork of one thread is a whole process.
-    let keeper = keeper::start(Task {
-        command: job.command.clone(),
-        environment: job.environment.clone(),
-        inherited,
-        terminal,
-        grace: job.grace.unwrap_or_else(|| timeline::default_grace(ttl)),
-        max_run: job.max_run,
-        kill_after: job.kill_after,
-        whole: job.whole,
-    })
-    .map_err(cannot_supervise)?;
+    let keeper = keeper::start(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
         let mut supervisor = Supervisor {
             talk: Talk::new(&lock.name, job.quiet, job.verbose),
             signals: Readable::new(signals).map_err(Error::cannot_wait)?,
             keeper: Readable::new(keeper).map_err(Error::cannot_wait)?,
-            timeline: Timeline::new(ttl, job.grace, lock.node_timeout()),
+            timeline: Timeline::new(job.request.ttl, job.grace, lock.node_timeout()),
             terminal,
             job,
         };
@@ -272,7 +253,7 @@ impl Supervisor {
             }
             Err(error) => self.talk.not_released(&error, valid_until.left()),
         }
-        if let (Cause::TooLong, Some(limit)) = (cause, self.job.max_run) {
+        if let (Cause::TooLong, Some(limit)) = (cause, self.job.task.max_run) {
             self.talk.too_long(limit);
             return Ok(Exit::TooLong);
         }
@@ -368,7 +349,7 @@ impl Supervisor {
         if host::shortage(&errno.into()).is_some() {
             return Err(cannot_supervise(errno));
         }
-        let command = &self.job.command[0];
+        let command = &self.job.task.command[0];
         let with_path = command.to_string_lossy().contains('/');
         let reason = match errno {
             Errno::ENOENT if with_path && std::fs::exists(command).unwrap_or(false) => {
