@@ -114,12 +114,9 @@ pub(super) struct Entered {
     pub(super) from: Identity,
 }
 
-/// What `release.lua` answers.
-#[derive(Clone, Debug)]
-pub(super) enum Release {
-    Released,
-    StillHeld { holds: u64 },
-}
+/// What `release.lua` answers: how many holds are left. With none, the lock is free, or kept for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HoldsLeft(pub(super) u64);
 
 /// What `revoke.lua` answers.
 #[derive(Clone, Debug)]
@@ -224,11 +221,11 @@ impl Holder {
 pub(super) trait ScriptAnswer: FromReply {
     /// What else has the lock there, if anything; an error when the node did not know the lock before it was asked: which
     /// run of the server that is.
-    fn known(&self) -> Result<Option<&Blocker>, &Identity>;
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity>;
 }
 
 impl ScriptAnswer for Take {
-    fn known(&self) -> Result<Option<&Blocker>, &Identity> {
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
         match self {
             Take::Granted { from, .. } | Take::Young { from } => Err(from),
             Take::Held { by, .. } => Ok(Some(by)),
@@ -237,7 +234,7 @@ impl ScriptAnswer for Take {
 }
 
 impl<A: FromReply> ScriptAnswer for OfLease<A> {
-    fn known(&self) -> Result<Option<&Blocker>, &Identity> {
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
         match self {
             OfLease::Known(_) => Ok(None),
             OfLease::Gone(from) => Err(from),
@@ -247,8 +244,17 @@ impl<A: FromReply> ScriptAnswer for OfLease<A> {
 }
 
 impl ScriptAnswer for Seen {
-    fn known(&self) -> Result<Option<&Blocker>, &Identity> {
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
         self.from.as_ref().map_or(Ok(self.by.as_ref()), Err)
+    }
+}
+
+impl<A> OfLease<A> {
+    pub(super) fn known(&self) -> Option<&A> {
+        match self {
+            OfLease::Known(answer) => Some(answer),
+            _ => None,
+        }
     }
 }
 
@@ -325,11 +331,11 @@ impl FromReply for Entered {
     }
 }
 
-impl FromReply for Release {
-    fn from_reply(reply: &Reply) -> Option<Release> {
+impl FromReply for HoldsLeft {
+    fn from_reply(reply: &Reply) -> Option<HoldsLeft> {
         Some(match reply.text(0) {
-            "released" => Release::Released,
-            "still-held" => Release::StillHeld { holds: reply.count(1)? },
+            "released" => HoldsLeft(0),
+            "still-held" => HoldsLeft(reply.count(1)?),
             _ => return None,
         })
     }

@@ -3,7 +3,7 @@
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. [`Lock::acquire`] then calls
 //! [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
 
-use super::answer::{Identity, Left, OfLease, Raised, Release, Standing, Take};
+use super::answer::{HoldsLeft, Identity, Left, OfLease, Raised, Standing, Take};
 use super::fencing;
 use super::lease::Lease;
 use super::quorum::{Verdict, middle};
@@ -214,7 +214,7 @@ impl Lock {
     pub(super) async fn withdraw(&mut self, claim: &Claim) {
         if let Some((stem, hold)) = &claim.hold {
             let call = self.give_up_call(stem, hold, None).in_full();
-            let _: Answers<OfLease<Release>> = self.undo(&call, |_| true).await;
+            let _: Answers<OfLease<HoldsLeft>> = self.undo(&call, |_| true).await;
         }
         if claim.token.is_empty() && claim.waiter.is_empty() {
             return;

@@ -1,6 +1,6 @@
 //! A held lease: its validity, renewal, extension and release; and entering it once more, with a hold that has a token of its own.
 
-use super::answer::{Entered, Extend, Identity, Newest, OfLease, Release};
+use super::answer::{Entered, Extend, HoldsLeft, Identity, Newest, OfLease};
 use super::attempt::Claim;
 use super::owner::Owner;
 use super::quorum::{Verdict, surely, validity};
@@ -262,7 +262,7 @@ impl Lock {
             _ => "0".to_owned(),
         };
         let call = self.call(&scripts::ENTER, &[&stem, &hold, &ttl, UNKNOWN_TTL_MS]);
-        let done = |answer: &OfLease<Entered>| matches!(answer, OfLease::Known(_));
+        let done = |answer: &OfLease<Entered>| answer.known().is_some();
         let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         let entered = answers.count(done);
         if entered < self.quorum() {
@@ -275,13 +275,11 @@ impl Lock {
             return if not_held { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.nodes.len());
-        for answer in answers.said() {
-            if let OfLease::Known(entered) = answer {
-                lease.fencing_token = lease.fencing_token.max(entered.fencing_token);
-                lease.holds = lease.holds.max(entered.holds);
-                // Renewal works with the ttl that the lease has.
-                lease.ttl = entered.ttl.filter(|_| request.reenter != Reenter::Must).unwrap_or(lease.ttl);
-            }
+        for entered in answers.said().filter_map(OfLease::known) {
+            lease.fencing_token = lease.fencing_token.max(entered.fencing_token);
+            lease.holds = lease.holds.max(entered.holds);
+            // Renewal works with the ttl that the lease has.
+            lease.ttl = entered.ttl.filter(|_| request.reenter != Reenter::Must).unwrap_or(lease.ttl);
         }
         for (node, sent, answer) in answers.iter() {
             if let OfLease::Known(Entered { lasts, from, .. }) = answer {
@@ -334,16 +332,13 @@ impl Lock {
 
     async fn give_up_hold(&mut self, stem: &str, hold: &str, keep: Option<Duration>) -> Result<Given, Error> {
         let call = self.give_up_call(stem, hold, keep);
-        let done = |answer: &OfLease<Release>| matches!(answer, OfLease::Known(_));
+        let done = |answer: &OfLease<HoldsLeft>| answer.known().is_some();
         let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
-        let still_held = answers.said().filter_map(|answer| match answer {
-            OfLease::Known(Release::StillHeld { holds }) => Some(*holds),
-            _ => None,
-        });
-        let released = answers.count(done) - still_held.clone().count();
-        if answers.count(done) >= self.quorum() {
+        let left = answers.said().filter_map(OfLease::known).map(|&HoldsLeft(left)| left);
+        if left.clone().count() >= self.quorum() {
             // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-            return Ok(match still_held.max() {
+            let released = left.clone().filter(|&left| left == 0).count();
+            return Ok(match left.max() {
                 Some(left) if released < self.quorum() => Given::StillHeld(left),
                 _ => Given::Released,
             });
@@ -359,11 +354,8 @@ impl Lock {
         if answers.said().count() < quorum {
             return Err(self.no_quorum(&answers));
         }
-        let newest = answers.said().filter_map(|answer| match answer {
-            OfLease::Known(Newest { hold, entered }) => Some((*entered, hold.clone())),
-            _ => None,
-        });
-        Ok(newest.max().map_or_else(|| BASE.to_owned(), |(_, hold)| hold))
+        let newest = answers.said().filter_map(OfLease::known).max_by_key(|newest| newest.entered);
+        Ok(newest.map_or(BASE, |newest| &newest.hold).to_owned())
     }
 
     /// Extends the lease that `token` names to at least `ttl` from now; none: the ttl it was taken with.
@@ -389,11 +381,10 @@ impl Lock {
         if let Some(until) = validity(&deadlines) {
             return Ok(Given::Extended { validity: until.left(), holds: most_holds });
         }
-        let revoked = answers.said().find_map(|answer| match answer {
-            OfLease::Known(Extend::Revoked { by }) => Some(by.clone()),
-            _ => None,
-        });
-        revoked.map_or_else(|| self.not_ours(&answers, done), |by| Ok(Given::Revoked(by)))
+        match answers.said().filter_map(OfLease::known).find(|answer| matches!(answer, Extend::Revoked { .. })) {
+            Some(Extend::Revoked { by }) => Ok(Given::Revoked(by.clone())),
+            _ => self.not_ours(&answers, done),
+        }
     }
 
     /// What it means that no quorum did what was asked. Every answer that is not `done` says that the lease is not there.

@@ -152,7 +152,7 @@ impl Lock {
     /// The answers, without those of nodes that do not know the lock and may have forgotten it in a restart: such a node has not
     /// answered.
     fn without_young<A: ScriptAnswer>(&mut self, mut answers: Answers<A>) -> Answers<A> {
-        for holder in answers.said().filter_map(|answer| answer.known().ok()??.holder()) {
+        for holder in answers.said().filter_map(|answer| answer.blocker().ok()??.holder()) {
             self.quarantine.cover(holder.longest());
         }
         for got in answers.0.iter_mut().flatten() {
@@ -164,7 +164,7 @@ impl Lock {
     }
 
     fn may_have_forgotten(&self, answer: &impl ScriptAnswer) -> Option<Fault> {
-        let uptime = answer.known().err()?.uptime;
+        let uptime = answer.blocker().err()?.uptime;
         let left = self.quarantine.left(uptime);
         (!left.is_zero()).then_some(Fault::Young { uptime: uptime.unwrap_or_default(), left })
     }

@@ -319,10 +319,9 @@ fn agreed(same: &[&Holder], needed: usize) -> Holder {
         return Holder::default();
     };
     // A quorum has it as long as the q-th largest of the nodes' times; a node where it never expires takes part.
-    let mut left: Vec<Duration> = same.iter().filter_map(|holder| holder.lease).collect();
+    let mut left: Vec<Duration> = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
     left.sort_unstable_by(|a, b| b.cmp(a));
-    let endless = same.len() - left.len();
-    let lease = if endless >= needed { None } else { left.get(needed - 1 - endless).copied() };
+    let lease = left.get(needed - 1).copied().filter(|&left| left < Duration::MAX);
     Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..(*best).clone() }
 }
 
