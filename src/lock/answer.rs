@@ -4,6 +4,7 @@ use super::token;
 use crate::error::Blocker;
 use crate::redis::{FromReply, Reply};
 use serde::{Serialize, Serializer};
+use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Which run of a server has answered: told apart by its run_id from the same server restarted.
@@ -170,22 +171,17 @@ impl Holder {
     /// `{word, value, PTTL, owner record}`
     fn read(reply: &Reply) -> Holder {
         let bare = Holder { token: reply.text(1).to_owned(), lease: millis(reply, 2), ..Holder::default() };
-        let record = reply.at(3);
-        let field = |name: &str| {
-            let mut pairs = record.items().chunks_exact(2);
-            pairs.find_map(|pair| match pair {
-                [Reply::Text(key), Reply::Text(value)] if key == name => Some(value.clone()),
-                _ => None,
-            })
-        };
-        if field("token").is_none() {
+        let fields = reply.at(3).items().chunks_exact(2);
+        let record: HashMap<_, _> =
+            fields.filter_map(|field| Some((field[0].as_text()?, field[1].as_text()?))).collect();
+        if !record.contains_key("token") {
             return bare;
         }
-        let number = |name: &str| field(name).and_then(|text| text.parse::<u64>().ok());
+        let number = |name: &str| record.get(name).and_then(|text| text.parse::<u64>().ok());
         // Zero is a server that refuses TIME.
         let micros = |name: &str| number(name).filter(|&micros| micros > 0).map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
-        let text = |name: &str| field(name).map(|text| text.chars().take(256).collect::<String>());
+        let text = |name: &str| record.get(name).map(|text| text.chars().take(256).collect::<String>());
         Holder {
             host: Some(text("host").unwrap_or_default()),
             pid: number("pid"),
@@ -195,7 +191,7 @@ impl Holder {
             held: ago("since"),
             fencing_token: number("fence"),
             ttl: number("ttl").map(Duration::from_millis),
-            kept: field("kept").map(|_| ago("kept").unwrap_or_default()),
+            kept: record.get("kept").map(|_| ago("kept").unwrap_or_default()),
             revoked: text("revoked"),
             ..bare
         }

@@ -59,6 +59,7 @@ pub(crate) struct Waiting {
 /// A place in line, and what is known of the lock.
 struct InLine<'a> {
     request: &'a Request,
+    notify: &'a mut dyn FnMut(&Waiting),
     start: Boot,
     /// When the wait is over.
     end: Boot,
@@ -146,6 +147,7 @@ impl Lock {
         };
         let mut line = InLine {
             request,
+            notify,
             start,
             end,
             busy,
@@ -158,15 +160,10 @@ impl Lock {
             remembered: None,
         };
         line.remember();
-        self.wait_in_line(claim, line, notify).await
+        self.wait_in_line(claim, line).await
     }
 
-    async fn wait_in_line(
-        &mut self,
-        claim: &mut Claim,
-        mut line: InLine<'_>,
-        notify: &mut dyn FnMut(&Waiting),
-    ) -> Result<Lease, Error> {
+    async fn wait_in_line(&mut self, claim: &mut Claim, mut line: InLine<'_>) -> Result<Lease, Error> {
         // What the tries before may have left has no name in the queue.
         self.withdraw(claim).await;
         claim.waiter = token::new_token();
@@ -175,15 +172,15 @@ impl Lock {
             claim.ticket = unix_time().as_micros().to_string();
         }
         // Of a lock that another has, the first look tells, with the place in line.
-        if let Some(trouble) = &line.trouble {
-            notify(&line.told(self, Some(trouble.to_string())));
+        if line.trouble.is_some() {
+            line.tell(self, None);
         }
         let mut listeners = self.nodes.listen(&self.keys.waiter(&claim.waiter));
         self.until_heard(&mut listeners, line.end).await;
         loop {
             if line.look.passed()
                 && !line.end.passed()
-                && let Some(lease) = self.look(claim, &mut line, &mut listeners, notify).await?
+                && let Some(lease) = self.look(claim, &mut line, &mut listeners).await?
             {
                 return Ok(lease);
             }
@@ -192,7 +189,7 @@ impl Lock {
                 return Err(line.trouble.take().unwrap_or_else(|| self.is_held(&line.busy.by, line.request, waited)));
             }
             tokio::select! {
-                (node, heard) = listeners.next() => line.hear(self, node, heard, notify),
+                (node, heard) = listeners.next() => line.hear(self, node, heard),
                 () = sleep_until(line.look.min(line.end)) => {}
             }
         }
@@ -217,7 +214,6 @@ impl Lock {
         claim: &mut Claim,
         line: &mut InLine<'_>,
         listeners: &mut Listeners,
-        notify: &mut dyn FnMut(&Waiting),
     ) -> Result<Option<Lease>, Error> {
         let was_called = std::mem::replace(&mut line.called, vec![false; self.nodes.len()]);
         // A server that hangs is not waited for much longer than was asked for.
@@ -230,16 +226,12 @@ impl Lock {
             Attempt::Faulty(error) if !can_heal(&error) => return Err(error),
             Attempt::Faulty(error) => {
                 line.server_is_gone();
-                let mut told = line.told(self, Some(error.to_string()));
-                if line.failures == 0 {
-                    told.news.clone_from(&told.trouble);
-                }
                 line.away = true;
                 line.failures += 1;
                 let pause = (FAILURE * 2u32.saturating_pow(line.failures)).min(FAILURE_AT_MOST);
                 line.look = Boot::now() + jitter(pause);
                 line.trouble = Some(error);
-                notify(&told);
+                line.tell(self, None);
             }
             Attempt::Busy(busy) => {
                 line.failures = 0;
@@ -251,18 +243,18 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.quorum();
                 line.take_in(*busy);
-                let mut told = line.told(self, None);
+                let mut news = None;
                 if back {
                     line.away = false;
-                    told.news = Some("in line again".to_owned());
+                    news = Some("in line again".to_owned());
                 }
                 if !dropped.is_empty() {
                     line.away = false;
-                    told.news = Some(format!("queued anew on {} of {} nodes", dropped.len(), self.nodes.len()));
+                    news = Some(format!("queued anew on {} of {} nodes", dropped.len(), self.nodes.len()));
                 }
                 // A node that called us did not find us: the subscription is dead, or the node forgot us.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
-                notify(&told);
+                line.tell(self, news);
             }
         }
         Ok(None)
@@ -355,7 +347,7 @@ impl InLine<'_> {
         }
     }
 
-    fn hear(&mut self, lock: &Lock, node: usize, heard: Heard, notify: &mut dyn FnMut(&Waiting)) {
+    fn hear(&mut self, lock: &Lock, node: usize, heard: Heard) {
         match heard {
             Heard::Message(text) if text == "go" => {
                 self.called[node] = true;
@@ -367,7 +359,7 @@ impl InLine<'_> {
                 // We are first now, and keep watch.
                 self.busy.rank = 0;
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
-                notify(&self.told(lock, None));
+                self.tell(lock, None);
             }
             // A call may have been missed.
             Heard::Listening => self.look = Boot::now(),
@@ -378,9 +370,10 @@ impl InLine<'_> {
         }
     }
 
-    fn told(&self, lock: &Lock, trouble: Option<String>) -> Waiting {
+    fn tell(&mut self, lock: &Lock, news: Option<String>) {
         let held = lock.held(&self.busy.by, self.request);
-        Waiting { held, rank: self.queued.then_some(self.busy.rank), trouble, news: None }
+        let trouble = self.trouble.as_ref().map(ToString::to_string);
+        (self.notify)(&Waiting { held, rank: self.queued.then_some(self.busy.rank), trouble, news });
     }
 }
 
