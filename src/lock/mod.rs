@@ -163,6 +163,7 @@ impl Lock {
         answers
     }
 
+    /// Why an answer that knows nothing of the lock is none, if its node was started too recently.
     fn may_have_forgotten(&self, answer: &impl ScriptAnswer) -> Option<Fault> {
         let uptime = answer.blocker().err()?.uptime;
         let left = self.quarantine.left(uptime);
