@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::answer::{Holder, Holding};
+use crate::lock::answer::Holder;
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, human};
@@ -64,9 +64,11 @@ pub(crate) struct Held {
 /// What keeps a lock from being taken.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Blocker {
-    Holding(Holding),
-    /// It is free, but promised to the next in line.
-    Reserved,
+    Lease(Box<Holder>),
+    /// A key of a type that no lock has, and what is left of its life.
+    OtherType(Option<Duration>),
+    /// It is free, but promised for so long to the next in line, or to its holder of before a restart.
+    Reserved(Option<Duration>),
     #[default]
     Unknown,
 }
@@ -74,8 +76,17 @@ pub(crate) enum Blocker {
 impl Blocker {
     pub(crate) fn holder(&self) -> Option<&Holder> {
         match self {
-            Blocker::Holding(Holding::Lease(holder)) => Some(holder),
+            Blocker::Lease(holder) => Some(holder),
             _ => None,
+        }
+    }
+
+    /// How long it lasts unless it is extended; none when that is for ever, or not known.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        match self {
+            Blocker::Lease(holder) => holder.lease,
+            Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
+            Blocker::Unknown => None,
         }
     }
 }
@@ -97,7 +108,7 @@ impl fmt::Display for Error {
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {
-                    Blocker::Holding(Holding::OtherType(_)) => "; redlock does not delete it",
+                    Blocker::OtherType(_) => "; redlock does not delete it",
                     _ => {
                         "; its holder cannot be told to stop; --force frees it, though its holder may still be at work"
                     }
@@ -178,11 +189,6 @@ fn joined(parts: [String; 2], between: &str) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
 
-/// What `status` says of a node that may have forgotten the lock: how long ago it was started, and how long it cannot tell.
-pub(crate) fn restarted(uptime: Option<Duration>, left: Duration) -> String {
-    format!("started {} ago, no vote for another {}", human(uptime.unwrap_or_default()), human(left))
-}
-
 /// Continues "held by …".
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -215,12 +221,12 @@ impl Held {
         };
         let holder = match &self.by {
             Blocker::Unknown => return "is held by another".to_owned(),
-            Blocker::Reserved => return "is free, but promised to the next in line".to_owned(),
-            Blocker::Holding(Holding::OtherType(left)) => {
+            Blocker::Reserved(_) => return "is free, but promised to the next in line".to_owned(),
+            Blocker::OtherType(left) => {
                 let text = "is held by something else: its key is not a string, as that of a lock is";
                 return format!("{text}{}", lease(*left));
             }
-            Blocker::Holding(Holding::Lease(holder)) => holder,
+            Blocker::Lease(holder) => holder,
         };
         if let Some(kept) = holder.kept {
             let host = escaped(holder.host.as_deref().unwrap_or_default(), SHOWN);

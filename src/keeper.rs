@@ -34,16 +34,15 @@ const EACH_DEATH: Duration = Duration::from_micros(150);
 /// What is known of the job before it has a lock.
 #[derive(Debug)]
 pub(crate) struct Task {
+    /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
-    /// What the job's environment gets besides the caller's.
+    /// What the job's environment gets besides the caller's, and what tells it of its lease.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    pub(crate) inherited: Inherited,
-    /// There is a terminal: the job stays in redlock's own process group.
-    pub(crate) terminal: bool,
     /// Between SIGTERM and SIGKILL when `max_run` is over.
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
     pub(crate) kill_after: Option<Duration>,
+    /// The job lasts until its last descendant has ended.
     pub(crate) whole: bool,
 }
 
@@ -55,15 +54,15 @@ pub(crate) struct Keeper {
 }
 
 /// Forks the keeper. This process, which must have a single thread and be a subreaper, lets go of standard input and
-/// output: they are the job's.
+/// output: they are the job's. With a `terminal` the job stays in redlock's own process group.
 ///
 /// # Errors
 /// The kernel's, when it has no room for a descriptor or a process.
-pub(crate) fn start(task: Task) -> nix::Result<Keeper> {
+pub(crate) fn start(task: &Task, inherited: Inherited, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
-        match Parent::new(&task, &theirs) {
+        match Parent::new(task, inherited, terminal, &theirs) {
             Ok(mut parent) => parent.keep(),
             Err(errno) => {
                 let _ = theirs.send(&Report::NotStarted { errno: errno as i32 });
@@ -117,16 +116,15 @@ enum Phase {
 /// The forked process.
 struct Parent<'a> {
     task: &'a Task,
+    terminal: bool,
     socket: &'a Packets,
     /// SIGCHLD.
     children: Signals,
     timer: Timer,
-    /// None when there is a NUL in it, or when it has been started.
-    program: Option<Program>,
+    program: Program,
     phase: Phase,
-    /// The command, until it has been reaped.
-    command: Option<i32>,
-    group: Option<i32>,
+    /// The command, until it has been reaped, and the job's group.
+    known: Known,
     status: Option<i32>,
     childless: bool,
     cause: Cause,
@@ -142,19 +140,21 @@ struct Parent<'a> {
 }
 
 impl<'a> Parent<'a> {
-    fn new(task: &'a Task, socket: &'a Packets) -> nix::Result<Parent<'a>> {
+    fn new(task: &'a Task, inherited: Inherited, terminal: bool, socket: &'a Packets) -> nix::Result<Parent<'a>> {
         // systemd and Kubernetes send their stop to every process, and the keeper must outlive the job.
         SigSet::all().thread_set_mask()?;
         process::adopt_orphans();
+        let mut program = Program::new(&task.command, std::env::vars_os(), inherited);
+        task.environment.iter().for_each(|(name, value)| program.set(name, value));
         Ok(Parent {
             task,
+            terminal,
             socket,
             children: Signals::open(&SigSet::from_iter([Signal::SIGCHLD]))?,
             timer: Timer::new()?,
-            program: prepare(task),
+            program,
             phase: Phase::NotStarted,
-            command: None,
-            group: None,
+            known: Known::default(),
             status: None,
             childless: true,
             cause: Cause::Itself,
@@ -208,9 +208,8 @@ impl<'a> Parent<'a> {
     fn take(&mut self, order: Order) {
         match order {
             // Once the job has been told to stop, it stays so: redlock says that the lease was lost.
-            Order::Deadline { .. } if self.cause == Cause::Lost => {}
+            Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Lost => {}
             Order::Deadline { term_at, kill_at } => self.deadline = Some((term_at, kill_at)),
-            Order::Stop { .. } if self.cause == Cause::Lost => {}
             Order::Stop { kill_at } => {
                 // Also before there is a job: it must not be started any more.
                 self.cause = Cause::Lost;
@@ -235,31 +234,22 @@ impl<'a> Parent<'a> {
         if !in_time {
             return self.finish(Report::TooLate);
         }
-        let mut lines = environment.iter();
-        let Some(program) = self.program.take().and_then(|mut program| {
-            lines.try_for_each(|(name, value)| program.set(OsStr::new(name), OsStr::new(value)))?;
-            Some(program)
-        }) else {
-            return self.finish(Report::NotStarted { errno: libc::EINVAL });
-        };
+        for (name, value) in environment {
+            self.program.set(OsStr::new(name), OsStr::new(value));
+        }
         // A slow exec (a cold binary on NFS) keeps the keeper here: deadlines that come meanwhile are acted on right after it,
         // and redlock kills a keeper that comes back too late.
-        match program.start(!self.task.terminal) {
+        match self.program.start(!self.terminal) {
             Ok(pid) => {
                 self.phase = Phase::Running;
-                self.command = Some(pid);
+                self.known = Known { child: Some(pid), group: (!self.terminal).then_some(pid) };
                 self.childless = false;
-                self.group = (!self.task.terminal).then_some(pid);
                 self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
                 self.report(&Report::Started);
                 stdio::let_go_of_everything();
             }
             Err(errno) => self.finish(Report::NotStarted { errno: errno as i32 }),
         }
-    }
-
-    fn known(&self) -> Known {
-        Known { child: self.command, group: self.group }
     }
 
     /// Does what is due by now.
@@ -288,8 +278,7 @@ impl<'a> Parent<'a> {
     fn stop(&mut self, cause: Cause, kill_at: Boot) {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
-        let known = self.known();
-        tree::signal_all(libc::SIGTERM, known, true, &mut |size| {
+        tree::signal_all(libc::SIGTERM, self.known, true, &mut |size| {
             if cause == Cause::Lost {
                 let takes = EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX);
                 self.kill_at = self.kill_at.min(kill_at - takes);
@@ -318,11 +307,8 @@ impl<'a> Parent<'a> {
             return;
         }
         let (signal, to) = self.signals.remove(0);
-        let known = self.known();
-        match (to, self.command) {
-            (To::Job, _) => {
-                tree::signal_all(signal, known, false, &mut |_| self.has_more_urgent());
-            }
+        match (to, self.known.child) {
+            (To::Job, _) => tree::signal_all(signal, self.known, false, &mut |_| self.has_more_urgent()),
             (To::Command, Some(command)) => process::signal_child(command, signal),
             (To::Command | To::Nobody, _) => {}
         }
@@ -343,8 +329,8 @@ impl<'a> Parent<'a> {
     fn reap(&mut self) {
         while self.phase != Phase::NotStarted {
             match process::reap() {
-                Reaped::One(pid, status) if Some(pid) == self.command => {
-                    self.command = None;
+                Reaped::One(pid, status) if Some(pid) == self.known.child => {
+                    self.known.child = None;
                     self.status = Some(status);
                 }
                 Reaped::One(..) => {}
@@ -358,12 +344,11 @@ impl<'a> Parent<'a> {
     }
 
     fn kill_on(&mut self) {
-        let known = self.known();
         let Phase::Killing(killing) = &mut self.phase else { return };
         if self.childless {
             return;
         }
-        match killing.round(known) {
+        match killing.round(self.known) {
             Progress::Done | Progress::GoesOn(_) => {}
             Progress::Unkillable(pids) => self.report(&Report::Unkillable { pids }),
             Progress::OutOfReach(pids) => self.end(Some(pids)),
@@ -373,7 +358,7 @@ impl<'a> Parent<'a> {
     /// Whether what the lock is for has ended: the command, or when it was stopped or `--whole`, everything.
     fn job_is_over(&self) -> bool {
         let everything = self.task.whole || self.cause != Cause::Itself || matches!(self.phase, Phase::Killing(_));
-        self.command.is_none() && (self.childless || !everything)
+        self.known.child.is_none() && (self.childless || !everything)
     }
 
     fn is_over(&mut self) -> bool {
@@ -405,11 +390,11 @@ impl<'a> Parent<'a> {
             Phase::Killing(killing) => killing.again_at(),
             Phase::NotStarted | Phase::Over => Boot::NEVER,
         };
-        let patience = match self.timer.set(next) {
-            _ if self.phase == Phase::Running && !self.signals.is_empty() => PollTimeout::ZERO,
-            Ok(()) => PollTimeout::NONE,
-            // Without a timer: look often.
-            Err(_) => PollTimeout::from(5_u8),
+        self.timer.set(next);
+        let patience = match self.phase {
+            // Signalling a large job stops when redlock turns out to be gone: that is not behind a wait.
+            Phase::Running if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
+            _ => PollTimeout::NONE,
         };
         let mut ready = vec![
             PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
@@ -421,13 +406,4 @@ impl<'a> Parent<'a> {
         let _ = poll(&mut ready, patience);
         while self.children.next().is_some() {}
     }
-}
-
-/// Makes the command ready; none when there is a NUL in it.
-fn prepare(task: &Task) -> Option<Program> {
-    let mut program = Program::new(&task.command, std::env::vars_os(), task.inherited)?;
-    for (name, value) in &task.environment {
-        program.set(name, value)?;
-    }
-    Some(program)
 }

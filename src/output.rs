@@ -322,7 +322,7 @@ fn status_text(status: &Status) -> String {
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
     if status.nodes.len() > 1 || odd {
         for node in &status.nodes {
-            line("node", format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer.as_str())));
+            line("node", format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer)));
         }
     }
     text.push('\n');

@@ -4,8 +4,9 @@ use super::{lock, request, settings};
 use crate::cli::{Common, OnLost, RunArgs};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::keeper::Task;
 use crate::progress::ProgressLine;
-use crate::run::timeline::largest_grace;
+use crate::run::timeline::{default_grace, largest_grace};
 use crate::run::{self, Job};
 use humantime::format_duration;
 use std::time::Duration;
@@ -26,14 +27,17 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     let lock = lock(&settings, &taking.name, taking.ttl)?;
     let job = Job {
         request: request(taking, args.wait(), &settings, std::process::id(), label),
-        command: args.command.clone(),
-        environment: settings.environment.clone(),
+        task: Task {
+            command: args.command.clone(),
+            environment: settings.environment.clone(),
+            grace: args.grace.unwrap_or_else(|| default_grace(taking.ttl)),
+            max_run: args.max_run,
+            kill_after: args.kill_after,
+            whole: args.whole,
+        },
         grace: args.grace,
-        kill_after: args.kill_after,
         continue_when_lost: args.on_lost == OnLost::Continue,
         hold_at_least: args.hold_at_least,
-        max_run: args.max_run,
-        whole: args.whole,
         quiet: common.quiet,
         verbose: common.verbose,
     };

@@ -21,10 +21,10 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
 
 /// The request that answers which commands the user may not run on locks with this prefix.
 pub(super) fn question(prefix: &str) -> Vec<String> {
-    let Keys { lock, lease, channels, .. } = Keys::of(&format!("{prefix}doctor"));
+    let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);
     // The name in CLIENT LIST is nothing that a lock needs.
     let commands = COMMANDS.split(' ').filter(|command| !command.contains('|'));
     let commands = commands.map(|command| command.replace('+', ""));
-    script.into_iter().chain([lock, lease, channels]).chain(commands).collect()
+    script.into_iter().chain([lock, base.clone(), base]).chain(commands).collect()
 }

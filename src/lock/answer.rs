@@ -1,8 +1,10 @@
 //! What the scripts answer, as types. Each script's header says what its answers look like; here alone they are read.
 
 use super::token;
+use crate::error::Blocker;
 use crate::redis::{FromReply, Reply};
 use serde::{Serialize, Serializer};
+use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Which run of a server has answered: told apart by its run_id from the same server restarted.
@@ -10,8 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 pub(crate) struct Identity {
     /// How long it has been up, to the second; none where INFO is refused.
     pub(crate) uptime: Option<Duration>,
-    /// Empty where INFO is refused.
-    pub(crate) run_id: String,
+    /// None where INFO is refused.
+    pub(crate) run_id: Option<String>,
 }
 
 /// Who has a lock, as its key and its owner record say. All but the token is unknown of a lock of another library.
@@ -44,18 +46,10 @@ pub(crate) struct Holder {
     pub(crate) revoked: Option<String>,
 }
 
-/// What has the lock on one node.
-#[derive(Clone, Debug)]
-pub(crate) enum Holding {
-    Lease(Box<Holder>),
-    /// A key of a type that no lock has, and what is left of its life.
-    OtherType(Option<Duration>),
-}
-
-/// Where a waiter stands on one node; none is not in line.
+/// Where a waiter stands on one node.
 #[derive(Clone, Debug)]
 pub(super) struct Standing {
-    /// How many are before it.
+    /// How many are before it; none when it is not in line.
     pub(super) rank: Option<u64>,
     pub(super) ticket: String,
     /// It was not in line before this request.
@@ -70,22 +64,25 @@ pub(super) enum Take {
         from: Identity,
     },
     Held {
-        by: Holding,
+        by: Blocker,
         from: Identity,
         standing: Standing,
     },
-    /// Free, and kept for the next in line, or for the holder of before a restart, for this long.
-    Reserved {
-        left: Option<Duration>,
-        from: Identity,
-        standing: Standing,
-    },
-    /// The node is in quarantine for this long still, and does not know the lock.
+    /// The node is in quarantine, and does not know the lock.
     Young {
-        left: Duration,
         from: Identity,
-        standing: Standing,
     },
+}
+
+/// What a script answers that is asked about one lease.
+#[derive(Clone, Debug)]
+pub(super) enum OfLease<A> {
+    /// The lease is there, and this has come of it.
+    Known(A),
+    /// The lock is free.
+    Gone(Identity),
+    /// Another has the lock.
+    Other(Blocker),
 }
 
 /// What `extend.lua` and `recreate.lua` answer.
@@ -100,12 +97,8 @@ pub(super) enum Extend {
     Revoked {
         by: String,
     },
-    Gone {
-        from: Identity,
-    },
-    /// The lease is there; the hold that was named has been given up.
+    /// The hold that was named has been given up.
     NoHold,
-    Other(Holding),
     /// Re-creation only: the server was restarted since it was asked.
     Restarted,
     /// Re-creation only: the lock has had a later holder.
@@ -114,45 +107,37 @@ pub(super) enum Extend {
 
 /// What `enter.lua` answers.
 #[derive(Clone, Debug)]
-pub(super) enum Enter {
-    Granted { fencing_token: u64, holds: u64, lasts: Option<Duration>, ttl: Option<Duration>, from: Identity },
-    Gone { from: Identity },
-    Other,
+pub(super) struct Entered {
+    pub(super) fencing_token: u64,
+    pub(super) holds: u64,
+    pub(super) lasts: Option<Duration>,
+    pub(super) ttl: Option<Duration>,
+    pub(super) from: Identity,
 }
 
-/// What `release.lua` answers.
-#[derive(Clone, Debug)]
-pub(super) enum Release {
-    Released,
-    StillHeld { holds: u64 },
-    Gone { from: Identity },
-    Other(Holding),
-}
+/// What `release.lua` answers: how many holds are left. With none, the lock is free, or kept for a while.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HoldsLeft(pub(super) u64);
 
 /// What `revoke.lua` answers.
 #[derive(Clone, Debug)]
 pub(super) enum Revoke {
     Revoked(Holder),
     Released(Holder),
-    Gone { from: Identity },
-    Other(Holder),
-    Foreign(Holding),
+    /// What has the lock cannot be told to stop.
+    Foreign(Blocker),
 }
 
 /// What `holds.lua` answers.
 #[derive(Clone, Debug)]
-pub(super) enum Holds {
-    Newest { hold: String, entered: u64 },
-    Gone { from: Identity },
+pub(super) struct Newest {
+    pub(super) hold: String,
+    pub(super) entered: u64,
 }
 
-/// What `fence.lua` answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fence {
-    Granted,
-    Higher,
-    Gone,
-}
+/// What `fence.lua` answers: whether the node stands at the fencing token of the lease now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Raised(pub(super) bool);
 
 /// What `leave.lua` and `rollback.lua` answer.
 #[derive(Clone, Copy, Debug)]
@@ -160,43 +145,25 @@ pub(super) struct Left;
 
 /// What `inspect.lua` answers.
 #[derive(Clone, Debug)]
-pub(super) enum Inspect {
-    /// `reserved` is how long it is still kept for the next in line, if it is.
-    Free {
-        reserved: Option<Duration>,
-        waiting: u64,
-        from: Identity,
-    },
-    Held {
-        holder: Holder,
-        waiting: u64,
-    },
-    OtherType {
-        lease: Option<Duration>,
-    },
+pub(super) struct Seen {
+    /// None when the lock is free.
+    pub(super) by: Option<Blocker>,
+    /// Not known of a key of another type.
+    pub(super) waiting: Option<u64>,
+    /// Told by a node where it is free or reserved.
+    from: Option<Identity>,
 }
 
 impl Identity {
     fn read(reply: &Reply) -> Identity {
-        let seconds = reply.text(0).parse().ok();
-        Identity { uptime: seconds.map(Duration::from_secs), run_id: reply.text(1).to_owned() }
+        let uptime = reply.text(0).parse().ok().map(Duration::from_secs);
+        Identity { uptime, run_id: Some(reply.text(1).to_owned()).filter(|run_id| !run_id.is_empty()) }
     }
 }
 
-impl Holding {
-    /// `{word, value, PTTL, owner record}`; an empty value without a record stands for a key of another type.
-    fn read(reply: &Reply) -> Holding {
-        match reply.text(1) {
-            "" => Holding::OtherType(millis(reply, 2)),
-            _ => Holding::Lease(Box::new(Holder::read(reply))),
-        }
-    }
-
-    pub(super) fn lease(&self) -> Option<Duration> {
-        match self {
-            Holding::Lease(holder) => holder.lease,
-            Holding::OtherType(lease) => *lease,
-        }
+impl Blocker {
+    fn lease(reply: &Reply) -> Blocker {
+        Blocker::Lease(Box::new(Holder::read(reply)))
     }
 }
 
@@ -204,22 +171,17 @@ impl Holder {
     /// `{word, value, PTTL, owner record}`
     fn read(reply: &Reply) -> Holder {
         let bare = Holder { token: reply.text(1).to_owned(), lease: millis(reply, 2), ..Holder::default() };
-        let record = reply.at(3);
-        let field = |name: &str| {
-            let mut pairs = record.items().chunks_exact(2);
-            pairs.find_map(|pair| match pair {
-                [Reply::Text(key), Reply::Text(value)] if key == name => Some(value.clone()),
-                _ => None,
-            })
-        };
-        if field("token").is_none() {
+        let fields = reply.at(3).items().chunks_exact(2);
+        let record: HashMap<_, _> =
+            fields.filter_map(|field| Some((field[0].as_text()?, field[1].as_text()?))).collect();
+        if !record.contains_key("token") {
             return bare;
         }
-        let number = |name: &str| field(name).and_then(|text| text.parse::<u64>().ok());
+        let number = |name: &str| record.get(name).and_then(|text| text.parse::<u64>().ok());
         // Zero is a server that refuses TIME.
         let micros = |name: &str| number(name).filter(|&micros| micros > 0).map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
-        let text = |name: &str| field(name).map(|text| text.chars().take(256).collect::<String>());
+        let text = |name: &str| record.get(name).map(|text| text.chars().take(256).collect::<String>());
         Holder {
             host: Some(text("host").unwrap_or_default()),
             pid: number("pid"),
@@ -229,7 +191,7 @@ impl Holder {
             held: ago("since"),
             fencing_token: number("fence"),
             ttl: number("ttl").map(Duration::from_millis),
-            kept: field("kept").map(|_| ago("kept").unwrap_or_default()),
+            kept: record.get("kept").map(|_| ago("kept").unwrap_or_default()),
             revoked: text("revoked"),
             ..bare
         }
@@ -251,42 +213,51 @@ impl Holder {
     }
 }
 
-impl Standing {
-    fn read(reply: &Reply, at: usize) -> Standing {
-        Standing {
-            rank: reply.count(at),
-            ticket: reply.text(at + 1).to_owned(),
-            just_queued: reply.int(at + 2) == Some(1),
+/// What the answers of different scripts have in common.
+pub(super) trait ScriptAnswer: FromReply {
+    /// What else has the lock there, if anything; an error when the node did not know the lock before it was asked: which
+    /// run of the server that is.
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity>;
+}
+
+impl ScriptAnswer for Take {
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
+        match self {
+            Take::Granted { from, .. } | Take::Young { from } => Err(from),
+            Take::Held { by, .. } => Ok(Some(by)),
         }
     }
 }
 
-/// An answer that may say that the node does not know the lease.
-pub(super) trait Absence {
-    /// Which run of the server does not know it; none when it does.
-    fn absent(&self) -> Option<&Identity>;
-}
-
-macro_rules! absent_when_gone {
-    ($($answer:ident),*) => {$(
-        impl Absence for $answer {
-            fn absent(&self) -> Option<&Identity> {
-                match self {
-                    $answer::Gone { from } => Some(from),
-                    _ => None,
-                }
-            }
-        }
-    )*};
-}
-
-absent_when_gone!(Extend, Enter, Release, Revoke, Holds);
-
-impl Absence for Inspect {
-    fn absent(&self) -> Option<&Identity> {
+impl<A: FromReply> ScriptAnswer for OfLease<A> {
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
         match self {
-            Inspect::Free { from, .. } => Some(from),
+            OfLease::Known(_) => Ok(None),
+            OfLease::Gone(from) => Err(from),
+            OfLease::Other(by) => Ok(Some(by)),
+        }
+    }
+}
+
+impl ScriptAnswer for Seen {
+    fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
+        self.from.as_ref().map_or(Ok(self.by.as_ref()), Err)
+    }
+}
+
+impl<A> OfLease<A> {
+    pub(super) fn known(&self) -> Option<&A> {
+        match self {
+            OfLease::Known(answer) => Some(answer),
             _ => None,
+        }
+    }
+}
+
+impl Take {
+    pub(super) fn from(&self) -> &Identity {
+        match self {
+            Take::Granted { from, .. } | Take::Held { from, .. } | Take::Young { from } => from,
         }
     }
 }
@@ -297,50 +268,40 @@ impl FromReply for Take {
     }
 
     fn from_reply(reply: &Reply) -> Option<Take> {
-        let nowhere = Standing { rank: None, ticket: String::new(), just_queued: false };
+        // A key of another type is told without a place in line.
+        let held = |by, at| {
+            let standing = Standing {
+                rank: reply.count(at + 1),
+                ticket: reply.text(at + 2).to_owned(),
+                just_queued: reply.int(at + 3) == Some(1),
+            };
+            Take::Held { by, from: Identity::read(reply.at(at)), standing }
+        };
         Some(match reply.text(0) {
             "granted" => Take::Granted { counter: reply.count(1)?, from: Identity::read(reply.at(2)) },
-            "held" => {
-                let (from, standing) = (Identity::read(reply.at(4)), Standing::read(reply, 5));
-                match reply.int(8) {
-                    Some(1) => Take::Reserved { left: millis(reply, 2), from, standing },
-                    // Not by its value: that of another library may be empty.
-                    _ => Take::Held { by: Holding::Lease(Box::new(Holder::read(reply))), from, standing },
-                }
-            }
-            "foreign" => Take::Held {
-                by: Holding::OtherType(millis(reply, 2)),
-                from: Identity::read(reply.at(3)),
-                standing: nowhere,
-            },
-            "young" => Take::Young {
-                left: Duration::from_secs(reply.count(1)?),
-                from: Identity::read(reply.at(2)),
-                standing: Standing::read(reply, 3),
-            },
+            // Not by its value: that of another library may be empty.
+            "held" if reply.int(8) == Some(1) => held(Blocker::Reserved(millis(reply, 2)), 4),
+            "held" => held(Blocker::lease(reply), 4),
+            "foreign" => held(Blocker::OtherType(millis(reply, 2)), 3),
+            "young" => Take::Young { from: Identity::read(reply.at(2)) },
             _ => return None,
         })
     }
 }
 
-impl Take {
-    pub(super) fn from(&self) -> &Identity {
-        match self {
-            Take::Granted { from, .. }
-            | Take::Held { from, .. }
-            | Take::Reserved { from, .. }
-            | Take::Young { from, .. } => from,
-        }
+impl<A: FromReply> FromReply for OfLease<A> {
+    fn is_confirmation(&self) -> bool {
+        self.known().is_some_and(A::is_confirmation)
     }
 
-    /// Where the waiter stands; none where it got the lock.
-    pub(super) fn standing(&self) -> Option<&Standing> {
-        match self {
-            Take::Granted { .. } => None,
-            Take::Held { standing, .. } | Take::Reserved { standing, .. } | Take::Young { standing, .. } => {
-                Some(standing)
-            }
-        }
+    fn from_reply(reply: &Reply) -> Option<OfLease<A>> {
+        Some(match (reply.text(0), reply.text(1)) {
+            ("gone", _) => OfLease::Gone(Identity::read(reply.at(1))),
+            // An empty value stands for a key of another type.
+            ("other", "") => OfLease::Other(Blocker::OtherType(millis(reply, 2))),
+            ("other", _) => OfLease::Other(Blocker::lease(reply)),
+            _ => OfLease::Known(A::from_reply(reply)?),
+        })
     }
 }
 
@@ -355,9 +316,7 @@ impl FromReply for Extend {
                 Extend::Extended { lasts: millis(reply, 1), holds: reply.count(2)?, from: Identity::read(reply.at(4)) }
             }
             "revoked" => Extend::Revoked { by: reply.text(1).to_owned() },
-            "gone" => Extend::Gone { from: Identity::read(reply.at(1)) },
             "no-hold" => Extend::NoHold,
-            "other" => Extend::Other(Holding::read(reply)),
             "restarted" => Extend::Restarted,
             "higher" => Extend::Higher,
             _ => return None,
@@ -365,34 +324,30 @@ impl FromReply for Extend {
     }
 }
 
-impl FromReply for Enter {
+impl FromReply for Entered {
     fn is_confirmation(&self) -> bool {
-        matches!(self, Enter::Granted { .. })
+        true
     }
 
-    fn from_reply(reply: &Reply) -> Option<Enter> {
+    fn from_reply(reply: &Reply) -> Option<Entered> {
         Some(match reply.text(0) {
-            "granted" => Enter::Granted {
+            "granted" => Entered {
                 fencing_token: reply.count(1)?,
                 holds: reply.count(2)?,
                 lasts: millis(reply, 3),
                 ttl: reply.count(4).filter(|&ttl| ttl > 0).map(Duration::from_millis),
                 from: Identity::read(reply.at(5)),
             },
-            "gone" => Enter::Gone { from: Identity::read(reply.at(1)) },
-            "other" => Enter::Other,
             _ => return None,
         })
     }
 }
 
-impl FromReply for Release {
-    fn from_reply(reply: &Reply) -> Option<Release> {
+impl FromReply for HoldsLeft {
+    fn from_reply(reply: &Reply) -> Option<HoldsLeft> {
         Some(match reply.text(0) {
-            "released" => Release::Released,
-            "still-held" => Release::StillHeld { holds: reply.count(1)? },
-            "gone" => Release::Gone { from: Identity::read(reply.at(1)) },
-            "other" => Release::Other(Holding::read(reply)),
+            "released" => HoldsLeft(0),
+            "still-held" => HoldsLeft(reply.count(1)?),
             _ => return None,
         })
     }
@@ -400,41 +355,37 @@ impl FromReply for Release {
 
 impl FromReply for Revoke {
     fn from_reply(reply: &Reply) -> Option<Revoke> {
-        Some(match reply.text(0) {
-            "revoked" => Revoke::Revoked(Holder::read(reply)),
-            "released" => Revoke::Released(Holder::read(reply)),
-            "gone" => Revoke::Gone { from: Identity::read(reply.at(1)) },
-            "other" => Revoke::Other(Holder::read(reply)),
-            "foreign" => Revoke::Foreign(match reply.text(1) {
-                // Another library's lease: whose it is cannot be told.
-                "string" => Holding::Lease(Box::new(Holder { lease: millis(reply, 2), ..Holder::default() })),
-                _ => Holding::OtherType(millis(reply, 2)),
-            }),
+        Some(match (reply.text(0), reply.text(1)) {
+            ("revoked", _) => Revoke::Revoked(Holder::read(reply)),
+            ("released", _) => Revoke::Released(Holder::read(reply)),
+            // Another library's lease: whose it is cannot be told.
+            ("foreign", "string") => {
+                Revoke::Foreign(Blocker::Lease(Box::new(Holder { lease: millis(reply, 2), ..Holder::default() })))
+            }
+            ("foreign", _) => Revoke::Foreign(Blocker::OtherType(millis(reply, 2))),
             _ => return None,
         })
     }
 }
 
-impl FromReply for Holds {
-    fn from_reply(reply: &Reply) -> Option<Holds> {
+impl FromReply for Newest {
+    fn from_reply(reply: &Reply) -> Option<Newest> {
         Some(match reply.text(0) {
-            "holds" => Holds::Newest { hold: reply.text(1).to_owned(), entered: reply.count(2).unwrap_or(0) },
-            "gone" => Holds::Gone { from: Identity::read(reply.at(1)) },
+            "holds" => Newest { hold: reply.text(1).to_owned(), entered: reply.count(2).unwrap_or(0) },
             _ => return None,
         })
     }
 }
 
-impl FromReply for Fence {
+impl FromReply for Raised {
     fn is_confirmation(&self) -> bool {
-        matches!(self, Fence::Granted)
+        self.0
     }
 
-    fn from_reply(reply: &Reply) -> Option<Fence> {
+    fn from_reply(reply: &Reply) -> Option<Raised> {
         Some(match reply.text(0) {
-            "granted" => Fence::Granted,
-            "higher" => Fence::Higher,
-            "gone" => Fence::Gone,
+            "granted" => Raised(true),
+            "higher" | "gone" => Raised(false),
             _ => return None,
         })
     }
@@ -446,20 +397,19 @@ impl FromReply for Left {
     }
 }
 
-impl FromReply for Inspect {
-    fn from_reply(reply: &Reply) -> Option<Inspect> {
+impl FromReply for Seen {
+    fn from_reply(reply: &Reply) -> Option<Seen> {
         Some(match reply.text(0) {
-            "free" => Inspect::Free {
-                reserved: (reply.int(3) == Some(1)).then(|| millis(reply, 1).unwrap_or_default()),
-                waiting: reply.count(2)?,
-                from: Identity::read(reply.at(5)),
-            },
-            "held" => {
-                let holder = Holder::read(reply);
-                let holds = reply.count(4).filter(|_| holder.has_record());
-                Inspect::Held { holder: Holder { holds, ..holder }, waiting: reply.count(5)? }
+            "free" => {
+                let reserved = (reply.int(3) == Some(1)).then(|| Blocker::Reserved(millis(reply, 1)));
+                Seen { by: reserved, waiting: Some(reply.count(2)?), from: Some(Identity::read(reply.at(5))) }
             }
-            "foreign" => Inspect::OtherType { lease: millis(reply, 2) },
+            "held" => {
+                let mut holder = Holder::read(reply);
+                holder.holds = reply.count(4).filter(|_| holder.has_record());
+                Seen { by: Some(Blocker::Lease(Box::new(holder))), waiting: Some(reply.count(5)?), from: None }
+            }
+            "foreign" => Seen { by: Some(Blocker::OtherType(millis(reply, 2))), waiting: None, from: None },
             _ => return None,
         })
     }

@@ -3,10 +3,10 @@
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. [`Lock::acquire`] then calls
 //! [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
 
-use super::answer::{Fence, Holding, Identity, Left, Take};
+use super::answer::{HoldsLeft, Identity, Left, OfLease, Raised, Standing, Take};
 use super::fencing;
-use super::lease::{Backing, Lease, run_of};
-use super::quorum::{Verdict, middle, surely};
+use super::lease::Lease;
+use super::quorum::{Verdict, middle};
 use super::token::{self, BASE};
 use super::{Lock, Request, scripts};
 use crate::error::{Blocker, Error, Held};
@@ -68,6 +68,8 @@ pub(super) struct Remembered {
     pub(super) fencing_token: u64,
     /// Until when that lease may last.
     pub(super) until: Boot,
+    /// How long it may last at the most, until that has been counted from the end of the connection.
+    pub(super) longest: Option<Duration>,
 }
 
 impl Lock {
@@ -85,38 +87,37 @@ impl Lock {
         let call = self.take(claim, request, remembered);
         let deadline = self.nodes.deadline().min(until);
         let mut decided = None;
-        let answers: Answers<Take> = self
-            .nodes
-            .ask(
-                &call,
-                |_| true,
-                deadline,
-                |answers| {
-                    let linger = match verdict(answers) {
-                        // The others should have the lock too, in case one of the quorum is lost.
-                        Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
-                        Verdict::No if told_why(answers) => {
-                            // With a node down there is no hurry, and slow nodes should not be blamed too.
-                            let least = if answers.faults().next().is_some() { 200 } else { 20 };
-                            start.elapsed() * 2 + Duration::from_millis(least)
-                        }
-                        _ => return Boot::NEVER,
-                    };
-                    *decided.get_or_insert_with(|| Boot::now() + linger)
-                },
-            )
-            .await;
+        let patience = |answers: &Answers<Take>| {
+            let linger = match answers.verdict(|take| matches!(take, Take::Granted { .. })) {
+                // The others should have the lock too, in case one of the quorum is lost.
+                Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
+                Verdict::No if told_why(answers) => {
+                    // With a node down there is no hurry, and slow nodes should not be blamed too.
+                    let least = if answers.faults().next().is_some() { 200 } else { 20 };
+                    start.elapsed() * 2 + Duration::from_millis(least)
+                }
+                _ => return Boot::NEVER,
+            };
+            *decided.get_or_insert_with(|| Boot::now() + linger)
+        };
+        let answers = self.nodes.ask(&call, |_| true, deadline, patience).await;
         for (node, _, take) in answers.iter() {
             claim.may_have_it[node] = matches!(take, Take::Granted { .. });
-            if let Take::Held { by: Holding::Lease(holder), .. } = take {
-                self.quarantine.cover(holder.longest());
-            }
         }
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Faulty(error);
         }
-        let attempt = match self.granted(&answers).len() >= self.quorum() {
-            true => self.confirm(claim, &answers, request).await,
+        // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
+        let answers = self.without_young(answers);
+        let grants: Vec<(usize, u64)> = answers
+            .iter()
+            .filter_map(|(node, _, take)| match take {
+                Take::Granted { counter, .. } => Some((node, *counter)),
+                _ => None,
+            })
+            .collect();
+        let attempt = match grants.len() >= self.quorum() {
+            true => self.confirm(claim, &grants, &answers, request).await,
             false => self.why_not(&answers),
         };
         if !matches!(attempt, Attempt::Granted(_)) && !claim.waiter.is_empty() {
@@ -157,56 +158,39 @@ impl Lock {
         )
     }
 
-    /// The nodes that have granted the lock, and their counters. A node that has turned out to be in quarantine, by a longer
-    /// lease that another shows, has no vote.
-    fn granted(&self, answers: &Answers<Take>) -> Vec<(usize, u64)> {
-        let counts = |from: &Identity| self.quarantine.left(from.uptime).is_zero();
-        answers
-            .iter()
-            .filter_map(|(node, _, take)| match take {
-                Take::Granted { counter, from } if counts(from) => Some((node, *counter)),
-                _ => None,
-            })
-            .collect()
-    }
-
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
     /// lease is still worth something.
-    async fn confirm(&mut self, claim: &Claim, answers: &Answers<Take>, request: &Request) -> Attempt {
-        let fence = fencing::settle(&self.granted(answers), self.nodes.len());
+    async fn confirm(
+        &mut self,
+        claim: &Claim,
+        grants: &[(usize, u64)],
+        answers: &Answers<Take>,
+        request: &Request,
+    ) -> Attempt {
+        let fence = fencing::settle(grants, self.nodes.len());
         if fence.needed > 0 {
             let call = self.call(&scripts::FENCE, &[&claim.token, &fence.token.to_string()]);
-            let raised = |answers: &Answers<Fence>| answers.count(|&answer| answer == Fence::Granted);
+            let raised = |answers: &Answers<Raised>| answers.count(|&Raised(raised)| raised);
+            let enough = |answers: &Answers<Raised>| {
+                if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER }
+            };
             let deadline = self.nodes.deadline();
-            let answers = self
-                .nodes
-                .ask(
-                    &call,
-                    |node| fence.behind.contains(&node),
-                    deadline,
-                    |answers| {
-                        if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER }
-                    },
-                )
-                .await;
+            let answers = self.nodes.ask(&call, |node| fence.behind.contains(&node), deadline, enough).await;
             if raised(&answers) < fence.needed {
                 // Where one is ahead another holder has been there meanwhile: try again.
-                return match answers.count(|&answer| answer != Fence::Granted) {
+                return match answers.count(|&Raised(raised)| !raised) {
                     0 => Attempt::Faulty(self.no_quorum(&answers)),
                     _ => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
                 };
             }
         }
-        let lease = Lease {
-            token: claim.token.clone(),
-            hold: BASE.to_owned(),
-            fencing_token: fence.token,
-            ttl: request.ttl,
-            holds: 1,
-            owner: request.owner.clone(),
-            backing: backing(answers, request.ttl),
-            recreating: vec![false; self.nodes.len()],
-        };
+        let mut lease = Lease::new(claim.token.clone(), BASE.to_owned(), request, self.nodes.len());
+        lease.fencing_token = fence.token;
+        for (node, sent, take) in answers.iter() {
+            if let Take::Granted { from, .. } = take {
+                lease.granted(node, sent, request.ttl, from);
+            }
+        }
         if lease.valid_until().passed() {
             let took = lease.confirmed_at().elapsed();
             return Attempt::Faulty(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
@@ -220,8 +204,7 @@ impl Lock {
             return;
         }
         let call = self.call(&scripts::ROLLBACK, &[&claim.waiter, &claim.token, &claim.ticket]).in_full();
-        let whom = claim.may_have_it.clone();
-        let answers: Answers<Left> = self.undo(&call, &whom).await;
+        let answers: Answers<Left> = self.undo(&call, |node| claim.may_have_it[node]).await;
         for (node, _, Left) in answers.iter() {
             claim.may_have_it[node] = false;
         }
@@ -229,23 +212,20 @@ impl Lock {
 
     /// Takes back all that the claim may have left on the nodes: a grant, a place in line, a hold. Ends within 80 ms.
     pub(super) async fn withdraw(&mut self, claim: &Claim) {
-        let everywhere = vec![true; self.nodes.len()];
         if let Some((stem, hold)) = &claim.hold {
-            let token = token::of_hold(stem, hold);
-            let call = self.call(&scripts::RELEASE, &[&token, stem, hold, "0"]).in_full();
-            let _: Answers<super::answer::Release> = self.undo(&call, &everywhere).await;
+            let call = self.give_up_call(stem, hold, None).in_full();
+            let _: Answers<OfLease<HoldsLeft>> = self.undo(&call, |_| true).await;
         }
         if claim.token.is_empty() && claim.waiter.is_empty() {
             return;
         }
         let call = self.call(&scripts::LEAVE, &[&claim.waiter, &claim.token]).in_full();
-        let whom = if claim.waiter.is_empty() { claim.may_have_it.clone() } else { everywhere };
-        let _: Answers<Left> = self.undo(&call, &whom).await;
+        let _: Answers<Left> = self.undo(&call, |node| !claim.waiter.is_empty() || claim.may_have_it[node]).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached.
-    async fn undo<A: FromReply>(&mut self, call: &Call, whom: &[bool]) -> Answers<A> {
-        let touched: Vec<bool> = (0..self.nodes.len()).map(|node| whom[node] && self.nodes.is_touched(node)).collect();
+    async fn undo<A: FromReply>(&mut self, call: &Call, whom: impl Fn(usize) -> bool) -> Answers<A> {
+        let touched: Vec<bool> = (0..self.nodes.len()).map(|node| whom(node) && self.nodes.is_touched(node)).collect();
         self.nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
     }
 
@@ -253,13 +233,11 @@ impl Lock {
     fn same_node_twice(&self, answers: &Answers<Take>) -> Option<Error> {
         let mut seen: Vec<(&str, usize)> = Vec::new();
         for (node, _, take) in answers.iter() {
-            let run_id = take.from().run_id.as_str();
-            match seen.iter().find(|(other, _)| *other == run_id) {
-                Some(&(_, other)) if !run_id.is_empty() => {
-                    return Some(Error::SameNode(self.nodes.name(other), self.nodes.name(node)));
-                }
-                _ => seen.push((run_id, node)),
+            let Some(run_id) = &take.from().run_id else { continue };
+            if let Some(&(_, other)) = seen.iter().find(|(other, _)| other == run_id) {
+                return Some(Error::SameNode(self.nodes.name(other), self.nodes.name(node)));
             }
+            seen.push((run_id, node));
         }
         None
     }
@@ -267,108 +245,53 @@ impl Lock {
     /// Tells apart "others have it" from "too few nodes can answer".
     fn why_not(&self, answers: &Answers<Take>) -> Attempt {
         let nodes = self.nodes.len();
-        let refused: Vec<&Take> = answers.said().filter(|take| is_refusal(take)).collect();
-        let young: Vec<(String, Duration)> = answers
+        let refusals: Vec<(usize, &Blocker, &Identity, &Standing)> = answers
             .iter()
             .filter_map(|(node, _, take)| match take {
-                Take::Young { left, .. } => Some((node, *left)),
-                Take::Granted { from, .. } => Some((node, self.quarantine.left(from.uptime))),
+                Take::Held { by, from, standing } => Some((node, by, from, standing)),
                 _ => None,
             })
-            .filter(|(_, left)| !left.is_zero())
-            .map(|(node, left)| (self.nodes.name(node), left))
             .collect();
-        let reached = answers.said().count() - young.len();
-        if refused.is_empty() || reached < self.quorum() && refused.len() <= self.minority() {
-            return Attempt::Faulty(match young.is_empty() {
-                true => self.no_quorum(answers),
-                false => Error::Young {
-                    name: self.name.clone(),
-                    nodes: young,
-                    faults: answers.faults().map(|(node, fault)| (self.nodes.name(node), fault.clone())).collect(),
-                },
-            });
-        }
-        // Who has it: what most nodes name.
-        let votes = |take: &Take| refused.iter().filter(|other| value(other) == value(take)).count();
-        let most = refused.iter().copied().max_by_key(|take| (votes(take), !value(take).unwrap_or("").is_empty()));
+        let told_why = answers.said().count() >= self.quorum() || refusals.len() > self.minority();
+        // Who has it: what most nodes name, be it a token or what another library wrote.
+        let token = |by: &Blocker| by.holder().map(|holder| holder.token.clone());
+        let votes = |by: &Blocker| refusals.iter().filter(|(_, other, ..)| token(other) == token(by)).count();
+        let most =
+            refusals.iter().max_by_key(|(_, by, ..)| (votes(by), token(by).is_some_and(|token| !token.is_empty())));
+        let Some((_, by, from, _)) = most.filter(|_| told_why) else {
+            return Attempt::Faulty(self.no_quorum(answers));
+        };
         // A node that has said nothing may stand behind it too.
-        let unheard = nodes - answers.said().count();
-        let split = most.is_none_or(|take| votes(take) + unheard < self.quorum());
-        let left = refused.iter().filter_map(|take| match take {
-            Take::Held { by, .. } => by.lease(),
-            Take::Reserved { left, .. } => *left,
-            _ => None,
-        });
-        let standings = answers.iter().filter_map(|(node, _, take)| Some((node, take.standing()?)));
+        let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Young { .. })).count();
+        let standings = || refusals.iter().map(|&(node, .., standing)| (node, standing));
+        let ticket = standings().map(|(_, at)| at.ticket.as_str()).find(|ticket| !ticket.is_empty());
         Attempt::Busy(Box::new(Busy {
-            by: match most {
-                Some(Take::Held { by, .. }) => Blocker::Holding(by.clone()),
-                Some(Take::Reserved { .. }) => Blocker::Reserved,
-                _ => Blocker::Unknown,
-            },
-            from: most.map(|take| take.from().clone()).unwrap_or_default(),
-            left: middle(left.collect(), nodes),
-            rank: middle(standings.clone().filter_map(|(_, at)| at.rank).collect(), nodes).unwrap_or(0),
-            ticket: standings
-                .clone()
-                .map(|(_, at)| at.ticket.as_str())
-                .find(|ticket| !ticket.is_empty())
-                .unwrap_or_default()
-                .to_owned(),
-            queued: standings.filter(|(_, at)| at.just_queued).map(|(node, _)| node).collect(),
-            split,
+            by: (*by).clone(),
+            from: (*from).clone(),
+            left: middle(refusals.iter().filter_map(|(_, by, ..)| by.left()).collect(), nodes),
+            rank: middle(standings().filter_map(|(_, at)| at.rank).collect(), nodes).unwrap_or(0),
+            ticket: ticket.unwrap_or_default().to_owned(),
+            queued: standings().filter(|(_, at)| at.just_queued).map(|(node, _)| node).collect(),
+            split: votes(by) + silent < self.quorum(),
         }))
     }
 
     /// The error for a lock that others have.
     pub(super) fn is_held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
-        Error::Held(Box::new(self.held(by, request, waited)))
+        Error::Held(Box::new(Held { waited, ..self.held(by, request) }))
     }
 
-    pub(super) fn held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Held {
-        let token = by.holder().map(|holder| holder.token.as_str());
-        Held {
-            name: self.name.clone(),
-            by: by.clone(),
-            waited,
-            by_this_job: token.is_some_and(|token| request.ancestors.iter().any(|one| one == token)),
-        }
+    pub(super) fn held(&self, by: &Blocker, request: &Request) -> Held {
+        let by_this_job = by.holder().is_some_and(|holder| request.ancestors.contains(&holder.token));
+        Held { by_this_job, ..self.held_by(by.clone()) }
     }
-}
-
-fn verdict(answers: &Answers<Take>) -> Verdict {
-    answers.verdict(|take| matches!(take, Take::Granted { .. }))
-}
-
-fn is_refusal(take: &Take) -> bool {
-    matches!(take, Take::Held { .. } | Take::Reserved { .. })
 }
 
 /// Whether so many nodes have it held, or so many fail, that the reason is known.
 fn told_why(answers: &Answers<Take>) -> bool {
     let minority = (answers.0.len() - 1) / 2;
     let cannot = answers.faults().count() + answers.count(|take| matches!(take, Take::Young { .. }));
-    answers.count(is_refusal) > minority || cannot > minority
-}
-
-/// The value that a refusal names: a token, or what another library wrote.
-fn value(take: &Take) -> Option<&str> {
-    match take {
-        Take::Held { by: Holding::Lease(holder), .. } => Some(&holder.token),
-        _ => None,
-    }
-}
-
-/// What each node's grant is good for.
-fn backing(answers: &Answers<Take>, ttl: Duration) -> Vec<Backing> {
-    let mut backing = vec![Backing::default(); answers.0.len()];
-    for (node, sent, take) in answers.iter() {
-        if let Take::Granted { from, .. } = take {
-            backing[node] = Backing { until: Some(sent + surely(ttl)), run: run_of(from), removed: false };
-        }
-    }
-    backing
+    answers.count(|take| matches!(take, Take::Held { .. })) > minority || cannot > minority
 }
 
 /// Whether what went wrong can heal during a wait.

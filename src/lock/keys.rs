@@ -3,23 +3,22 @@
 /// Separates the lock's key from the part. No name has a control character, so no lock's key can look like one of ours.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
+/// What is behind the lock's own key, in the order that the scripts expect.
+const PARTS: [&str; 5] = [
+    "lease",    // Hash: the owner record of the present lease.
+    "fence",    // String: the counter of fencing tokens, which outlives the lease.
+    "queue",    // Sorted set: who queues, by ticket.
+    "reserved", // String: the waiter that the free lock is promised to.
+    "holds",    // Sorted set: the holds of a re-entrant lease.
+];
+
 /// The keys and the channels of one lock, all in one Cluster slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     /// The lock itself: a plain string, its value the token.
     pub(crate) lock: String,
-    /// Hash: the owner record of the present lease.
-    pub(crate) lease: String,
-    /// String: the counter of fencing tokens, which outlives the lease.
-    pub(crate) fence: String,
-    /// Sorted set: who queues, by ticket.
-    pub(crate) queue: String,
-    /// String: the waiter that the free lock is promised to.
-    pub(crate) reserved: String,
-    /// Sorted set: the holds of a re-entrant lease.
-    pub(crate) holds: String,
-    /// What the channels' names begin with; `free` or `w:` and a waiter follows.
-    pub(crate) channels: String,
+    /// What the names of the other keys begin with, and of the channels: `free`, or `w:` and a waiter.
+    pub(crate) base: String,
 }
 
 impl Keys {
@@ -29,30 +28,23 @@ impl Keys {
             Some(tag) => format!("{{{tag}}}:{lock}{SEPARATOR}"),
             None => format!("{{{lock}}}:{SEPARATOR}"),
         };
-        Keys {
-            lock: lock.to_owned(),
-            lease: format!("{base}lease"),
-            fence: format!("{base}fence"),
-            queue: format!("{base}queue"),
-            reserved: format!("{base}reserved"),
-            holds: format!("{base}holds"),
-            channels: base,
-        }
+        Keys { lock: lock.to_owned(), base }
     }
 
-    /// In the order that the scripts expect.
-    pub(crate) fn all(&self) -> [&str; 6] {
-        [&self.lock, &self.lease, &self.fence, &self.queue, &self.reserved, &self.holds]
+    /// All keys, in the order that the scripts expect.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let others = PARTS.map(|part| format!("{}{part}", self.base));
+        [self.lock.clone()].into_iter().chain(others).collect()
     }
 
     /// The channel on which the waiter `id` is called.
     pub(crate) fn waiter(&self, id: &str) -> String {
-        format!("{}w:{id}", self.channels)
+        format!("{}w:{id}", self.base)
     }
 
     /// The channel that tells when the lock is free and no waiter is in line.
     pub(crate) fn free(&self) -> String {
-        format!("{}free", self.channels)
+        format!("{}free", self.base)
     }
 }
 

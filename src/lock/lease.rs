@@ -1,19 +1,20 @@
-//! A held lease: its validity, renewal, extension and release.
+//! A held lease: its validity, renewal, extension and release; and entering it once more, with a hold that has a token of its own.
 
-use super::answer::{Absence, Extend, Holding, Holds, Identity, Release};
+use super::answer::{Entered, Extend, HoldsLeft, Identity, Newest, OfLease};
+use super::attempt::Claim;
 use super::owner::Owner;
 use super::quorum::{Verdict, surely, validity};
 use super::recreate::{self, Round, Said};
-use super::token::{self, BASE};
-use super::{Lock, scripts};
+use super::token::{self, BASE, NEWEST};
+use super::{Lock, Reenter, Request, scripts};
 use crate::error::{Blocker, Error, Held};
-use crate::redis::{Answers, Fault, Got};
+use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
 use crate::text::escaped;
 use std::time::Duration;
 
 /// The ttl of a lease that has no record of it.
-pub(super) const UNKNOWN_TTL_MS: &str = "30000";
+const UNKNOWN_TTL_MS: &str = "30000";
 
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug)]
@@ -76,12 +77,26 @@ pub(crate) enum Given {
     Revoked(String),
 }
 
-/// A node's run_id, none where it refuses INFO.
-pub(super) fn run_of(from: &Identity) -> Option<String> {
-    Some(from.run_id.clone()).filter(|run_id| !run_id.is_empty())
-}
-
 impl Lease {
+    /// A lease that no node has confirmed yet, and of which nothing is known but what was asked for.
+    pub(super) fn new(token: String, hold: String, request: &Request, nodes: usize) -> Lease {
+        Lease {
+            token,
+            hold,
+            fencing_token: 0,
+            ttl: request.ttl,
+            holds: 1,
+            owner: request.owner.clone(),
+            backing: vec![Backing::default(); nodes],
+            recreating: vec![false; nodes],
+        }
+    }
+
+    /// A node has granted it for this long from the moment at which it was asked.
+    pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, from: &Identity) {
+        self.backing[node] = Backing { until: Some(sent + surely(ttl)), run: from.run_id.clone(), removed: false };
+    }
+
     /// The end of validity: before this moment a quorum of nodes surely has our key. Long past when there is none left.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
@@ -95,19 +110,6 @@ impl Lease {
     fn stem(&self) -> &str {
         token::split(&self.token).0
     }
-
-    /// Takes in the confirmations that have come so far, unless they come too late to count.
-    fn note_confirmations(&mut self, answers: &Answers<Extend>, until: Boot) {
-        if self.valid_until().passed() {
-            return;
-        }
-        for (node, _, answer) in answers.iter() {
-            if let Extend::Extended { from, .. } = answer {
-                self.backing[node].until = Some(until);
-                self.backing[node].run = run_of(from);
-            }
-        }
-    }
 }
 
 impl Lock {
@@ -120,22 +122,19 @@ impl Lock {
         let until = sent + surely(lease.ttl);
         let ttl = lease.ttl.as_millis().to_string();
         let call = self.call(&scripts::EXTEND, &[lease.stem(), lease.stem(), &ttl, UNKNOWN_TTL_MS, &lease.hold]);
-        let answers: Answers<Extend> = self
-            .nodes
-            .ask(
-                &call,
-                |_| true,
-                this.give_up,
-                |answers| {
-                    let before = lease.valid_until();
-                    lease.note_confirmations(answers, until);
-                    if lease.valid_until() != before {
-                        moved(lease);
-                    }
-                    Boot::NEVER
-                },
-            )
-            .await;
+        let patience = |answers: &Answers<OfLease<Extend>>| {
+            let before = lease.valid_until();
+            for (node, _, answer) in answers.iter() {
+                if let OfLease::Known(Extend::Extended { from, .. }) = answer {
+                    recreate::confirm(&mut lease.backing, node, until, from.run_id.clone(), Boot::now());
+                }
+            }
+            if lease.valid_until() != before {
+                moved(lease);
+            }
+            Boot::NEVER
+        };
+        let answers = self.nodes.ask(&call, |_| true, this.give_up, patience).await;
         for (node, fault) in answers.faults() {
             if *fault == Fault::TimedOut && !this.last && !lease.recreating[node] {
                 // Half-open, or a primary of yesterday: its answer would come too late to count.
@@ -176,15 +175,19 @@ impl Lock {
     }
 
     /// One node's answer to a renewal, as the rule for re-creation sees it.
-    fn said(&self, got: Option<&Got<Extend>>) -> Said<String> {
+    fn said(&self, got: Option<&Got<OfLease<Extend>>>) -> Said<String> {
         match got.map(|got| &got.answer) {
-            Some(Ok(Extend::Extended { from, .. })) => Said::Confirmed { run: run_of(from) },
-            Some(Ok(Extend::Gone { from })) => {
-                Said::Gone { run: run_of(from), young: !self.quarantine.left(from.uptime).is_zero() }
+            Some(Ok(OfLease::Known(answer))) => match answer {
+                Extend::Extended { from, .. } => Said::Confirmed { run: from.run_id.clone() },
+                Extend::Revoked { .. } => Said::Revoked,
+                Extend::NoHold => Said::Another,
+                Extend::Restarted | Extend::Higher => Said::Silent,
+            },
+            Some(Ok(OfLease::Gone(from))) => {
+                Said::Gone { run: from.run_id.clone(), young: !self.quarantine.left(from.uptime).is_zero() }
             }
-            Some(Ok(Extend::Other(_) | Extend::NoHold)) => Said::Another,
-            Some(Ok(Extend::Revoked { .. })) => Said::Revoked,
-            Some(Ok(Extend::Restarted | Extend::Higher) | Err(_)) | None => Said::Silent,
+            Some(Ok(OfLease::Other(_))) => Said::Another,
+            Some(Err(_)) | None => Said::Silent,
         }
     }
 
@@ -209,16 +212,18 @@ impl Lock {
             let until = Boot::now() + surely(lease.ttl);
             let deadline = Boot::now() + slot;
             lease.recreating[*node] = true;
-            let answers: Answers<Extend> = self.nodes.ask(&call, |at| at == *node, deadline, |_| Boot::NEVER).await;
+            let answers: Answers<OfLease<Extend>> =
+                self.nodes.ask(&call, |at| at == *node, deadline, |_| Boot::NEVER).await;
             let answer = answers.0[*node].as_ref().map(|got| &got.answer);
             lease.recreating[*node] = !matches!(answer, Some(Ok(_)));
             match answer {
-                Some(Ok(Extend::Extended { from, .. })) => {
-                    let counts = recreate::confirm(&mut lease.backing, *node, until, run_of(from), Boot::now());
+                Some(Ok(OfLease::Known(Extend::Extended { from, .. }))) => {
+                    let run = from.run_id.clone();
+                    let counts = recreate::confirm(&mut lease.backing, *node, until, run, Boot::now());
                     recreated += usize::from(counts);
                     moved(lease);
                 }
-                Some(Ok(Extend::Higher)) => higher = true,
+                Some(Ok(OfLease::Known(Extend::Higher))) => higher = true,
                 _ => {}
             }
         }
@@ -226,29 +231,67 @@ impl Lock {
     }
 
     /// In whose hands a lost lease is now: what the node says that knows most.
-    fn what_became(&self, answers: &Answers<Extend>) -> String {
-        let revoked = answers.iter().find_map(|(node, _, answer)| match answer {
-            Extend::Revoked { by } => {
-                Some(format!("it was revoked by {} ({})", escaped(by, 80), self.nodes.name(node)))
-            }
-            _ => None,
+    fn what_became(&self, answers: &Answers<OfLease<Extend>>) -> String {
+        let said = answers.iter().filter_map(|(node, _, answer)| {
+            let node = self.nodes.name(node);
+            Some(match answer {
+                OfLease::Known(Extend::Revoked { by }) => {
+                    (0, format!("it was revoked by {} ({node})", escaped(by, 80)))
+                }
+                OfLease::Other(Blocker::Lease(holder)) => (1, format!("{holder} now has it ({node})")),
+                OfLease::Other(_) => (1, format!("something that is not redlock now has it ({node})")),
+                OfLease::Gone(_) => (2, format!("it was released or deleted on {node}")),
+                OfLease::Known(_) => return None,
+            })
         });
-        let other = answers.iter().find_map(|(node, _, answer)| match answer {
-            Extend::Other(Holding::Lease(holder)) => Some(format!("{holder} now has it ({})", self.nodes.name(node))),
-            Extend::Other(Holding::OtherType(_)) => {
-                Some(format!("something that is not redlock now has it ({})", self.nodes.name(node)))
-            }
-            _ => None,
-        });
-        let gone = answers.iter().find_map(|(node, _, answer)| match answer {
-            Extend::Gone { .. } => Some(format!("it was released or deleted on {}", self.nodes.name(node))),
-            _ => None,
-        });
-        revoked.or(other).or(gone).unwrap_or_else(|| "too few nodes have it".to_owned())
+        let telling = said.min_by_key(|(rank, _)| *rank);
+        telling.map_or_else(|| "too few nodes have it".to_owned(), |(_, what)| what)
     }
 }
 
 impl Lock {
+    /// Enters a lease that an ancestor holds once more; none when it does not hold it any more.
+    pub(super) async fn enter(
+        &mut self,
+        claim: &mut Claim,
+        ancestor: &str,
+        request: &Request,
+    ) -> Result<Option<Lease>, Error> {
+        let (stem, hold) = (token::split(ancestor).0.to_owned(), token::new_hold());
+        claim.hold = Some((stem.clone(), hold.clone()));
+        // A job keeps the length of the lease that it shares; a token that is asked for is to last.
+        let ttl = match request.reenter {
+            Reenter::Must => request.ttl.as_millis().to_string(),
+            _ => "0".to_owned(),
+        };
+        let call = self.call(&scripts::ENTER, &[&stem, &hold, &ttl, UNKNOWN_TTL_MS]);
+        let done = |answer: &OfLease<Entered>| answer.known().is_some();
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let entered = answers.count(done);
+        if entered < self.quorum() {
+            if entered > 0 || answers.faults().next().is_some() {
+                // The id of the hold is new, so that taking it back can hurt no other.
+                self.withdraw(claim).await;
+            }
+            claim.hold = None;
+            let not_held = answers.count(|answer| !done(answer)) > self.minority();
+            return if not_held { Ok(None) } else { Err(self.no_quorum(&answers)) };
+        }
+        let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.nodes.len());
+        for entered in answers.said().filter_map(OfLease::known) {
+            lease.fencing_token = lease.fencing_token.max(entered.fencing_token);
+            lease.holds = lease.holds.max(entered.holds);
+            // Renewal works with the ttl that the lease has.
+            lease.ttl = entered.ttl.filter(|_| request.reenter != Reenter::Must).unwrap_or(lease.ttl);
+        }
+        for (node, sent, answer) in answers.iter() {
+            if let OfLease::Known(Entered { lasts, from, .. }) = answer {
+                lease.granted(node, sent, lasts.unwrap_or(lease.ttl).min(lease.ttl), from);
+            }
+        }
+        Ok(Some(lease))
+    }
+
     /// Gives our hold of the lease up; with `keep`, the lock stays taken for that long. Returns how many holds are left. Has a
     /// deadline of its own.
     ///
@@ -256,11 +299,7 @@ impl Lock {
     /// [`Error::NotHeld`] and [`Error::HeldByOther`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few
     /// nodes answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
-        let token = match lease.hold.as_str() {
-            BASE => lease.stem(),
-            _ => &lease.token,
-        };
-        match self.give_up_hold(token, lease.stem(), &lease.hold, keep).await? {
+        match self.give_up_hold(lease.stem(), &lease.hold, keep).await? {
             Given::Released => Ok(0),
             Given::StillHeld(left) => Ok(left),
             Given::HeldByOther(held) => {
@@ -277,63 +316,49 @@ impl Lock {
     /// [`Error::NoQuorum`] and [`Error::Young`].
     pub(crate) async fn release_token(&mut self, token: &str) -> Result<Given, Error> {
         if let (stem, Some(id)) = token::split(token) {
-            return self.give_up_hold(token, stem, id, None).await;
-        }
-        if self.nodes.len() == 1 {
-            return self.give_up_hold(token, token, "newest", None).await;
+            return self.give_up_hold(stem, id, None).await;
         }
         // A node that missed a hold would give up an older one: all have to be asked for the same.
-        match self.newest_hold(token).await?.as_str() {
-            BASE => self.give_up_hold(token, token, BASE, None).await,
-            id => self.give_up_hold(&token::of_hold(token, id), token, id, None).await,
-        }
+        let hold = if self.nodes.len() > 1 { self.newest_hold(token).await? } else { NEWEST.to_owned() };
+        self.give_up_hold(token, &hold, None).await
     }
 
-    async fn give_up_hold(
-        &mut self,
-        token: &str,
-        stem: &str,
-        hold: &str,
-        keep: Option<Duration>,
-    ) -> Result<Given, Error> {
+    /// The request to give up a hold of a lease.
+    pub(super) fn give_up_call(&self, stem: &str, hold: &str, keep: Option<Duration>) -> Call {
+        let token = match hold {
+            BASE | NEWEST => stem.to_owned(),
+            id => token::of_hold(stem, id),
+        };
         let keep = keep.unwrap_or_default().as_millis().to_string();
-        let call = self.call(&scripts::RELEASE, &[token, stem, hold, &keep]);
-        let done = |answer: &Release| matches!(answer, Release::Released | Release::StillHeld { .. });
-        let answers: Answers<Release> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
-        let released = answers.count(|answer| matches!(answer, Release::Released));
-        let left = answers.said().filter_map(|answer| match answer {
-            Release::StillHeld { holds } => Some(*holds),
-            _ => None,
-        });
-        let (still_held, left) = (left.clone().count(), left.max());
-        if released + still_held >= self.quorum() {
+        self.call(&scripts::RELEASE, &[&token, stem, hold, &keep])
+    }
+
+    async fn give_up_hold(&mut self, stem: &str, hold: &str, keep: Option<Duration>) -> Result<Given, Error> {
+        let call = self.give_up_call(stem, hold, keep);
+        let done = |answer: &OfLease<HoldsLeft>| answer.known().is_some();
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let left = answers.said().filter_map(OfLease::known).map(|&HoldsLeft(left)| left);
+        if left.clone().count() >= self.quorum() {
             // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-            return Ok(match left {
+            let released = left.clone().filter(|&left| left == 0).count();
+            return Ok(match left.max() {
                 Some(left) if released < self.quorum() => Given::StillHeld(left),
                 _ => Given::Released,
             });
         }
-        let others = answers.said().filter_map(|answer| match answer {
-            Release::Other(holding) => Some(holding),
-            _ => None,
-        });
-        let gone = self.count_gone(answers.said().filter_map(Absence::absent));
-        self.not_ours(others, gone).ok_or_else(|| self.unanswered_by(&answers))
+        self.not_ours(&answers, done)
     }
 
     /// The newest hold that any node knows of the lease.
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, &[token]);
         let quorum = self.quorum();
-        let answers: Answers<Holds> = self.ask_each(&call, |answers| answers.said().count() >= quorum).await;
-        if answers.said().count() < self.quorum() {
+        let answers: Answers<OfLease<Newest>> = self.ask_each(&call, |answers| answers.said().count() >= quorum).await;
+        if answers.said().count() < quorum {
             return Err(self.no_quorum(&answers));
         }
-        let newest = answers.said().filter_map(|answer| match answer {
-            Holds::Newest { hold, entered } => Some((*entered, hold.clone())),
-            Holds::Gone { .. } => None,
-        });
-        Ok(newest.max().map_or_else(|| BASE.to_owned(), |(_, hold)| hold))
+        let newest = answers.said().filter_map(OfLease::known).max_by_key(|newest| newest.entered);
+        Ok(newest.map_or(BASE, |newest| &newest.hold).to_owned())
     }
 
     /// Extends the lease that `token` names to at least `ttl` from now; none: the ttl it was taken with.
@@ -344,12 +369,12 @@ impl Lock {
         let (stem, _) = token::split(token);
         let ttl = ttl.map_or(0, |ttl| ttl.as_millis()).to_string();
         let call = self.call(&scripts::EXTEND, &[token, stem, &ttl, UNKNOWN_TTL_MS, ""]);
-        let done = |answer: &Extend| matches!(answer, Extend::Extended { .. });
-        let answers: Answers<Extend> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let done = |answer: &OfLease<Extend>| matches!(answer, OfLease::Known(Extend::Extended { .. }));
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         let mut deadlines = vec![None; self.nodes.len()];
         let mut most_holds = 1;
         for (node, sent, answer) in answers.iter() {
-            if let Extend::Extended { lasts, holds, .. } = answer {
+            if let OfLease::Known(Extend::Extended { lasts, holds, .. }) = answer {
                 // Without an expiry it lasts for ever, or as long as JSON can say.
                 let lasts = lasts.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
                 deadlines[node] = Some(sent + surely(lasts));
@@ -359,38 +384,29 @@ impl Lock {
         if let Some(until) = validity(&deadlines) {
             return Ok(Given::Extended { validity: until.left(), holds: most_holds });
         }
-        if let Some(by) = answers.said().find_map(|answer| match answer {
-            Extend::Revoked { by } => Some(by.clone()),
-            _ => None,
-        }) {
-            return Ok(Given::Revoked(by));
+        match answers.said().filter_map(OfLease::known).find(|answer| matches!(answer, Extend::Revoked { .. })) {
+            Some(Extend::Revoked { by }) => Ok(Given::Revoked(by.clone())),
+            _ => self.not_ours(&answers, done),
         }
-        let others = answers.said().filter_map(|answer| match answer {
-            Extend::Other(holding) => Some(holding),
+    }
+
+    /// What it means that no quorum did what was asked. Every answer that is not `done` says that the lease is not there.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] and [`Error::Young`] when too few nodes say so.
+    fn not_ours<A>(&self, answers: &Answers<OfLease<A>>, done: impl Fn(&OfLease<A>) -> bool) -> Result<Given, Error> {
+        if answers.count(|answer| !done(answer)) <= self.minority() {
+            return Err(self.no_quorum(answers));
+        }
+        let other = answers.said().find_map(|answer| match answer {
+            OfLease::Other(by) => Some(by.clone()),
             _ => None,
         });
-        let gone = self.count_gone(answers.said().filter_map(Absence::absent))
-            + answers.count(|answer| matches!(answer, Extend::NoHold));
-        self.not_ours(others, gone).ok_or_else(|| self.unanswered_by(&answers))
+        Ok(other.map_or(Given::NotHeld, |by| Given::HeldByOther(Box::new(self.held_by(by)))))
     }
 
-    /// How many of the nodes that do not know a lease can be believed.
-    pub(super) fn count_gone<'a>(&self, from: impl Iterator<Item = &'a Identity>) -> usize {
-        from.filter(|from| self.quarantine.left(from.uptime).is_zero()).count()
-    }
-
-    /// What it means that no quorum did what was asked; none when too few nodes say so.
-    fn not_ours<'a>(&self, others: impl Iterator<Item = &'a Holding> + Clone, gone: usize) -> Option<Given> {
-        if others.clone().count() + gone <= self.minority() {
-            return None;
-        }
-        Some(match others.into_iter().next() {
-            Some(holding) => Given::HeldByOther(Box::new(self.held_by(holding.clone()))),
-            None => Given::NotHeld,
-        })
-    }
-
-    fn held_by(&self, holding: Holding) -> Held {
-        Held { name: self.name.clone(), by: Blocker::Holding(holding), waited: None, by_this_job: false }
+    /// A lock that another one has.
+    pub(super) fn held_by(&self, by: Blocker) -> Held {
+        Held { name: self.name.clone(), by, waited: None, by_this_job: false }
     }
 }

@@ -9,7 +9,6 @@ mod owner;
 mod queue;
 mod quorum;
 mod recreate;
-mod reenter;
 mod scripts;
 mod status;
 mod token;
@@ -24,6 +23,7 @@ pub(crate) use token::same_lease;
 
 use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, Nodes, Script};
+use answer::ScriptAnswer;
 use keys::Keys;
 use quorum::{Tally, Verdict, quorum};
 use std::time::Duration;
@@ -162,24 +162,51 @@ impl Lock {
         call(script, &self.keys, args)
     }
 
+    /// The answers, without those of nodes that do not know the lock and may have forgotten it in a restart: such a node has not
+    /// answered.
+    fn without_young<A: ScriptAnswer>(&mut self, mut answers: Answers<A>) -> Answers<A> {
+        for holder in answers.said().filter_map(|answer| answer.blocker().ok()??.holder()) {
+            self.quarantine.cover(holder.longest());
+        }
+        for got in answers.0.iter_mut().flatten() {
+            if let Some(young) = got.answer.as_ref().ok().and_then(|answer| self.may_have_forgotten(answer)) {
+                got.answer = Err(young);
+            }
+        }
+        answers
+    }
+
+    /// Why an answer that knows nothing of the lock is none, if its node was started too recently.
+    fn may_have_forgotten(&self, answer: &impl ScriptAnswer) -> Option<Fault> {
+        let uptime = answer.blocker().err()?.uptime;
+        let left = self.quarantine.left(uptime);
+        (!left.is_zero()).then_some(Fault::Young { uptime: uptime.unwrap_or_default(), left })
+    }
+
     /// The error for a question that no quorum has answered.
     fn no_quorum<A>(&self, answers: &Answers<A>) -> Error {
         self.unanswered(answers.faults(), answers.said().count())
     }
 
     fn unanswered<'a>(&self, faults: impl Iterator<Item = (usize, &'a Fault)>, reached: usize) -> Error {
-        Error::NoQuorum {
-            name: self.name.clone(),
-            nodes: self.nodes.len(),
-            reached,
-            faults: faults.map(|(node, fault)| (self.nodes.name(node), fault.clone())).collect(),
+        let (mut young, mut others) = (Vec::new(), Vec::new());
+        for (node, fault) in faults {
+            match fault {
+                Fault::Young { left, .. } => young.push((self.nodes.name(node), *left)),
+                fault => others.push((self.nodes.name(node), fault.clone())),
+            }
         }
+        let name = self.name.clone();
+        if !young.is_empty() {
+            return Error::Young { name, nodes: young, faults: others };
+        }
+        Error::NoQuorum { name, nodes: self.nodes.len(), reached, faults: others }
     }
 }
 
 fn call(script: &'static Script, keys: &Keys, args: &[&str]) -> Call {
-    let args = std::iter::once(keys.channels.as_str()).chain(args.iter().copied());
-    Call::new(script, keys.all().map(str::to_owned).to_vec(), args.map(str::to_owned).collect())
+    let args = std::iter::once(keys.base.as_str()).chain(args.iter().copied());
+    Call::new(script, keys.all(), args.map(str::to_owned).collect())
 }
 
 impl<A> Answers<A> {

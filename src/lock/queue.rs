@@ -7,7 +7,7 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::answer::{Holding, Left};
+use super::answer::Left;
 use super::attempt::{Attempt, Busy, Claim, Remembered, can_heal};
 use super::lease::Lease;
 use super::status::State;
@@ -59,6 +59,7 @@ pub(crate) struct Waiting {
 /// A place in line, and what is known of the lock.
 struct InLine<'a> {
     request: &'a Request,
+    notify: &'a mut dyn FnMut(&Waiting),
     start: Boot,
     /// When the wait is over.
     end: Boot,
@@ -76,8 +77,6 @@ struct InLine<'a> {
     away: bool,
     /// The lease that a single server had when we last saw it.
     remembered: Option<Remembered>,
-    /// That server has been gone since.
-    gone: bool,
 }
 
 impl Lock {
@@ -139,23 +138,32 @@ impl Lock {
             sleep_until((Boot::now() + full_jitter(pause)).min(until)).await;
             attempt = self.attempt(claim, request, None, until).await;
         }
-        match attempt {
-            Attempt::Granted(lease) => Ok(lease),
-            Attempt::Busy(busy) if request.wait.is_zero() => Err(self.is_held(&busy.by, request, None)),
-            Attempt::Faulty(error) if request.wait.is_zero() || !can_heal(&error) => Err(error),
-            not_yet => {
-                let line = InLine::new(request, start, not_yet, self.nodes.len());
-                self.wait_in_line(claim, line, notify).await
-            }
-        }
+        let (busy, trouble) = match attempt {
+            Attempt::Granted(lease) => return Ok(lease),
+            Attempt::Busy(busy) if request.wait.is_zero() => return Err(self.is_held(&busy.by, request, None)),
+            Attempt::Faulty(error) if request.wait.is_zero() || !can_heal(&error) => return Err(error),
+            Attempt::Busy(busy) => (*busy, None),
+            Attempt::Faulty(error) => (Busy::default(), Some(error)),
+        };
+        let mut line = InLine {
+            request,
+            notify,
+            start,
+            end,
+            busy,
+            queued: false,
+            look: start,
+            called: vec![false; self.nodes.len()],
+            trouble,
+            failures: 0,
+            away: false,
+            remembered: None,
+        };
+        line.remember();
+        self.wait_in_line(claim, line).await
     }
 
-    async fn wait_in_line(
-        &mut self,
-        claim: &mut Claim,
-        mut line: InLine<'_>,
-        notify: &mut dyn FnMut(&Waiting),
-    ) -> Result<Lease, Error> {
+    async fn wait_in_line(&mut self, claim: &mut Claim, mut line: InLine<'_>) -> Result<Lease, Error> {
         // What the tries before may have left has no name in the queue.
         self.withdraw(claim).await;
         claim.waiter = token::new_token();
@@ -164,8 +172,8 @@ impl Lock {
             claim.ticket = unix_time().as_micros().to_string();
         }
         // Of a lock that another has, the first look tells, with the place in line.
-        if let Some(trouble) = &line.trouble {
-            notify(&line.told(self, Some(trouble.trouble())));
+        if line.trouble.is_some() {
+            line.tell(self, None);
         }
         let mut listeners = self.nodes.listen(&self.keys.waiter(&claim.waiter));
         self.until_heard(&mut listeners, line.end).await?;
@@ -173,7 +181,7 @@ impl Lock {
         loop {
             if line.look.passed()
                 && !line.end.passed()
-                && let Some(lease) = self.look(claim, &mut line, &mut listeners, notify).await?
+                && let Some(lease) = self.look(claim, &mut line, &mut listeners).await?
             {
                 return Ok(lease);
             }
@@ -182,7 +190,7 @@ impl Lock {
                 return Err(line.trouble.take().unwrap_or_else(|| self.is_held(&line.busy.by, line.request, waited)));
             }
             tokio::select! {
-                (node, heard) = listeners.next() => line.hear(self, node, heard, notify),
+                (node, heard) = listeners.next() => line.hear(self, node, heard),
                 () = sleep_until(line.look.min(line.end)) => {}
             }
         }
@@ -219,7 +227,6 @@ impl Lock {
         claim: &mut Claim,
         line: &mut InLine<'_>,
         listeners: &mut Listeners,
-        notify: &mut dyn FnMut(&Waiting),
     ) -> Result<Option<Lease>, Error> {
         let was_called = std::mem::replace(&mut line.called, vec![false; self.nodes.len()]);
         // A server that hangs is not waited for much longer than was asked for.
@@ -232,16 +239,12 @@ impl Lock {
             Attempt::Faulty(error) if !can_heal(&error) => return Err(error),
             Attempt::Faulty(error) => {
                 line.server_is_gone();
-                let mut told = line.told(self, Some(error.trouble()));
-                if line.failures == 0 {
-                    told.news.clone_from(&told.trouble);
-                }
                 line.away = true;
                 line.failures += 1;
                 let pause = (FAILURE * 2u32.saturating_pow(line.failures)).min(FAILURE_AT_MOST);
                 line.look = Boot::now() + jitter(pause);
                 line.trouble = Some(error);
-                notify(&told);
+                line.tell(self, None);
             }
             Attempt::Busy(busy) => {
                 line.failures = 0;
@@ -253,18 +256,18 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.quorum();
                 line.take_in(*busy);
-                let mut told = line.told(self, None);
+                let mut news = None;
                 if back {
                     line.away = false;
-                    told.news = Some("back in line".to_owned());
+                    news = Some("back in line".to_owned());
                 }
                 if !dropped.is_empty() {
                     line.away = false;
-                    told.news = Some(format!("queued again on {} of {} nodes", dropped.len(), self.nodes.len()));
+                    news = Some(format!("queued again on {} of {} nodes", dropped.len(), self.nodes.len()));
                 }
                 // A node that called us did not find us: the subscription is dead, or the node forgot us.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
-                notify(&told);
+                line.tell(self, news);
             }
         }
         Ok(None)
@@ -277,10 +280,8 @@ impl Lock {
             let deadline = self.nodes.deadline();
             let quorum = self.quorum();
             let soon = Boot::now() + Duration::from_millis(20);
-            let _: Answers<Left> = self
-                .nodes
-                .ask(&call, |_| true, deadline, |left| if left.said().count() >= quorum { soon } else { Boot::NEVER })
-                .await;
+            let patience = |left: &Answers<Left>| if left.said().count() >= quorum { soon } else { Boot::NEVER };
+            self.nodes.ask(&call, |_| true, deadline, patience).await;
         }
     }
 
@@ -330,66 +331,41 @@ impl Lock {
     }
 }
 
-impl<'a> InLine<'a> {
-    fn new(request: &'a Request, start: Boot, not_yet: Attempt, nodes: usize) -> InLine<'a> {
-        let mut line = InLine {
-            request,
-            start,
-            end: start + request.wait,
-            busy: Busy::default(),
-            queued: false,
-            look: Boot::now(),
-            called: vec![false; nodes],
-            trouble: None,
-            failures: 0,
-            away: false,
-            remembered: None,
-            gone: false,
-        };
-        match not_yet {
-            Attempt::Busy(busy) => {
-                line.take_in(*busy);
-                line.queued = false;
-                line.look = Boot::now();
-            }
-            Attempt::Faulty(error) => {
-                line.trouble = Some(error);
-                line.look = Boot::now() + jitter(FAILURE);
-            }
-            Attempt::Granted(_) => {}
-        }
-        line
-    }
-
+impl InLine<'_> {
     /// The nodes have told who has the lock, and how far we are in line.
     fn take_in(&mut self, busy: Busy) {
         self.queued = true;
-        self.gone = false;
-        if let (1, Blocker::Holding(Holding::Lease(holder))) = (self.called.len(), &busy.by)
+        self.look = Boot::now() + if busy.split && busy.rank == 0 { full_jitter(RIVALRY) } else { next_look(&busy) };
+        self.busy = busy;
+        self.remember();
+    }
+
+    /// Keeps in mind which lease a single server has, for the case that it forgets it.
+    fn remember(&mut self) {
+        if let (1, Blocker::Lease(holder)) = (self.called.len(), &self.busy.by)
             && holder.lease.is_some()
             && let Some(fencing_token) = holder.fencing_token
         {
             self.remembered = Some(Remembered {
                 token: holder.token.clone(),
-                run_id: busy.from.run_id.clone(),
+                run_id: self.busy.from.run_id.clone().unwrap_or_default(),
                 fencing_token,
                 until: Boot::now() + holder.longest(),
+                longest: Some(holder.longest()),
             });
         }
-        self.look = Boot::now() + if busy.split && busy.rank == 0 { full_jitter(RIVALRY) } else { next_look(&busy) };
-        self.busy = busy;
     }
 
     /// The single server cannot be asked any more: what it had may last for its whole length from now.
     fn server_is_gone(&mut self) {
-        if !std::mem::replace(&mut self.gone, true)
-            && let (Some(seen), Blocker::Holding(Holding::Lease(holder))) = (&mut self.remembered, &self.busy.by)
+        if let Some(seen) = &mut self.remembered
+            && let Some(longest) = seen.longest.take()
         {
-            seen.until = seen.until.max(Boot::now() + holder.longest());
+            seen.until = Boot::now() + longest;
         }
     }
 
-    fn hear(&mut self, lock: &Lock, node: usize, heard: Heard, notify: &mut dyn FnMut(&Waiting)) {
+    fn hear(&mut self, lock: &Lock, node: usize, heard: Heard) {
         match heard {
             Heard::Message(text) if text == "go" => {
                 self.called[node] = true;
@@ -401,7 +377,7 @@ impl<'a> InLine<'a> {
                 // We are first now, and keep watch.
                 self.busy.rank = 0;
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
-                notify(&self.told(lock, None));
+                self.tell(lock, None);
             }
             // A call may have been missed.
             Heard::Listening => self.look = Boot::now(),
@@ -412,9 +388,10 @@ impl<'a> InLine<'a> {
         }
     }
 
-    fn told(&self, lock: &Lock, trouble: Option<String>) -> Waiting {
-        let held = lock.held(&self.busy.by, self.request, None);
-        Waiting { held, rank: self.queued.then_some(self.busy.rank), trouble, news: None }
+    fn tell(&mut self, lock: &Lock, news: Option<String>) {
+        let held = lock.held(&self.busy.by, self.request);
+        let trouble = self.trouble.as_ref().map(Error::trouble);
+        (self.notify)(&Waiting { held, rank: self.queued.then_some(self.busy.rank), trouble, news });
     }
 }
 
@@ -428,7 +405,7 @@ fn next_look(busy: &Busy) -> Duration {
     };
     let regular = jitter(regular);
     match (busy.left, &busy.by) {
-        (Some(left), Blocker::Reserved) => regular.min(left + AFTER_EXPIRY),
+        (Some(left), Blocker::Reserved(_)) => regular.min(left + AFTER_EXPIRY),
         (Some(left), _) if busy.rank == 0 => regular.min(left + AFTER_EXPIRY),
         (Some(left), _) => {
             let after = left + OTHERS_AFTER_EXPIRY / 10 + full_jitter(OTHERS_AFTER_EXPIRY * 9 / 10);
@@ -461,7 +438,7 @@ mod tests {
         let next = |rank, left, by| next_look(&busy(rank, left, by));
         assert_eq!(next(0, 100, Blocker::Unknown), Duration::from_millis(102));
         assert!(next(0, 5000, Blocker::Unknown) <= FIRST_LOOKS * 11 / 10);
-        assert_eq!(next(3, 100, Blocker::Reserved), Duration::from_millis(102));
+        assert_eq!(next(3, 100, Blocker::Reserved(None)), Duration::from_millis(102));
         let others = next(3, 1000, Blocker::Unknown);
         assert!(others >= Duration::from_millis(1010) && others <= Duration::from_millis(1100), "{others:?}");
         assert!(next(3, 10, Blocker::Unknown) >= Duration::from_millis(400));

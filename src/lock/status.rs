@@ -1,14 +1,14 @@
 //! Looking at locks, and ending other people's leases: all by quorum.
 
-use super::answer::{Absence, Holder, Holding, Inspect, Revoke};
+use super::answer::{Holder, OfLease, Revoke, ScriptAnswer, Seen};
 use super::keys::{Keys, SEPARATOR};
 use super::owner::signature;
 use super::quorum::{Verdict, quorum};
 use super::{Lock, call, scripts};
 use crate::error::{Blocker, Error, Held};
-use crate::redis::{Answers, Call, FromReply};
+use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -37,33 +37,10 @@ pub(crate) enum State {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NodeAnswer {
     pub(crate) node: String,
-    pub(crate) answer: Word,
+    /// In a word: free, held, foreign, error, or unknown, when it was started too recently to know.
+    pub(crate) answer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
-}
-
-/// One node's answer in a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Word {
-    Free,
-    Held,
-    Foreign,
-    /// It was started too recently to know.
-    Unknown,
-    Error,
-}
-
-impl Word {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Word::Free => "free",
-            Word::Held => "held",
-            Word::Foreign => "foreign",
-            Word::Unknown => "unknown",
-            Word::Error => "error",
-        }
-    }
 }
 
 /// All that is known of one lock.
@@ -73,15 +50,13 @@ pub(crate) struct Status {
     pub(crate) key: String,
     pub(crate) state: State,
     pub(crate) mode: Option<&'static str>,
-    /// One at most.
-    pub(crate) holders: Vec<Holder>,
+    /// Who has it; in JSON a list.
+    #[serde(rename = "holders", serialize_with = "holders")]
+    by: Blocker,
     /// How many wait in line for it.
     pub(crate) waiting: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
-    /// What is left of a lease or reservation that no holder is known of.
-    #[serde(skip)]
-    left: Option<Duration>,
     /// Why the state is unknown, if it is.
     #[serde(skip)]
     pub(crate) unanswered: Option<Error>,
@@ -107,21 +82,15 @@ pub(crate) enum Ended {
 impl Status {
     /// What is left of the lease, or of the promise to the next in line.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        self.holders.first().map_or(self.left, |holder| holder.lease)
+        self.by.left()
     }
 
     pub(crate) fn holder(&self) -> Option<&Holder> {
-        self.holders.first()
+        self.by.holder()
     }
 
     pub(super) fn held(&self) -> Held {
-        let by = match (&self.state, self.holder()) {
-            (_, Some(holder)) => Blocker::Holding(Holding::Lease(Box::new(holder.clone()))),
-            (State::Foreign, None) => Blocker::Holding(Holding::OtherType(self.left)),
-            (State::Reserved | State::Free, None) => Blocker::Reserved,
-            _ => Blocker::Unknown,
-        };
-        Held { name: self.name.clone(), by, waited: None, by_this_job: false }
+        Held { name: self.name.clone(), by: self.by.clone(), waited: None, by_this_job: false }
     }
 }
 
@@ -133,33 +102,27 @@ impl Lock {
     pub(crate) async fn inspect(&mut self) -> Result<Status, Error> {
         let call = self.call(&scripts::INSPECT, &[]);
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
-        let answers: Answers<Inspect> =
-            self.ask_each(&call, |answers| combine(&name, &key, &said(answers)).state != State::Unknown).await;
-        let known: Vec<Option<&Inspect>> = self.with_memory(&answers);
-        let mut status = combine(&self.name, &self.keys.lock, &known);
+        let answers: Answers<Seen> =
+            self.ask_each(&call, |answers| combine(&name, &key, &seen(answers)).state != State::Unknown).await;
+        let mut status = combine(&name, &key, &seen(&answers));
         if status.state == State::Unknown {
-            let error = self.unanswered_by(&answers);
+            let error = self.no_quorum(&answers);
             if !super::attempt::can_heal(&error) {
                 return Err(error);
             }
             status.unanswered = Some(error);
         }
-        let word = |node: usize| match (&answers.0[node].as_ref().map(|got| &got.answer), known[node]) {
-            (_, Some(Inspect::Free { .. })) => (Word::Free, None),
-            (_, Some(Inspect::Held { holder, .. })) if holder.has_record() => (Word::Held, None),
-            (_, Some(_)) => (Word::Foreign, None),
-            (Some(Ok(Inspect::Free { from, .. })), None) => {
-                (Word::Unknown, Some(crate::error::restarted(from.uptime, self.quarantine.left(from.uptime))))
-            }
-            (Some(Err(fault)), None) => (Word::Error, Some(fault.to_string())),
-            _ => (Word::Error, None),
+        let said = |(node, got): (usize, &Option<Got<Seen>>)| {
+            let (answer, detail) = match &got.as_ref()?.answer {
+                Ok(Seen { by: None | Some(Blocker::Reserved(_)), .. }) => ("free", None),
+                Ok(Seen { by: Some(Blocker::Lease(holder)), .. }) if holder.has_record() => ("held", None),
+                Ok(_) => ("foreign", None),
+                Err(fault @ Fault::Young { .. }) => ("unknown", Some(fault.to_string())),
+                Err(fault) => ("error", Some(fault.to_string())),
+            };
+            Some(NodeAnswer { node: self.nodes.name(node), answer, detail })
         };
-        status.nodes = (0..self.nodes.len())
-            .map(|node| {
-                let (answer, detail) = word(node);
-                NodeAnswer { node: self.nodes.name(node), answer, detail }
-            })
-            .collect();
+        status.nodes = answers.0.iter().enumerate().filter_map(said).collect();
         Ok(status)
     }
 
@@ -206,14 +169,14 @@ impl Lock {
 
     async fn inspect_many(&mut self, prefix: &str, page: &[String]) -> Result<Vec<Status>, Error> {
         let calls: Vec<_> = page.iter().map(|lock| call(&scripts::INSPECT, &Keys::of(lock), &[])).collect();
-        let answers: Answers<Vec<Inspect>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
+        let answers: Answers<Vec<Seen>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
         let status = |(at, key): (usize, &String)| {
             let mut known = vec![None; self.nodes.len()];
             for (node, _, all) in answers.iter() {
-                known[node] = all.get(at).filter(|seen| !self.may_have_forgotten(seen));
+                known[node] = all.get(at).filter(|seen| self.may_have_forgotten(*seen).is_none());
             }
             combine(&key[prefix.len()..], key, &known)
         };
@@ -240,32 +203,36 @@ impl Lock {
         };
         let mode = if force { "force" } else { "revoke" };
         let call = self.call(&scripts::REVOKE, &[&whose, mode, &signature()]);
-        let done = |answer: &Revoke| matches!(answer, Revoke::Revoked(_) | Revoke::Released(_));
-        let answers: Answers<Revoke> = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
+        let done =
+            |answer: &OfLease<Revoke>| matches!(answer, OfLease::Known(Revoke::Revoked(_) | Revoke::Released(_)));
+        let answers = self.ask_each(&call, |answers| answers.verdict(done) != Verdict::Open).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(&answers));
         }
-        let first = |is: fn(&Revoke) -> bool| answers.said().find(|answer| is(answer)).cloned();
-        let ended = first(|answer| matches!(answer, Revoke::Revoked(_)))
-            .or_else(|| first(|answer| matches!(answer, Revoke::Released(_))))
-            .or_else(|| first(|answer| matches!(answer, Revoke::Other(_))))
-            .or_else(|| first(|answer| matches!(answer, Revoke::Foreign(_))));
-        let held = |by| Held { name: self.name.clone(), by: Blocker::Holding(by), waited: None, by_this_job: false };
-        Ok(match ended {
-            Some(Revoke::Revoked(holder)) => Ended::Revoked(holder),
-            Some(Revoke::Released(holder)) => Ended::Released {
+        // What counts most, of what the nodes say.
+        let rank = |answer: &&OfLease<Revoke>| match answer {
+            OfLease::Known(Revoke::Revoked(_)) => 0,
+            OfLease::Known(Revoke::Released(_)) => 1,
+            OfLease::Other(_) => 2,
+            OfLease::Known(Revoke::Foreign(_)) => 3,
+            OfLease::Gone(_) => 4,
+        };
+        Ok(match answers.said().min_by_key(rank).cloned() {
+            Some(OfLease::Known(Revoke::Revoked(holder))) => Ended::Revoked(holder),
+            Some(OfLease::Known(Revoke::Released(holder))) => Ended::Released {
                 holder,
                 missed: answers.faults().map(|(node, fault)| format!("{} {fault}", self.nodes.name(node))).collect(),
             },
-            Some(Revoke::Other(holder)) => Ended::HeldByOther(held(Holding::Lease(Box::new(holder)))),
-            Some(Revoke::Foreign(holding)) => Ended::Foreign(held(holding)),
-            _ => Ended::NotHeld,
+            Some(OfLease::Other(by)) => Ended::HeldByOther(self.held_by(by)),
+            Some(OfLease::Known(Revoke::Foreign(by))) => Ended::Foreign(self.held_by(by)),
+            Some(OfLease::Gone(_)) | None => Ended::NotHeld,
         })
     }
 
     /// Asks all nodes something that each of them should do or say after the decision too: once the answers have `decided`,
-    /// waits for the slower nodes as well, but not much longer than that has taken.
-    pub(super) async fn ask_each<A: FromReply>(
+    /// waits for the slower nodes as well, but not much longer than that has taken. What a node in quarantine may have forgotten
+    /// counts as not answered.
+    pub(super) async fn ask_each<A: ScriptAnswer>(
         &mut self,
         call: &Call,
         decided: impl Fn(&Answers<A>) -> bool,
@@ -274,108 +241,73 @@ impl Lock {
         // A node that is still being connected to has not even been told.
         let cold = (0..self.nodes.len()).any(|node| !self.nodes.is_touched(node));
         let mut until = None;
-        self.nodes
-            .ask(
-                call,
-                |_| true,
-                self.nodes.deadline(),
-                |answers: &Answers<A>| {
-                    if !decided(answers) {
-                        return Boot::NEVER;
-                    }
-                    let least = if cold || answers.faults().next().is_some() { 200 } else { 20 };
-                    let settle = start.elapsed() * 2 + Duration::from_millis(least);
-                    *until.get_or_insert_with(|| Boot::now() + settle)
-                },
-            )
-            .await
-    }
-
-    /// The answers, without those of nodes that do not know the lock and may have forgotten it in a restart.
-    fn with_memory<'a>(&mut self, answers: &'a Answers<Inspect>) -> Vec<Option<&'a Inspect>> {
-        for seen in answers.said() {
-            if let Inspect::Held { holder, .. } = seen {
-                self.quarantine.cover(holder.longest());
+        let patience = |answers: &Answers<A>| {
+            if !decided(answers) {
+                return Boot::NEVER;
             }
-        }
-        let mut known = vec![None; answers.0.len()];
-        for (node, _, seen) in answers.iter() {
-            known[node] = Some(seen).filter(|seen| !self.may_have_forgotten(seen));
-        }
-        known
-    }
-
-    fn may_have_forgotten(&self, seen: &Inspect) -> bool {
-        matches!(seen, Inspect::Free { from, .. } if !self.quarantine.left(from.uptime).is_zero())
-    }
-
-    /// Too few nodes could tell: they failed, or may have forgotten.
-    pub(super) fn unanswered_by<A: Absence>(&self, answers: &Answers<A>) -> Error {
-        let young: Vec<(String, Duration)> = answers
-            .iter()
-            .filter_map(|(node, _, answer)| Some((node, self.quarantine.left(answer.absent()?.uptime))))
-            .filter(|(_, left)| !left.is_zero())
-            .map(|(node, left)| (self.nodes.name(node), left))
-            .collect();
-        if young.is_empty() {
-            return self.no_quorum(answers);
-        }
-        let faults = answers.faults().map(|(node, fault)| (self.nodes.name(node), fault.clone())).collect();
-        Error::Young { name: self.name.clone(), nodes: young, faults }
+            let least = if cold || answers.faults().next().is_some() { 200 } else { 20 };
+            let settle = start.elapsed() * 2 + Duration::from_millis(least);
+            *until.get_or_insert_with(|| Boot::now() + settle)
+        };
+        let answers = self.nodes.ask(call, |_| true, self.nodes.deadline(), patience).await;
+        self.without_young(answers)
     }
 }
 
 /// What each node has said so far.
-fn said(answers: &Answers<Inspect>) -> Vec<Option<&Inspect>> {
+fn seen(answers: &Answers<Seen>) -> Vec<Option<&Seen>> {
     answers.0.iter().map(|got| got.as_ref().and_then(|got| got.answer.as_ref().ok())).collect()
 }
 
 /// What the nodes say together: who has the lock on a quorum of them has it.
-fn combine(name: &str, key: &str, answers: &[Option<&Inspect>]) -> Status {
+fn combine(name: &str, key: &str, answers: &[Option<&Seen>]) -> Status {
     let needed = quorum(answers.len());
-    let known: Vec<&Inspect> = answers.iter().copied().flatten().collect();
+    let known: Vec<&Seen> = answers.iter().copied().flatten().collect();
     let silent = answers.len() - known.len();
-    let holders: Vec<&Holder> = known
-        .iter()
-        .filter_map(|seen| match seen {
-            Inspect::Held { holder, .. } => Some(holder),
-            _ => None,
-        })
-        .collect();
-    let other_types = known.iter().filter(|seen| matches!(seen, Inspect::OtherType { .. })).count();
+    let (mut holders, mut other_types, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+    for by in known.iter().filter_map(|seen| seen.by.as_ref()) {
+        match by {
+            Blocker::Lease(holder) => holders.push(&**holder),
+            Blocker::OtherType(left) => other_types.push(*left),
+            Blocker::Reserved(left) => reserved.push(*left),
+            Blocker::Unknown => {}
+        }
+    }
     let same = |token: &str| holders.iter().copied().filter(|holder| holder.token == token).collect::<Vec<_>>();
     let most = holders.iter().map(|holder| same(&holder.token)).max_by_key(Vec::len).unwrap_or_default();
-    let mut status = Status {
-        name: name.to_owned(),
-        key: key.to_owned(),
-        state: State::Unknown,
-        mode: None,
-        holders: Vec::new(),
-        waiting: known.iter().filter_map(|seen| seen.waiting()).max(),
-        nodes: Vec::new(),
-        left: None,
-        unanswered: None,
-    };
-    if most.len() >= needed {
+    let (state, by) = if most.len() >= needed {
         let holder = agreed(&most, needed);
-        status.state = match () {
+        let state = match () {
             () if !holder.has_record() => State::Foreign,
             () if holder.kept.is_some() => State::Kept,
             () if holder.revoked.is_some() => State::Revoked,
             () => State::Held,
         };
-        status.mode = holder.has_record().then_some("exclusive");
-        status.holders.push(holder);
-    } else if other_types >= needed {
-        status.state = State::Foreign;
-        status.left = known.iter().filter_map(|seen| seen.left()).max();
-    } else if most.len().max(other_types) + silent < needed && known.len() >= needed {
-        // Even with every silent node no holder reaches a quorum.
-        let reserved: Vec<Duration> = known.iter().filter_map(|seen| seen.reserved()).collect();
-        status.state = if reserved.len() >= needed { State::Reserved } else { State::Free };
-        status.left = reserved.into_iter().max().filter(|_| status.state == State::Reserved);
+        (state, Blocker::Lease(Box::new(holder)))
+    } else if other_types.len() >= needed {
+        (State::Foreign, Blocker::OtherType(other_types.into_iter().flatten().max()))
+    } else if most.len().max(other_types.len()) + silent >= needed || known.len() < needed {
+        (State::Unknown, Blocker::Unknown)
+    } else if reserved.len() >= needed {
+        (State::Reserved, Blocker::Reserved(reserved.into_iter().flatten().max()))
+    } else {
+        // Even with every silent node no holder reaches a quorum. What keeps others from taking it can only be a line.
+        (State::Free, Blocker::Reserved(None))
+    };
+    Status {
+        name: name.to_owned(),
+        key: key.to_owned(),
+        state,
+        mode: by.holder().filter(|holder| holder.has_record()).map(|_| "exclusive"),
+        by,
+        waiting: known.iter().filter_map(|seen| seen.waiting).max(),
+        nodes: Vec::new(),
+        unanswered: None,
     }
-    status
+}
+
+fn holders<S: Serializer>(by: &Blocker, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(by.holder())
 }
 
 /// One holder from what several nodes say of it.
@@ -385,35 +317,10 @@ fn agreed(same: &[&Holder], needed: usize) -> Holder {
         return Holder::default();
     };
     // A quorum has it as long as the q-th largest of the nodes' times; a node where it never expires takes part.
-    let mut left: Vec<Duration> = same.iter().filter_map(|holder| holder.lease).collect();
+    let mut left: Vec<Duration> = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
     left.sort_unstable_by(|a, b| b.cmp(a));
-    let endless = same.len() - left.len();
-    let lease = if endless >= needed { None } else { left.get(needed - 1 - endless).copied() };
+    let lease = left.get(needed - 1).copied().filter(|&left| left < Duration::MAX);
     Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..(*best).clone() }
-}
-
-impl Inspect {
-    fn waiting(&self) -> Option<u64> {
-        match self {
-            Inspect::Free { waiting, .. } | Inspect::Held { waiting, .. } => Some(*waiting),
-            Inspect::OtherType { .. } => None,
-        }
-    }
-
-    fn reserved(&self) -> Option<Duration> {
-        match self {
-            Inspect::Free { reserved, .. } => *reserved,
-            _ => None,
-        }
-    }
-
-    /// What is left of a key of another type.
-    fn left(&self) -> Option<Duration> {
-        match self {
-            Inspect::OtherType { lease } => *lease,
-            _ => None,
-        }
-    }
 }
 
 /// Without the meaning that SCAN gives to some characters.

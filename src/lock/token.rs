@@ -1,6 +1,6 @@
 //! Tokens: random identities of leases, and of holds of a lease. A token is all that it takes to release the lock.
 
-use crate::sys::random::uuid;
+use uuid::Uuid;
 
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
@@ -10,10 +10,12 @@ const SHOWN: usize = 8;
 
 /// The hold of the one who took the lock.
 pub(super) const BASE: &str = "base";
+/// The hold that was entered last, where a single node says which one that is.
+pub(super) const NEWEST: &str = "newest";
 
 /// A token that no lease had before.
 pub(super) fn new_token() -> String {
-    uuid().simple().to_string()
+    Uuid::new_v4().simple().to_string()
 }
 
 /// The id of a hold that no lease had before.

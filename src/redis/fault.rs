@@ -4,11 +4,12 @@ use super::address::Host;
 use super::script::Call;
 use super::tls;
 use crate::sys::host;
-use crate::text::{escaped, reason};
+use crate::text::{escaped, human, reason};
 use redis::RedisError;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a node gave no answer that can be used. Displayed, it continues "10.0.0.1:6379 …".
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(crate) enum Fault {
     Closed,
     /// One of these two, and it has never said anything: it may speak TLS, or not, other than its URL says.
     Mute(Box<Fault>),
+    /// It was started so recently that it may have forgotten what it is asked about: how long ago, and for how long it cannot tell.
+    Young { uptime: Duration, left: Duration },
     /// There is no connection, for this reason.
     Unreachable(String),
     /// This machine, not the node, lacks something.
@@ -188,6 +191,9 @@ impl fmt::Display for Fault {
             Fault::TimedOut => f.write_str("timed out"),
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
+            Fault::Young { uptime, left } => {
+                write!(f, "started {} ago, no vote for another {}", human(*uptime), human(*left))
+            }
             Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
             Fault::Untrusted(Untrusted { what, .. }) => f.write_str(what),

@@ -18,7 +18,7 @@ use crate::sys::clock::Boot;
 use crate::sys::host;
 use crate::sys::inherited::Inherited;
 use crate::sys::packets::Received;
-use crate::sys::process::{self, End, Reaped};
+use crate::sys::process::{self, Reaped};
 use crate::sys::signals::{self, Arrived, Signals};
 use crate::sys::stdio;
 use crate::sys::wait::{self, Readable, sleep_until};
@@ -28,8 +28,9 @@ use nix::libc;
 use nix::sys::signal::Signal;
 use renewal::Confirmed;
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 use std::pin::{Pin, pin};
+use std::process::ExitStatus;
 use std::time::Duration;
 use timeline::Timeline;
 
@@ -37,18 +38,11 @@ use timeline::Timeline;
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) request: Request,
-    /// COMMAND and its arguments; never empty.
-    pub(crate) command: Vec<OsString>,
-    /// What the job's environment gets besides what tells it of its lease.
-    pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Between SIGTERM and SIGKILL on lease loss and `--max-run`; the default depends on the ttl.
+    pub(crate) task: Task,
+    /// Between SIGTERM and SIGKILL on lease loss; the default depends on the ttl.
     pub(crate) grace: Option<Duration>,
-    pub(crate) kill_after: Option<Duration>,
     pub(crate) continue_when_lost: bool,
     pub(crate) hold_at_least: Option<Duration>,
-    pub(crate) max_run: Option<Duration>,
-    /// The job lasts until its last descendant has ended.
-    pub(crate) whole: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
 }
@@ -69,26 +63,15 @@ pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Erro
     let inherited = Inherited::take_over(&mask).map_err(cannot_supervise)?;
     process::adopt_orphans();
     let terminal = stdio::has_terminal();
-    let ttl = job.request.ttl;
     // Before there is a runtime: the keeper must not share its descriptors, and a fork of one thread is a whole process.
-    let keeper = keeper::start(Task {
-        command: job.command.clone(),
-        environment: job.environment.clone(),
-        inherited,
-        terminal,
-        grace: job.grace.unwrap_or_else(|| timeline::default_grace(ttl)),
-        max_run: job.max_run,
-        kill_after: job.kill_after,
-        whole: job.whole,
-    })
-    .map_err(cannot_supervise)?;
+    let keeper = keeper::start(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
         let mut supervisor = Supervisor {
             talk: Talk::new(&lock.name, job.quiet, job.verbose),
             signals: Readable::new(signals).map_err(Error::cannot_wait)?,
             keeper: Readable::new(keeper).map_err(Error::cannot_wait)?,
-            timeline: Timeline::new(ttl, job.grace, lock.node_timeout()),
+            timeline: Timeline::new(job.request.ttl, job.grace, lock.node_timeout()),
             terminal,
             job,
         };
@@ -126,7 +109,7 @@ impl Supervisor {
         // The lease of an enclosing job may be shorter than what was asked for.
         self.timeline = Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout());
         self.talk.acquired(&lease, &lock.where_it_is());
-        if let Some(signal) = self.pending_end() {
+        if let Some(signal) = next_end(self.signals.get()) {
             let _ = lock.release(&lease, None).await;
             return Err(Error::Interrupted(signal));
         }
@@ -149,7 +132,7 @@ impl Supervisor {
         let interrupted = async {
             tokio::select! {
                 biased;
-                signal = self.end_signal() => Error::Interrupted(signal),
+                signal = self.signals.next(next_end) => Error::Interrupted(signal),
                 error = self.keeper_ends() => error,
                 () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
             }
@@ -170,7 +153,7 @@ impl Supervisor {
         loop {
             tokio::select! {
                 biased;
-                arrived = self.next_signal() => {
+                arrived = self.signals.next(next_signal) => {
                     if started {
                         self.forward(arrived);
                     } else if !early.contains(&arrived) {
@@ -280,14 +263,15 @@ impl Supervisor {
             }
             Err(error) => self.talk.not_released(&error, valid_until.left()),
         }
-        if let (Cause::TooLong, Some(limit)) = (cause, self.job.max_run) {
+        if let (Cause::TooLong, Some(limit)) = (cause, self.job.task.max_run) {
             self.talk.too_long(limit);
             return Ok(Exit::TooLong);
         }
-        Ok(match status.map(End::from_raw) {
-            Some(End::Status(status)) => Exit::Command(status),
-            Some(End::Signal(signal)) => Exit::Signal(signal),
-            None => Exit::Internal,
+        let status = status.map(ExitStatus::from_raw).map(|status| (status.code(), status.signal()));
+        Ok(match status {
+            Some((Some(code), _)) => Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
+            Some((None, Some(signal))) => Exit::Signal(signal),
+            _ => Exit::Internal,
         })
     }
 
@@ -327,28 +311,6 @@ impl Supervisor {
         let _ = self.keeper.get().send(&Order::Signal { signal, to });
     }
 
-    /// The next signal. Children that were inherited are taken in on the way: a killed keeper, or, as process 1, any orphan.
-    async fn next_signal(&self) -> Arrived {
-        self.signals.next(next_signal).await
-    }
-
-    /// The next signal that ends us as long as there is no job: as if it had no handler.
-    async fn end_signal(&self) -> i32 {
-        loop {
-            let Arrived { signal, .. } = self.next_signal().await;
-            if ends(signal) {
-                return signal;
-            }
-        }
-    }
-
-    /// Such a signal, if one has come already.
-    fn pending_end(&self) -> Option<i32> {
-        std::iter::from_fn(|| next_signal(self.signals.get()))
-            .map(|arrived| arrived.signal)
-            .find(|&signal| ends(signal))
-    }
-
     /// The keeper's next report; none when it is gone.
     async fn report(&self) -> Option<Report> {
         self.keeper
@@ -362,12 +324,9 @@ impl Supervisor {
 
     /// Why there is no keeper any more, though it was told nothing yet.
     async fn keeper_ends(&self) -> Error {
-        loop {
-            match self.report().await {
-                Some(Report::NotStarted { errno }) => return cannot_supervise(Errno::from_raw(errno)),
-                Some(_) => {}
-                None => return keeper_gone(),
-            }
+        match self.report().await {
+            Some(Report::NotStarted { errno }) => cannot_supervise(Errno::from_raw(errno)),
+            _ => keeper_gone(),
         }
     }
 
@@ -400,7 +359,7 @@ impl Supervisor {
         if host::shortage(&errno.into()).is_some() {
             return Err(cannot_supervise(errno));
         }
-        let command = &self.job.command[0];
+        let command = &self.job.task.command[0];
         let with_path = command.to_string_lossy().contains('/');
         let reason = match errno {
             Errno::ENOENT if with_path && std::fs::exists(command).unwrap_or(false) => {
@@ -422,7 +381,8 @@ impl Supervisor {
     }
 }
 
-/// The next signal that has come, SIGCHLD apart.
+/// The next signal that has come, SIGCHLD apart. Children that were inherited are taken in on the way: a killed keeper, or, as
+/// process 1, any orphan.
 fn next_signal(signals: &Signals) -> Option<Arrived> {
     loop {
         let arrived = signals.next()?;
@@ -431,6 +391,11 @@ fn next_signal(signals: &Signals) -> Option<Arrived> {
         }
         while let Reaped::One(..) = process::reap() {}
     }
+}
+
+/// The next signal that ends us as long as there is no job, if one has come.
+fn next_end(signals: &Signals) -> Option<i32> {
+    std::iter::from_fn(|| next_signal(signals)).map(|arrived| arrived.signal).find(|&signal| ends(signal))
 }
 
 /// Whether this signal ends us as long as there is no job: as if it had no handler.

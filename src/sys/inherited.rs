@@ -68,7 +68,6 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inherited {
     mask: SigSet,
-    sigpipe_ignored: bool,
     sigchld_ignored: bool,
 }
 
@@ -81,11 +80,7 @@ impl Inherited {
             // SAFETY: SIG_DFL installs no handler.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         }
-        Ok(Inherited {
-            mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?,
-            sigpipe_ignored: was_sigpipe_ignored(),
-            sigchld_ignored,
-        })
+        Ok(Inherited { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
     }
 
     /// Gives everything back. Allocates nothing: for a child between fork and exec.
@@ -101,7 +96,7 @@ impl Inherited {
         };
         // SAFETY: neither disposition installs a handler.
         unsafe {
-            libc::signal(libc::SIGPIPE, disposition(self.sigpipe_ignored));
+            libc::signal(libc::SIGPIPE, disposition(was_sigpipe_ignored()));
             libc::signal(libc::SIGCHLD, disposition(self.sigchld_ignored));
         }
         // Cannot fail: the mask came from the kernel.

@@ -31,13 +31,8 @@ impl Packets {
     /// Sends without ever waiting; fails when the other end is gone, or has left too much unread.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
-        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        loop {
-            match send(self.0.as_raw_fd(), &bytes, flags) {
-                Err(Errno::EINTR) => {}
-                sent => return sent.map(drop).map_err(io::Error::from),
-            }
-        }
+        send(self.0.as_raw_fd(), &bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)?;
+        Ok(())
     }
 
     /// Sends nothing more: the other end sees [`Received::Closed`], even if another process has this one.

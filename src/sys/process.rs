@@ -22,26 +22,6 @@ pub(crate) struct Program {
     inherited: Inherited,
 }
 
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// It exited with this status.
-    Status(u8),
-    /// It died of this signal.
-    Signal(i32),
-}
-
-impl End {
-    /// Reads a status word of wait(2).
-    pub(crate) fn from_raw(status: i32) -> End {
-        if libc::WIFSIGNALED(status) {
-            End::Signal(libc::WTERMSIG(status))
-        } else {
-            End::Status(u8::try_from(libc::WEXITSTATUS(status)).unwrap_or(u8::MAX))
-        }
-    }
-}
-
 /// What a look at our children found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reaped {
@@ -77,7 +57,7 @@ fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
 }
 
 /// Waits until this child has ended.
-pub(crate) fn wait_for(pid: i32) {
+fn wait_for(pid: i32) {
     let mut status = 0;
     // SAFETY: `status` outlives the call.
     while Errno::result(unsafe { libc::waitpid(pid, &raw mut status, 0) }) == Err(Errno::EINTR) {}
@@ -150,27 +130,26 @@ pub(crate) fn start_detached(command: &mut Command) -> io::Result<()> {
 }
 
 impl Program {
-    /// Prepares `command` with `environment`; none when there is a NUL in it.
+    /// Prepares `command` with `environment`.
     pub(crate) fn new(
         command: &[OsString],
         environment: impl Iterator<Item = (OsString, OsString)>,
         inherited: Inherited,
-    ) -> Option<Program> {
-        let word = |word: &OsString| CString::new(word.as_bytes()).ok();
-        let arguments = command.iter().map(word).collect::<Option<_>>()?;
-        let environment = environment.map(|(name, value)| variable(&name, &value));
-        let environment = environment.collect::<Option<_>>()?;
-        Some(Program { arguments, environment, inherited })
+    ) -> Program {
+        Program {
+            arguments: command.iter().map(|word| c_string(word.as_bytes())).collect(),
+            environment: environment.map(|(name, value)| variable(&name, &value)).collect(),
+            inherited,
+        }
     }
 
     /// Sets one variable of the environment.
-    pub(crate) fn set(&mut self, name: &OsStr, value: &OsStr) -> Option<()> {
-        let line = variable(name, value)?;
+    pub(crate) fn set(&mut self, name: &OsStr, value: &OsStr) {
+        let line = variable(name, value);
         let to_equals = name.len() + 1;
         let start = &line.as_bytes()[..to_equals];
         self.environment.retain(|old| !old.as_bytes().starts_with(start));
         self.environment.push(line);
-        Some(())
     }
 
     /// Starts the program, and puts this process, all of whose signals must be blocked, into a process group of its own. The
@@ -312,21 +291,12 @@ mod typed {
     }
 }
 
-/// One line of an environment; none when there is a NUL in it.
-fn variable(name: &OsStr, value: &OsStr) -> Option<CString> {
-    CString::new([name.as_bytes(), b"=", value.as_bytes()].concat()).ok()
+/// One line of an environment.
+fn variable(name: &OsStr, value: &OsStr) -> CString {
+    c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::End;
-
-    #[test]
-    fn status_words_are_read() {
-        assert_eq!(End::from_raw(0), End::Status(0));
-        assert_eq!(End::from_raw(255 << 8), End::Status(255));
-        assert_eq!(End::from_raw(9), End::Signal(9));
-        assert_eq!(End::from_raw(0x80 | 11), End::Signal(11));
-        assert_eq!(End::from_raw(40), End::Signal(40));
-    }
+/// What was part of a command line or an environment before has no NUL in it.
+fn c_string(bytes: &[u8]) -> CString {
+    CString::new(bytes).unwrap_or_default()
 }

@@ -16,12 +16,10 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 
 /// How many bytes for standard error are kept at most; a line that finds no room is dropped.
 const KEPT: usize = 16 * 1024;
-/// How often [`finish`] looks whether the reader has come back.
+/// How often a reader that keeps its writer waiting is looked at again.
 const LOOK: Duration = Duration::from_millis(5);
 /// Begins the line of a terminal anew, and empties it.
 const EMPTY_LINE: &str = "\r\x1b[K";
@@ -114,76 +112,53 @@ impl Errors {
         }
         // Opened for each line, since the descriptor may mean another file by the next one, and an open end of a pipe
         // keeps its reader waiting.
-        let written = Target::of(io::stderr().as_fd()).map(|target| {
-            let (mut done, mut failed) = (0, false);
-            while done < self.kept.len() && !failed {
-                match target.write(&self.kept[done..]) {
-                    Ok(written) => done += written,
-                    Err(Errno::EINTR) => {}
-                    Err(Errno::EAGAIN) => break,
-                    // It will never be read.
-                    Err(_) => failed = true,
-                }
+        let Ok(target) = Target::of(io::stderr().as_fd()) else { return self.kept.clear() };
+        while !self.kept.is_empty() {
+            match target.write(&self.kept) {
+                Ok(written) => drop(self.kept.drain(..written)),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                // It will never be read.
+                Err(_) => self.kept.clear(),
             }
-            if failed { self.kept.len() } else { done }
-        });
-        self.kept.drain(..written.unwrap_or(self.kept.len()));
+        }
     }
 }
 
 /// Standard output, for a result that has a reader.
-pub(crate) struct Output {
-    target: nix::Result<Target>,
-    watched: Option<AsyncFd<OwnedFd>>,
-}
+pub(crate) struct Output(nix::Result<Target>);
 
 impl Output {
     pub(crate) fn open() -> Output {
-        Output { target: Target::of(io::stdout().as_fd()), watched: None }
+        Output(Target::of(io::stdout().as_fd()))
     }
 
     /// Writes what can be written at once.
     ///
     /// # Errors
     /// `WouldBlock` when that is nothing, or why nothing can be written at all.
-    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         if inherited::was_closed(1) {
             return Err(io::Error::other("standard output is closed"));
         }
-        Ok(self.target.as_ref().map_err(|&error| error)?.write(bytes)?)
+        Ok(self.0.as_ref().map_err(|&error| error)?.write(bytes)?)
     }
 
-    /// Writes everything, however long the reader takes. Needs a runtime of tokio with its I/O.
+    /// Writes everything, however long the reader takes. Needs a runtime.
     ///
     /// # Errors
     /// Why it cannot be written: a part of it may have been.
-    pub(crate) async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
             match self.try_write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => rest = &rest[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => tokio::time::sleep(LOOK).await,
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
-    }
-
-    /// Waits until a try may succeed. Only what can be waited for answers `WouldBlock`: files never do.
-    async fn writable(&mut self) -> io::Result<()> {
-        let watched = match self.watched.take() {
-            Some(watched) => watched,
-            None => {
-                let descriptor = self.target.as_ref().map_err(|&error| error)?.descriptor().try_clone()?;
-                // SAFETY: the descriptor is owned, and nothing closes or replaces it before it is dropped.
-                unsafe { AsyncFd::register_with_interest(descriptor, Interest::WRITABLE) }?
-            }
-        };
-        // The next try decides; a change after this moment is told anew.
-        watched.writable().await?.clear_ready();
-        self.watched = Some(watched);
         Ok(())
     }
 }
@@ -191,10 +166,8 @@ impl Output {
 /// A descriptor, with the way to write to it without waiting. Its own flags are shared with other processes and stay as
 /// they are.
 enum Target {
-    /// A file, or a device that takes everything.
+    /// A file, a device that takes everything, or a pipe or a terminal that was opened a second time for this.
     File(OwnedFd),
-    /// A pipe or a terminal, opened a second time.
-    Reopened(OwnedFd),
     Socket(OwnedFd),
     /// A pipe or a terminal of another user, which cannot be opened.
     Others(OwnedFd),
@@ -213,20 +186,14 @@ impl Target {
         }
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
-        open(path.as_str(), flags, Mode::empty()).map(Target::Reopened).or_else(|_| owned().map(Target::Others))
-    }
-
-    fn descriptor(&self) -> &OwnedFd {
-        match self {
-            Target::File(fd) | Target::Reopened(fd) | Target::Socket(fd) | Target::Others(fd) => fd,
-        }
+        open(path.as_str(), flags, Mode::empty()).map(Target::File).or_else(|_| owned().map(Target::Others))
     }
 
     /// Writes what is taken at once; `EAGAIN` when that is nothing. In the background of a terminal with `stty tostop`, too,
     /// this process is not stopped.
     fn write(&self, bytes: &[u8]) -> nix::Result<usize> {
         without_ttou(|| match self {
-            Target::File(fd) | Target::Reopened(fd) => unistd::write(fd, bytes),
+            Target::File(fd) => unistd::write(fd, bytes),
             Target::Socket(fd) => send(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL),
             Target::Others(fd) => match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO)? {
                 0 => Err(Errno::EAGAIN),
@@ -302,8 +269,8 @@ mod tests {
                 }
             }
         });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
-        let mut output = Output { target: Target::of(writer.as_fd()), watched: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let output = Output(Target::of(writer.as_fd()));
         drop(writer);
         runtime.block_on(output.write_all(&[b'x'; 1_000_000])).expect("written");
         drop(output);
@@ -313,7 +280,7 @@ mod tests {
     #[test]
     fn a_full_device_says_so() {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
-        let mut output = Output { target: Target::of(full.as_fd()), watched: None };
+        let output = Output(Target::of(full.as_fd()));
         assert_eq!(output.try_write(b"x").map_err(|error| error.kind()), Err(ErrorKind::StorageFull));
     }
 }

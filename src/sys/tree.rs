@@ -1,8 +1,8 @@
 //! Everything that descends from this process: finding it, signalling it, killing it.
 //!
 //! This process must be a subreaper, so that a process that has lost its parent is found here as a child. Where /proc does
-//! not show this process (it is not mounted, or belongs to another pid namespace), only the group and the child that the
-//! caller names are reached.
+//! not show this process (it is not mounted, or belongs to another pid namespace), or the kernel lists no children there
+//! (CONFIG_PROC_CHILDREN), only the group and the child that the caller names are reached.
 
 use super::process;
 use super::signals::send;
@@ -63,8 +63,7 @@ const ROUNDS: usize = 8;
 /// up, must not be hit: it is a child of a process that was signalled and lives on. A missed child of a process that died of
 /// the signal has been handed to this process, which tells the two apart.
 pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
-    let us = own_pid();
-    let Some(mut seen) = descendants(us, stop) else { return };
+    let Some(mut seen) = descendants(stop) else { return };
     let group = known.live_group();
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
@@ -108,10 +107,8 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
             // Time for those to die who are about to.
             std::thread::sleep(Duration::from_millis(1));
         }
-        seen = match descendants(us, stop) {
-            Some(seen) => seen,
-            None => return,
-        };
+        let Some(now) = descendants(stop) else { return };
+        seen = now;
     }
 }
 
@@ -151,48 +148,30 @@ fn shows(us: i32) -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str())
 }
 
-/// Whether the kernel lists children.
-fn lists_children(us: i32) -> bool {
-    fs::exists(format!("/proc/{us}/task/{us}/children")).unwrap_or(false)
-}
-
 /// The children of this process' main thread, which all orphans become.
 fn children() -> Vec<i32> {
     let us = own_pid();
-    if !shows(us) {
-        Vec::new()
-    } else if lists_children(us) {
-        children_of_thread(&format!("/proc/{us}/task/{us}")).unwrap_or_default()
-    } else {
-        everybody().remove(&us).unwrap_or_default().iter().map(|process| process.pid).collect()
-    }
+    if shows(us) { children_of(us, true) } else { Vec::new() }
 }
 
-/// All that descends from `root`, parents before their children; none when `stop` became true meanwhile.
-fn descendants(root: i32, stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
+/// All that descends from this process, parents before their children; none when `stop` became true meanwhile.
+fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
+    let us = own_pid();
     let mut found: Vec<Process> = Vec::new();
-    if !shows(root) {
+    if !shows(us) {
         return Some(found);
     }
-    let listed = lists_children(root);
-    let table = if listed { HashMap::new() } else { everybody() };
-    let mut known = HashSet::from([root]);
+    let mut known = HashSet::from([us]);
     let mut next = 0;
-    let (mut parent, mut single) = (root, false);
+    let (mut parent, mut single) = (us, false);
     loop {
-        let mut children = Vec::new();
-        if listed {
-            for pid in children_of(parent, single) {
-                if stop(found.len() + children.len()) {
-                    return None;
-                }
-                children.extend(look_at(pid));
+        for pid in children_of(parent, single) {
+            if stop(found.len()) {
+                return None;
             }
-        } else {
-            children = table.get(&parent).cloned().unwrap_or_default();
+            // A pid that was given anew meanwhile must not lead in circles.
+            found.extend(look_at(pid).filter(|child| known.insert(child.pid)));
         }
-        // A pid that was given anew meanwhile must not lead in circles.
-        found.extend(children.into_iter().filter(|child| known.insert(child.pid)));
         let Some(process) = found.get(next) else {
             return Some(found);
         };
@@ -214,18 +193,6 @@ fn children_of(pid: i32, single: bool) -> Vec<i32> {
 fn children_of_thread(directory: &str) -> Option<Vec<i32>> {
     let list = fs::read_to_string(format!("{directory}/children")).ok()?;
     Some(list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect())
-}
-
-/// Every process of the machine by its parent, for kernels that do not list children.
-fn everybody() -> HashMap<i32, Vec<Process>> {
-    let mut table: HashMap<i32, Vec<Process>> = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        if let Some(process) = pid.and_then(look_at) {
-            table.entry(process.parent).or_default().push(process);
-        }
-    }
-    table
 }
 
 /// Reads /proc/PID/stat.
@@ -250,12 +217,8 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
 /// Sends a signal to exactly this process, even if its pid has been given to another since we looked.
 fn send_surely(process: &Process, signal: i32) -> nix::Result<()> {
     // SAFETY: takes two numbers and touches no memory.
-    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid, 0) };
-    let fd = match Errno::result(opened) {
-        Ok(fd) => i32::try_from(fd).map_err(|_| Errno::EBADF)?,
-        Err(Errno::ENOSYS) => return send(process.pid, signal),
-        Err(error) => return Err(error),
-    };
+    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid, 0) })?;
+    let fd = i32::try_from(fd).map_err(|_| Errno::EBADF)?;
     // SAFETY: the kernel has just given us this descriptor.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     if look_at(process.pid).is_none_or(|now| now.started != process.started) {

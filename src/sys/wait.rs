@@ -72,9 +72,11 @@ pub(crate) async fn sleep_until(at: Boot) {
     if at.left() <= SHORT {
         return tokio::time::sleep(at.left()).await;
     }
-    let timer = Timer::new().and_then(|timer| timer.set(at).map(|()| timer));
-    match timer.map_err(io::Error::from).and_then(Readable::new) {
-        Ok(timer) => timer.next(|_| at.passed().then_some(())).await,
+    match Timer::new().map_err(io::Error::from).and_then(Readable::new) {
+        Ok(timer) => {
+            timer.get().set(at);
+            timer.next(|_| at.passed().then_some(())).await;
+        }
         // No descriptor is left.
         Err(_) => tokio::time::sleep(at.left()).await,
     }
