@@ -86,7 +86,7 @@ mod tests {
         }
         for (prefix, name) in [("redlock:", "backup"), ("", "x"), ("{app}:", "x"), ("x{a}{b}", "c")] {
             let keys = Keys::of(&format!("{prefix}{name}"));
-            assert!(keys.lease.starts_with(&beside(prefix)) && keys.channels.starts_with(&beside(prefix)), "{keys:?}");
+            assert!(keys.base.starts_with(&beside(prefix)), "{keys:?}");
         }
         for lock in ["a}b", "{}", "}{"] {
             assert!(!fits_one_slot(lock), "{lock:?}");
