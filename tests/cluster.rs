@@ -207,6 +207,19 @@ fn a_request_that_meets_a_moving_slot_is_sent_again() {
 }
 
 #[test]
+fn servers_that_point_at_each_other_are_not_asked_over_and_over() {
+    let cluster = Cluster::start();
+    let owner = cluster.owner(KEY);
+    // It has given the slot away, and the others have not heard of it.
+    cluster.disown(KEY, (owner + 1) % 3);
+    let connections = || cluster.0[owner].info("total_connections_received").parse::<u32>().unwrap();
+    let before = connections();
+    let test = Test::new(&cluster).args(["acquire", "backup", "--node-timeout", "3s"]).status(69);
+    test.stderr(message(["\"backup\"", "MOVED"])).run();
+    assert!(connections() < before + 15, "{} connections", connections() - before);
+}
+
+#[test]
 fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
     for frozen in [false, true] {
         let (mut cluster, directory) = (Cluster::with_replicas(), Arc::new(Directory::new()));

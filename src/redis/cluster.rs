@@ -52,14 +52,16 @@ pub(super) fn moved_to(error: &RedisError, from: &Host) -> Option<Host> {
     Some(host(name, port.parse().ok()?, from))
 }
 
-/// Waits a little when the slot is on its way to another server, or to another master. False for every other error, and
-/// when that has been going on for long enough to be told.
+/// Waits a little before a request is sent again: its slot is on its way to another server, or to another master. At the
+/// first redirection there is nothing to wait for; later ones may point at each other. False for every other error, and when
+/// that has been going on for long enough to be told.
 pub(super) async fn pause(error: &RedisError, tries: u32) -> bool {
-    let passes = matches!(error.code(), Some("ASK" | "TRYAGAIN" | "CLUSTERDOWN")) && tries < TRIES;
-    if passes {
-        sleep(PAUSE * (tries + 1)).await;
+    match error.code() {
+        Some("MOVED") if tries == 0 => {}
+        Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN") if tries < TRIES => sleep(PAUSE * (tries + 1)).await,
+        _ => return false,
     }
-    passes
+    true
 }
 
 /// All masters that have slots, as `server` knows them.

@@ -81,7 +81,6 @@ impl Route {
         let (Place::Cluster(_), Some(server)) = (self.address.place(), self.server()) else { return false };
         if let Some(moved) = cluster::moved_to(error, &server) {
             self.turn_to(Some(moved));
-            return true;
         }
         cluster::pause(error, tries).await
     }

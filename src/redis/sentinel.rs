@@ -50,7 +50,8 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| ask(address, sentinel, service)).collect();
     let (mut named, mut faults, mut until) = (Vec::<Named>::new(), Vec::new(), Boot::NEVER);
     while let Some(Some(answer)) = within(until, asked.next()).await {
-        if !answer.as_ref().is_err_and(|fault| !fault.is_final()) {
+        // One that refuses has answered too.
+        if answer.as_ref().map_or_else(Fault::is_final, |_| true) {
             until = until.min(Boot::now() + OTHERS);
         }
         match answer {

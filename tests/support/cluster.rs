@@ -120,6 +120,13 @@ impl Cluster {
         }
     }
 
+    /// The master of this key, which must not exist, takes another master for that from now on, and is alone with it.
+    #[track_caller]
+    pub(crate) fn disown(&self, key: &str, to: usize) {
+        let id = self.0[to].query::<String>(&["CLUSTER", "MYID"]);
+        self.0[self.owner(key)].command(&["CLUSTER", "SETSLOT", &self.slot(key), "NODE", &id]);
+    }
+
     /// Moves the slot of this key to another master.
     #[track_caller]
     pub(crate) fn reshard(&self, key: &str) -> usize {
