@@ -1,8 +1,8 @@
 //! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
 
 use crate::support::{
-    Cluster, Contenders, Directory, Line, Redis, Running, SOON, Test, Where, acquire, any, eventually, like, message,
-    ms, permit, release, status,
+    Authority, Cluster, Contenders, Directory, Line, Redis, Running, SOON, Test, Where, acquire, any, eventually, like,
+    message, ms, permit, release, status,
 };
 use std::io::PipeWriter;
 use std::sync::Arc;
@@ -273,4 +273,28 @@ fn a_url_of_one_server_is_not_led_to_another() {
         }
     }
     assert_eq!(cluster.0.iter().map(Redis::keys).filter(|keys| !keys.is_empty()).count(), 1);
+}
+
+#[test]
+fn a_job_survives_resharding_by_tls() {
+    let authority = Authority::new();
+    let cluster = Cluster::by_tls(&authority);
+    let url = cluster.url().replace("redis+", "rediss+");
+    let test = || Test::new(url.as_str()).env("REDLOCK_TLS_CA", authority.certificate());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = test().args(["run", "backup", "--ttl", "3s", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
+    let job = job.stderr(any()).spawn();
+    job.prints("ready");
+    let token = cluster.get(KEY);
+    let waiter = test().args(["acquire", "-q", "backup", "--wait"]).stdout(any()).spawn();
+    eventually(SOON, "in line", || length(&cluster) == 1);
+    let master = &cluster.0[cluster.reshard(KEY)];
+    eventually(SOON, "heard on the new master", || Line::listeners(master) == 1);
+    std::thread::sleep(ms(3_000)); // longer than the lease
+    assert_eq!(cluster.get(KEY), token);
+    test().arg("status").stdout(like("<lines>backup<lines>")).run();
+    drop(writer);
+    job.finish();
+    let next = waiter.finish().token();
+    assert_eq!(cluster.get(KEY), Some(next));
 }

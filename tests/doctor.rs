@@ -135,7 +135,7 @@ fn nodes_that_cannot_be_asked() {
     let test = Test::new(&hole).env("REDLOCK_NODE_TIMEOUT", "300ms").within(ms(5_000));
     Checkup::of(test, 69).says("fail", "connection", &["timed out", "is --redis right"]);
     let garbage = Proxy::new(&open, Mode::Garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
-    Checkup::of(Test::new(&garbage), 69).says("fail", "connection", &["not a Redis server"]);
+    Checkup::of(Test::new(&garbage), 69).says("fail", "connection", &["something other than a Redis reply"]);
     open.pause();
     Checkup::of(Test::new(&open).env("REDLOCK_NODE_TIMEOUT", "300ms"), 69).says("fail", "connection", &["timed out"]);
     open.resume();

@@ -1,8 +1,8 @@
 //! A service with Sentinels: one node, whose server changes. And `--replicas`.
 
 use crate::support::{
-    Contenders, Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually, in_the_end,
-    like, message, ms, permit, release, status,
+    Authority, Contenders, Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually,
+    in_the_end, like, message, ms, permit, release, status,
 };
 use nix::sys::signal::Signal;
 use std::io::PipeWriter;
@@ -265,4 +265,29 @@ fn a_url_of_one_server_is_not_led_to_another() {
     let replica = service.servers[1].tcp_url();
     let test = Test::bare().args(["acquire", "backup", "--redis", &replica]);
     test.status(69).stderr(message(["\"backup\"", &service.servers[1].address(), "READONLY"])).run();
+}
+
+#[test]
+fn a_job_survives_a_fail_over_by_tls() {
+    let authority = Authority::new();
+    let mut service = Sentinels::by_tls(1, &authority);
+    let url = service.url().replace("redis+", "rediss+");
+    let test = |url: &str| Test::new(url).env("REDLOCK_TLS_CA", authority.certificate());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = test(&url).args(["run", "backup", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
+    let job = job.stderr(any()).spawn();
+    job.prints("ready");
+    let token = service.servers[0].get(KEY);
+    service.servers[0].kill();
+    let new = service.fails_over_from(0);
+    let new = &service.servers[new];
+    eventually(SOON, "confirmed by the new primary", || new.get(KEY) == token && new.pttl(KEY) > 28_500);
+    drop(writer);
+    job.finish();
+    let told = |url: &str, text: &str| {
+        let test = Test::new(url).args(["acquire", "backup", "--node-timeout", "1s"]).any_end().stderr(any()).run();
+        assert!(test.stderr.contains(text), "{}", test.stderr);
+    };
+    told(&url, "unknown CA");
+    told(&service.url(), "TLS");
 }

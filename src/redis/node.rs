@@ -1,6 +1,6 @@
 //! One node: its connection, one request and its answer.
 
-use super::address::{Address, Host};
+use super::address::{Address, Host, Place};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
@@ -193,7 +193,12 @@ impl Node {
             }
         };
         self.unanswered = None;
-        answer.map_err(|error| Fault::of_call(&error, call))
+        answer.map_err(|error| match (self.address().place(), error.code()) {
+            (Place::Cluster(_), Some("MOVED")) => {
+                Fault::Unreachable("its servers name each other for this lock (MOVED)".to_owned())
+            }
+            _ => Fault::of_call(&error, call),
+        })
     }
 
     /// Every answer says where its lock is; those that are elsewhere are asked for there.

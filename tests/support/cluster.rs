@@ -1,6 +1,6 @@
 //! A Cluster of three masters, each with a replica where fail-overs are to happen.
 
-use super::{Redis, Where, eventually, ms};
+use super::{Authority, Redis, Where, eventually, ms};
 use redis::Value;
 use std::time::{Duration, Instant};
 
@@ -30,11 +30,20 @@ impl Cluster {
         Cluster::with(2 * MASTERS, "1200", &[])
     }
 
+    /// Three masters that speak TLS with each other too.
+    pub(crate) fn by_tls(authority: &Authority) -> Cluster {
+        let arguments = authority.issue("IP:127.0.0.1", 2).everywhere(authority);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--tls-cluster", "yes"]).collect();
+        Cluster::with(MASTERS, "60000", &arguments)
+    }
+
     fn with(servers: usize, node_timeout: &str, arguments: &[&str]) -> Cluster {
         let common = ["--cluster-enabled", "yes", "--cluster-node-timeout", node_timeout];
         let quick = ["--repl-diskless-sync-delay", "0", "--cluster-allow-replica-migration", "no"];
         let arguments = [arguments, &common, &quick].concat();
-        let servers: Vec<Redis> = (0..servers).map(|_| Redis::with_tcp(&arguments)).collect();
+        let tls = arguments.contains(&"--tls-cert-file");
+        let launch = if tls { Redis::with_tls_port } else { Redis::with_tcp };
+        let servers: Vec<Redis> = (0..servers).map(|_| launch(&arguments)).collect();
         for (at, server) in servers.iter().enumerate() {
             server.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(at + 1).to_string()]);
             if at < MASTERS {

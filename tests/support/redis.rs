@@ -90,6 +90,16 @@ impl Redis {
         Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
     }
 
+    /// The same, but what it speaks there is TLS: the arguments say with which files.
+    pub(super) fn with_tls_port(arguments: &[&str]) -> Redis {
+        Redis::on_free_port(|port| {
+            let number = port.to_string();
+            let mut redis = Redis::launch(&[&["--tls-port", &number], arguments].concat(), None);
+            redis.port = Some(port);
+            redis
+        })
+    }
+
     /// The server that `launch` starts on a port of its own.
     pub(super) fn on_free_port(mut launch: impl FnMut(u16) -> Redis) -> Redis {
         let mut log = String::new();

@@ -1,6 +1,6 @@
 //! A primary, its replicas, and three Sentinels that watch them.
 
-use super::{Directory, Redis, SOON, Where, die_with_parent, eventually, free_port, ms, send};
+use super::{Authority, Directory, Redis, SOON, Where, die_with_parent, eventually, free_port, ms, send};
 use nix::sys::signal::Signal;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ struct Sentinel {
     directory: Directory,
     child: Child,
     port: u16,
+    /// Where the test asks it, which does not speak TLS.
+    plain_port: u16,
     password: Option<String>,
 }
 
@@ -33,6 +35,7 @@ impl Where for Sentinels {
 impl Sentinels {
     pub(crate) const SERVICE: &'static str = "mymaster";
     pub(crate) const CALM: &'static str = "sentinel down-after-milliseconds mymaster 60000";
+    const HASTY: &'static str = "sentinel down-after-milliseconds mymaster 500";
 
     /// A primary with so many replicas, which the Sentinels never take for dead.
     pub(crate) fn start(replicas: usize) -> Sentinels {
@@ -41,17 +44,27 @@ impl Sentinels {
 
     /// The same, but they do after half a second.
     pub(crate) fn failing_over(replicas: usize) -> Sentinels {
-        Sentinels::with(replicas, &[], "sentinel down-after-milliseconds mymaster 500")
+        Sentinels::with(replicas, &[], Sentinels::HASTY)
+    }
+
+    /// The same by TLS, between all of them.
+    pub(crate) fn by_tls(replicas: usize, authority: &Authority) -> Sentinels {
+        let arguments = authority.issue("IP:127.0.0.1", 2).everywhere(authority);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let lines: Vec<String> = arguments.chunks(2).map(|pair| format!("{} {}", &pair[0][2..], pair[1])).collect();
+        let lines = [&lines[..], &[Sentinels::HASTY.to_owned()]].concat();
+        Sentinels::with(replicas, &arguments, &lines.join("\n"))
     }
 
     /// The same, with further arguments for each server and lines of configuration for each Sentinel.
     pub(crate) fn with(replicas: usize, arguments: &[&str], lines: &str) -> Sentinels {
-        let primary = Redis::with_tcp(&[arguments, &["--repl-diskless-sync-delay", "0"]].concat());
+        let launch = if arguments.contains(&"--tls-cert-file") { Redis::with_tls_port } else { Redis::with_tcp };
+        let primary = launch(&[arguments, &["--repl-diskless-sync-delay", "0"]].concat());
         let port = primary.port().to_string();
         let mut servers = vec![primary];
         for _ in 0..replicas {
             let replica = ["--repl-diskless-sync-delay", "0", "--replicaof", "127.0.0.1", &port];
-            servers.push(Redis::with_tcp(&[arguments, &replica].concat()));
+            servers.push(launch(&[arguments, &replica].concat()));
         }
         // A replica that is said to be online has not heard of a write yet.
         let mut connection = servers[0].connection();
@@ -121,8 +134,12 @@ impl Sentinels {
 impl Sentinel {
     fn start(me: &(u16, String), peers: &[(u16, String)], primary: &Redis, replicas: &[u16], lines: &str) -> Sentinel {
         let (directory, (port, id), name) = (Directory::new(), me, Sentinels::SERVICE);
+        let (plain_port, tls) = match lines.contains("tls-cert-file") {
+            true => (free_port(), format!("tls-port {port}\n")),
+            false => (*port, String::new()),
+        };
         let mut config = format!(
-            "port {port}\nbind 127.0.0.1\nlogfile log\nsentinel myid {id}\n{lines}\n\
+            "{tls}port {plain_port}\nbind 127.0.0.1\nlogfile log\nsentinel myid {id}\n{lines}\n\
              sentinel monitor {name} 127.0.0.1 {} 2\nsentinel failover-timeout {name} 3000\n",
             primary.port()
         );
@@ -139,7 +156,7 @@ impl Sentinel {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = die_with_parent(&mut command).spawn().unwrap();
         let password = lines.lines().find_map(|line| line.strip_prefix("requirepass ")).map(str::to_owned);
-        Sentinel { directory, child, port: *port, password }
+        Sentinel { directory, child, port: *port, plain_port, password }
     }
 
     /// Whether it answers; false when it has ended instead.
@@ -155,7 +172,7 @@ impl Sentinel {
     /// The port of the primary that it names.
     fn primary(&self) -> Option<u16> {
         let login = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
-        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.port)).unwrap();
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.plain_port)).unwrap();
         let mut connection = client.get_connection_with_timeout(ms(200)).ok()?;
         connection.set_read_timeout(Some(ms(500))).ok()?;
         let mut request = redis::cmd("SENTINEL");

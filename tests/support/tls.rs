@@ -56,6 +56,18 @@ impl Authority {
     }
 }
 
+impl Certificate {
+    /// The arguments of a server that shows it to everybody: to calls, replicas, Sentinels and the others of a Cluster.
+    pub(crate) fn everywhere(&self, authority: &Authority) -> Vec<String> {
+        let path = |path: &Path| path.to_str().unwrap().to_owned();
+        let files = [path(&self.certificate), path(&self.key), path(&authority.certificate())];
+        let files =
+            ["--tls-cert-file", "--tls-key-file", "--tls-ca-cert-file"].into_iter().map(str::to_owned).zip(files);
+        let yes = ["--tls-replication", "yes", "--tls-auth-clients", "no"].map(str::to_owned);
+        files.flat_map(|(name, file)| [name, file]).chain(yes).collect()
+    }
+}
+
 /// A server that speaks TLS on a port of `localhost`, and plainly on its Unix socket, for the test itself.
 #[derive(Debug)]
 pub(crate) struct Tls {
