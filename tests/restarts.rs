@@ -283,6 +283,9 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
         if restarts {
             redis.restart();
             eventually(ms(900), "taken again", || redis.get(KEY) == token);
+            // The holder has heard of that when it renews the lease.
+            eventually(SOON, "about to be renewed", || redis.pttl(KEY) < 2_500);
+            eventually(SOON, "renewed", || redis.pttl(KEY) > 2_500);
         }
         if cuts {
             proxy.set(Mode::Cut);
