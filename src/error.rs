@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::answer::Holder;
+use crate::lock::answer::{Blocker, Holder};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, human};
@@ -59,36 +59,6 @@ pub(crate) struct Held {
     pub(crate) waited: Option<Duration>,
     /// The holder is the job that this redlock was started by.
     pub(crate) by_this_job: bool,
-}
-
-/// What keeps a lock from being taken.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Blocker {
-    Lease(Box<Holder>),
-    /// A key of a type that no lock has, and what is left of its life.
-    OtherType(Option<Duration>),
-    /// It is free, but promised for so long to the next in line, or to its holder of before a restart.
-    Reserved(Option<Duration>),
-    #[default]
-    Unknown,
-}
-
-impl Blocker {
-    pub(crate) fn holder(&self) -> Option<&Holder> {
-        match self {
-            Blocker::Lease(holder) => Some(holder),
-            _ => None,
-        }
-    }
-
-    /// How long it lasts unless it is extended; none when that is for ever, or not known.
-    pub(crate) fn left(&self) -> Option<Duration> {
-        match self {
-            Blocker::Lease(holder) => holder.lease,
-            Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
-            Blocker::Unknown => None,
-        }
-    }
 }
 
 impl fmt::Display for Error {

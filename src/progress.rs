@@ -1,9 +1,9 @@
 //! What a waiter says on standard error: on a terminal one live line, elsewhere a line at once and one every minute.
 
 use crate::cli::Wait;
-use crate::error::{Blocker, Held, SHARES};
+use crate::error::{Held, SHARES};
 use crate::lock::Waiting;
-use crate::lock::answer::Holder;
+use crate::lock::answer::{Blocker, Holder};
 use crate::sys::clock::Boot;
 use crate::sys::streams;
 use crate::text::{escaped, human};

@@ -1,7 +1,6 @@
 //! What the scripts answer, as types. Each script's header says what its answers look like; here alone they are read.
 
 use super::token;
-use crate::error::Blocker;
 use crate::redis::{FromReply, Reply};
 use serde::{Serialize, Serializer};
 use std::collections::HashMap;
@@ -44,6 +43,18 @@ pub(crate) struct Holder {
     /// Who has revoked it.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
+}
+
+/// What keeps a lock from being taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Blocker {
+    Lease(Box<Holder>),
+    /// A key of a type that no lock has, and what is left of its life.
+    OtherType(Option<Duration>),
+    /// It is free, but promised for so long to the next in line, or to its holder of before a restart.
+    Reserved(Option<Duration>),
+    #[default]
+    Unknown,
 }
 
 /// Where a waiter stands on one node.
@@ -164,6 +175,22 @@ impl Identity {
 impl Blocker {
     fn lease(reply: &Reply) -> Blocker {
         Blocker::Lease(Box::new(Holder::read(reply)))
+    }
+
+    pub(crate) fn holder(&self) -> Option<&Holder> {
+        match self {
+            Blocker::Lease(holder) => Some(holder),
+            _ => None,
+        }
+    }
+
+    /// How long it lasts unless it is extended; none when that is for ever, or not known.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        match self {
+            Blocker::Lease(holder) => holder.lease,
+            Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
+            Blocker::Unknown => None,
+        }
     }
 }
 

@@ -3,13 +3,13 @@
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. [`Lock::acquire`] then calls
 //! [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
 
-use super::answer::{HoldsLeft, Identity, Left, OfLease, Raised, Standing, Take};
+use super::answer::{Blocker, HoldsLeft, Identity, Left, OfLease, Raised, Standing, Take};
 use super::fencing;
 use super::lease::Lease;
 use super::quorum::{Verdict, middle};
 use super::token::{self, BASE};
-use super::{Lock, Request, scripts};
-use crate::error::{Blocker, Error, Held};
+use super::{Claim, Lock, Request, scripts};
+use crate::error::{Error, Held};
 use crate::redis::{Answers, Call, Fault, FromReply};
 use crate::sys::clock::{Boot, unix_time};
 use std::time::Duration;
@@ -17,21 +17,6 @@ use std::time::Duration;
 /// How long a node is waited for when a try is undone: a signal is to end the wait within 100 ms. The request is on its way at
 /// once; but a server that is about to answer a closed connection does not read what else was sent over it.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
-
-/// What a try to get a lock may have left on the nodes.
-#[derive(Debug, Default)]
-pub(super) struct Claim {
-    /// Of the latest try; each has its own, so that a late answer to one cannot be taken for another's.
-    pub(super) token: String,
-    /// The name in the queue; empty for a caller that does not queue.
-    pub(super) waiter: String,
-    /// The place in the queue; empty until there is one.
-    pub(super) ticket: String,
-    /// The nodes that may have granted the latest try.
-    pub(super) may_have_it: Vec<bool>,
-    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
-    pub(super) hold: Option<(String, String)>,
-}
 
 /// How one try went.
 pub(super) enum Attempt {

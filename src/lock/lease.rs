@@ -1,13 +1,12 @@
 //! A held lease: its validity, renewal, extension and release; and entering it once more, with a hold that has a token of its own.
 
-use super::answer::{Entered, Extend, HoldsLeft, Identity, Newest, OfLease};
-use super::attempt::Claim;
+use super::answer::{Blocker, Entered, Extend, HoldsLeft, Identity, Newest, OfLease};
 use super::owner::Owner;
 use super::quorum::{Verdict, surely, validity};
 use super::recreate::{self, Round, Said};
 use super::token::{self, BASE, NEWEST};
-use super::{Lock, Reenter, Request, scripts};
-use crate::error::{Blocker, Error, Held};
+use super::{Claim, Lock, Reenter, Request, scripts};
+use crate::error::{Error, Held};
 use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
 use crate::text::escaped;

@@ -63,6 +63,21 @@ pub(crate) enum Reenter {
     Must,
 }
 
+/// What a try to get a lock may have left on the nodes.
+#[derive(Debug, Default)]
+struct Claim {
+    /// Of the latest try; each has its own, so that a late answer to one cannot be taken for another's.
+    token: String,
+    /// The name in the queue; empty for a caller that does not queue.
+    waiter: String,
+    /// The place in the queue; empty until there is one.
+    ticket: String,
+    /// The nodes that may have granted the latest try.
+    may_have_it: Vec<bool>,
+    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
+    hold: Option<(String, String)>,
+}
+
 /// How long a node that was started has no say about leases that it may have forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {

@@ -7,12 +7,12 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::answer::Left;
-use super::attempt::{Attempt, Busy, Claim, Remembered, can_heal};
+use super::answer::{Blocker, Left};
+use super::attempt::{Attempt, Busy, Remembered, can_heal};
 use super::lease::Lease;
 use super::status::State;
-use super::{Lock, Reenter, Request, scripts, token};
-use crate::error::{Blocker, Error, Held};
+use super::{Claim, Lock, Reenter, Request, scripts, token};
+use crate::error::{Error, Held};
 use crate::redis::{Answers, Heard, Listeners};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{full_jitter, jitter};

@@ -1,11 +1,11 @@
 //! Looking at locks, and ending other people's leases: all by quorum.
 
-use super::answer::{Holder, OfLease, Revoke, ScriptAnswer, Seen};
+use super::answer::{Blocker, Holder, OfLease, Revoke, ScriptAnswer, Seen};
 use super::keys::{Keys, SEPARATOR};
 use super::owner::signature;
 use super::quorum::{Verdict, quorum};
 use super::{Lock, call, scripts};
-use crate::error::{Blocker, Error, Held};
+use crate::error::{Error, Held};
 use crate::redis::{Answers, Call, Fault, Got};
 use crate::sys::clock::Boot;
 use serde::{Serialize, Serializer};

@@ -54,7 +54,7 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
 pub(super) async fn to_host(host: &Host, address: &Address) -> Result<Box<dyn Socket>, Fault> {
     let stream = tcp(host).await.map_err(|error| Fault::of_io(&error))?;
     Ok(match address.tls() {
-        Some(with) => Box::new(tls::over(stream, host, with).await?),
+        Some(with) => Box::new(tls::over(stream, host, with).await.map_err(|error| Fault::of_io(&error))?),
         None => Box::new(stream),
     })
 }

@@ -2,7 +2,7 @@
 
 use super::address::Host;
 use super::script::Call;
-use super::tls;
+use super::tls::{self, Untrusted};
 use crate::sys::host;
 use crate::text::{escaped, human, reason};
 use redis::RedisError;
@@ -40,13 +40,6 @@ pub(crate) enum Fault {
     Untrusted(Untrusted),
     /// It has done what was asked, but too few of its replicas have said in time that they have it: how many, of how many.
     Unconfirmed(i64, u32),
-}
-
-/// Why one side of a TLS connection does not trust the other, in words that continue "10.0.0.1:6379 …", and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Untrusted {
-    pub(super) what: String,
-    pub(crate) advice: &'static str,
 }
 
 impl Fault {

@@ -1,9 +1,9 @@
 //! TLS: which certificates to trust and to show, and what a handshake that fails means in words.
 
 use super::address::Host;
-use super::fault::{Fault, Untrusted};
 use super::rotated::{Rotated, read};
 use crate::text::escaped;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -13,6 +13,13 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
+
+/// Why one side of a TLS connection does not trust the other, in words that continue "10.0.0.1:6379 …", and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Untrusted {
+    pub(super) what: String,
+    pub(crate) advice: &'static str,
+}
 
 /// Trusts the certificates in `ca` (PEM), or the system's without it, and shows `identity`, a certificate and its key (PEM),
 /// to a server that asks for one. The system's are read once.
@@ -87,11 +94,10 @@ fn in_pem(error: &pem::Error, what: &str) -> String {
 ///
 /// # Errors
 /// Why one side does not trust the other, or what went wrong with the connection.
-pub(super) async fn over(stream: TcpStream, host: &Host, with: TlsConnector) -> Result<TlsStream<TcpStream>, Fault> {
+pub(super) async fn over(stream: TcpStream, host: &Host, with: TlsConnector) -> io::Result<TlsStream<TcpStream>> {
     let name = host.name.strip_suffix('.').unwrap_or(&host.name).to_owned();
-    let name =
-        ServerName::try_from(name).map_err(|_| Fault::Unreachable("no certificate has such a name".to_owned()))?;
-    with.connect(name, stream).await.map_err(|error| Fault::of_io(&error))
+    let name = ServerName::try_from(name).map_err(|_| io::Error::other("no certificate has such a name"))?;
+    with.connect(name, stream).await
 }
 
 /// Why the two sides do not trust each other; none for what trying again may mend. After the handshake too: a server may
