@@ -74,7 +74,7 @@ pub(super) async fn masters(server: &Host, socket: &mut Box<dyn Socket>) -> Resu
         // {first slot, last slot, master, replicas …}
         let master = range.at(2);
         let port = master.count(1).and_then(|port| u16::try_from(port).ok());
-        let master = host(master.text(0), port.ok_or(Fault::Garbage("its answer to CLUSTER SLOTS"))?, server);
+        let master = host(master.text(0), port.ok_or(Fault::Garbage("in answer to CLUSTER SLOTS"))?, server);
         if !masters.contains(&master) {
             masters.push(master);
         }

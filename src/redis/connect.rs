@@ -129,14 +129,14 @@ pub(super) async fn exchange(socket: &mut Box<dyn Socket>, requests: &[Cmd]) -> 
     loop {
         match socket.read_buf(&mut list).await.map_err(|error| Fault::of_io(&error))? {
             0 => return Err(Fault::Closed),
-            _ if list.len() > LONGEST => return Err(Fault::Garbage("its answer is too long")),
+            _ if list.len() > LONGEST => return Err(Fault::Garbage("it is too long")),
             _ => {}
         }
         match redis::parse_redis_value(&list) {
             Err(error) if error.is_io_error() => {} // there is more to come
             Err(error) => return Err(Fault::of(&error)),
             Ok(Value::Array(answers)) => return answers.into_iter().map(Reply::of).collect(),
-            Ok(_) => return Err(Fault::Garbage("its answer cannot be read")),
+            Ok(_) => return Err(Fault::Garbage("it cannot be parsed")),
         }
     }
 }

@@ -244,7 +244,7 @@ impl Node {
                 }
                 Err(Fault::Unconfirmed(confirmed, wanted))
             }
-            _ => Err(Fault::Garbage("its answer to WAIT cannot be read")),
+            _ => Err(Fault::Garbage("in answer to WAIT")),
         }
     }
 

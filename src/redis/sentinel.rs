@@ -87,7 +87,7 @@ async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Named,
         let port = answers[0].count(1).and_then(|port| u16::try_from(port).ok());
         match (epoch, port) {
             (Some(epoch), Some(port)) => Ok((epoch, Host { name: answers[0].text(0).to_owned(), port })),
-            _ => Err(Fault::Garbage("it does not answer like a Sentinel")),
+            _ => Err(Fault::Garbage("in answer to SENTINEL")),
         }
     };
     answer.await.map_err(|fault| fault.of_server(sentinel))
