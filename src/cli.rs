@@ -584,7 +584,8 @@ impl Cli {
         let limit = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !limit.is_zero());
         match &mut self.command {
             Command::Run(args) => {
-                let missing = "which lock? give its name: redlock run N -- COMMAND, or --name N";
+                let missing =
+                    "which lock? the name and -- go before the command: redlock run NAME -- COMMAND, or --name NAME";
                 args.taking.name = args.taking.option.take().ok_or(missing)?;
                 if let Some(line) = &args.line {
                     if let Some(command) = args.command.first() {
@@ -760,6 +761,9 @@ fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
         },
         ErrorKind::UnknownArgument if meant(&argument).is_some() => {
             format!("no option {argument}; {}", meant(&argument).unwrap_or(&""))
+        }
+        ErrorKind::UnknownArgument if argument.starts_with('-') => {
+            format!("no option {}; -h shows them", argument.replace(char::is_control, "?"))
         }
         ErrorKind::MissingRequiredArgument if argument.contains("COMMAND") => {
             "which command? COMMAND is missing: redlock run N -- COMMAND".to_owned()
@@ -962,7 +966,7 @@ mod tests {
         assert_eq!(of("run x --wait 5m --redis redis://a -- cmd"), is("x", "cmd"));
         assert_eq!(of("run x -c ls --"), is("x", "/bin/sh -c ls"));
         assert_eq!(of("run -n -c ls --name x"), is("x", "/bin/sh -c ls"));
-        let nameless = "which lock? give its name: redlock run N -- COMMAND, or --name N";
+        let nameless = "which lock? the name and -- go before the command: redlock run NAME -- COMMAND, or --name NAME";
         for line in ["run x cmd", "run -- x -- cmd", "run -- cmd", "run -c ls"] {
             assert_eq!(refused(line), nameless, "{line}");
         }

@@ -220,6 +220,7 @@ impl fmt::Display for Held {
         }
         match (self.by_this_job, self.waited) {
             (true, _) => write!(f, "; {SHARES}"),
+            (false, None) if self.by.never_ends() => f.write_str("; use another name or --prefix"),
             (false, None) => f.write_str("; use --wait to queue for it"),
             (false, Some(_)) => Ok(()),
         }

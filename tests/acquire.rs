@@ -262,7 +262,7 @@ fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
     ] {
         redis.command(&["DEL", "redlock:backup"]);
         redis.command(&write);
-        let busy = format!("redlock: \"backup\" is held by {by}, and never expires; use --wait to queue for it\n");
+        let busy = format!("redlock: \"backup\" is held by {by}, and never expires; use another name or --prefix\n");
         let test = Test::new(&redis).args(["acquire", "--name", "backup"]);
         test.status(75).stderr(busy).run();
     }

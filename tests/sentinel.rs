@@ -37,7 +37,7 @@ fn every_command_finds_the_primary_with_a_sentinel_down_and_one_that_hangs() {
     Test::new(&service).args(["acquire", "backup"]).status(75).stderr(any()).run();
     let (url, unknown) = (service.url(), "no-such-service");
     let test = Test::bare().args(["acquire", "backup", "--redis", &url.replace(Sentinels::SERVICE, unknown)]);
-    test.status(78).stderr(message(["\"backup\"", unknown, "No such master"])).run();
+    test.status(78).stderr(message(["\"backup\"", unknown, "is not a service that this Sentinel knows"])).run();
     service.pause(1);
     Test::new(&service).args(["extend", "-q", "backup", "--token", &token]).run();
     assert_eq!(status(&service, "backup")["state"], "held");
@@ -223,7 +223,7 @@ fn a_lease_counts_when_the_replicas_have_it() {
     let token = acquire(0).run().token();
     assert_eq!(service.servers[1].get(KEY).as_ref(), Some(&token));
     release(&service, "backup", &token);
-    let (holder, _writer) = job(&service, &["-q", "--replicas", "1", "--ttl", "3s"], 76);
+    let (holder, _writer) = job(&service, &["-q", "--replicas", "1", "--ttl", "6s"], 76);
     service.servers[1].kill();
     // What is renewed without its replica is not renewed.
     let said = holder.finish().stderr;

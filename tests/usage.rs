@@ -279,7 +279,7 @@ fn what_was_meant_is_said() {
     said(&["refresh", "x"], "no command \"refresh\"; redlock extend?");
     said(&["list"], "no command \"list\"; redlock status?");
     said(&["backup", "--", "./x"], "no command \"backup\"; redlock run backup -- COMMAND?");
-    said(&["run", "-n", "backup", "true"], "redlock run N -- COMMAND");
+    said(&["run", "-n", "backup", "true"], "redlock run NAME -- COMMAND");
     said(&["acquire", "--name", "x", "true"], "two names, one by --name");
     said(&["acquire", "x", "--timeout", "5s"], "no option --timeout; --wait?");
     said(&["status", "x", "--timeout", "5s"], "unexpected argument '--timeout' found");

@@ -184,6 +184,11 @@ impl Blocker {
         }
     }
 
+    /// Whether waiting for its end is in vain: another library's, or another key, without an expiry.
+    pub(crate) fn never_ends(&self) -> bool {
+        matches!(self, Blocker::Lease(holder) if holder.lease.is_none()) || matches!(self, Blocker::OtherType(None))
+    }
+
     /// How long it lasts unless it is extended; none when that is for ever, or not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {

@@ -191,7 +191,7 @@ impl fmt::Display for Fault {
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
             Fault::Untrusted(Untrusted { what, .. }) => f.write_str(what),
             Fault::Unconfirmed(confirmed, wanted) => {
-                write!(f, "had it confirmed by {confirmed} of {wanted} replicas in time")
+                write!(f, "got the lease confirmed by only {confirmed} of {wanted} replicas")
             }
             Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
@@ -213,6 +213,9 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
 }
 
+/// The code of what was asked as a Sentinel, and is none.
+pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
+
 /// What an error reply means.
 struct Meaning {
     /// Its code, or where that is ERR the words that its text begins with.
@@ -224,7 +227,7 @@ struct Meaning {
 }
 
 /// Written as a table: code, fault, what the node is or does, what to do.
-const MEANINGS: [Meaning; 21] = {
+const MEANINGS: [Meaning; 23] = {
     use Fault::{CannotServe, Misconfigured, Refused};
     const fn met(
         code: &'static str,
@@ -268,6 +271,18 @@ const MEANINGS: [Meaning; 21] = {
             "redlock needs it under its own name; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
         met("NOPERM", Refused, "", "man redlock has the ACL rule that suffices"),
+        met(
+            "No such master",
+            Refused,
+            "is not a service that this Sentinel knows",
+            "check the name behind the / in --redis; SENTINEL MASTERS lists them",
+        ),
+        met(
+            NOT_A_SENTINEL,
+            Misconfigured,
+            "is not a Sentinel",
+            "name the Sentinels, or use redis:// for a single server",
+        ),
         met("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
         met("WRONGPASS", Refused, "does not accept this user and password", "check both"),
         met("AUTH <password> called", Refused, "has no password, but one was given", "leave the password out"),

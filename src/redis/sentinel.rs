@@ -2,7 +2,7 @@
 
 use super::address::{Address, Host, Place};
 use super::connect::{self, Socket, exchange};
-use super::fault::Fault;
+use super::fault::{Fault, NOT_A_SENTINEL};
 use super::within;
 use crate::sys::clock::Boot;
 use futures_util::StreamExt;
@@ -90,5 +90,10 @@ async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Named,
             _ => Err(Fault::Garbage("in answer to SENTINEL")),
         }
     };
-    answer.await.map_err(|fault| fault.of_server(sentinel))
+    answer.await.map_err(|fault| match fault {
+        Fault::Refused(code, _) if code == "unknown command" => {
+            Fault::Misconfigured(NOT_A_SENTINEL.to_owned(), String::new())
+        }
+        fault => fault.of_server(sentinel),
+    })
 }

@@ -33,9 +33,10 @@ pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The file of this program, in the directories of PATH or in /usr/local/bin, which cron's PATH leaves out.
+/// The file of this program, in the directories of PATH, or where there is none in the usual ones, or in /usr/local/bin, which
+/// cron's PATH leaves out.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin:/usr/sbin".into());
     let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/bin")]);
     directories
         .filter(|directory| directory.is_absolute())
