@@ -277,6 +277,14 @@ fn a_cluster_and_a_sentinel_behind_a_plain_url() {
     sentinel.wait().unwrap();
 }
 
+#[test]
+fn a_plain_server_in_place_of_a_sentinel() {
+    let redis = Redis::with_tcp(&[]);
+    let said = Checkup::of(Test::new(&format!("redis+sentinel://{}/backups", redis.address())[..]), 69);
+    said.says("fail", "connection", &["unknown command 'SENTINEL'"]);
+    assert_eq!(said.that("fail"), ["connection"]);
+}
+
 /// A user with these rights, and the URL with which it comes.
 fn user(redis: &Redis, rights: &[&str]) -> String {
     let user = ["ACL", "SETUSER", "job", "reset", "on", ">s3cret"];

@@ -90,6 +90,9 @@ impl Asked {
     }
 
     async fn facts(&mut self, prefix: &str) -> Result<Facts, Fault> {
+        // What is refused on the way there says nothing about the commands that are asked for afterwards.
+        let reached = within(Boot::now() + self.patience, self.node.reach()).await;
+        reached.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))?;
         let (round_trips, clock_ahead) = self.time().await?;
         Ok(Facts {
             address: self.node.address().clone(),
@@ -105,8 +108,7 @@ impl Asked {
     /// How long requests take, and by how many ms the clock is ahead: what the quickest one says is the most exact.
     async fn time(&mut self) -> Result<(Vec<Duration>, Result<i64, Trouble>), Fault> {
         let (start, mut tries) = (Boot::now(), Vec::new());
-        // The first one connects, too.
-        while tries.len() <= TRIES && (tries.len() < 2 || !(start + TRY_FOR).passed()) {
+        while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
             let (sent, here) = (Boot::now(), unix_time());
             let answer = self.ask(&["TIME"]).await;
             let took = sent.elapsed();
@@ -115,7 +117,6 @@ impl Asked {
                 answer => tries.push((took, answer.map(|there| ahead(&there, here + took / 2)))),
             }
         }
-        drop(tries.remove(0));
         tries.sort_by_key(|(took, _)| *took);
         let clock = tries[0].1.clone().map_err(|fault| untold("TIME", fault));
         Ok((tries.iter().map(|(took, _)| *took).collect(), clock))

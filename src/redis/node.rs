@@ -127,6 +127,15 @@ impl Node {
         Got { sent, answer }
     }
 
+    /// Connects and logs in, unless that is done. The caller sets the deadline by dropping the future.
+    pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
+        match self.connect().await {
+            // A TLS port accepts too: nothing has been heard of the server yet.
+            Ok(_) => Ok(()),
+            Err(fault) => self.heed(Err(fault)),
+        }
+    }
+
     /// Runs a plain command. The caller sets the deadline by dropping the future.
     pub(crate) async fn command(&mut self, words: &[&str]) -> Result<Reply, Fault> {
         let mut command = Cmd::new();
