@@ -53,6 +53,7 @@ mod queue;
 mod queue_faults;
 mod queue_line;
 mod queue_masters;
+mod readme;
 mod release;
 mod restarts;
 mod run_basics;
