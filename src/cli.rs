@@ -74,7 +74,7 @@ Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
    64 usage error      70 internal error   75 held by another (-E N: N instead)
    69 Redis unreachable or unable to serve 76 run: the lease was lost
    74 output failed                        77 the token does not hold the lock
-   78 refused: password, ACL, certificate 124 run: --max-run is over
+   78 refused: password, ACL, certificate 124 run: --max-run exceeded
 
 'redlock run -h' shows the options of run, 'redlock --help' everything.";
 
@@ -90,14 +90,14 @@ Exit status:
    75  another holds the lock, and the wait is over (-E N: N instead)
    76  run: the lease was lost while the command ran
    77  the token does not hold the lock
-   78  refused for good: password, ACL, certificate
-  124  run --max-run: the job took too long and was stopped
+   78  refused; retrying will not help: password, ACL, certificate
+  124  run: the job exceeded --max-run and was stopped
   126  run: the command cannot be executed
   127  run: the command was not found
-  When a signal ends the command, or the wait, redlock ends by the same signal.
+  When a signal ends the command, or the wait, redlock dies of the same signal.
 
-Durations are written 500ms, 30s, 1m 30s, 2h or 0. A variable that is not set is
-looked up in ~/.config/redlock/redlock.conf, then in /etc/redlock.conf, in lines
+Durations are written 500ms, 30s, 1m 30s, 2h or 0. An unset variable is
+read from ~/.config/redlock/redlock.conf, then from /etc/redlock.conf, in lines
 like REDLOCK_REDIS=redis://10.0.0.1.";
 
 /// What is asked for.
@@ -132,7 +132,7 @@ pub(crate) enum Command {
     ///
     /// Exits 0 once the lock is free, or 75 when the time is up.
     Wait(Deferred<WaitArgs>),
-    /// Check whether Redis is fit for locks
+    /// Check whether Redis is ready for locks
     ///
     /// Looks at every node, and says what is wrong, what that means for locks, and how to mend it. Changes nothing there.
     Doctor(Deferred<DoctorArgs>),
@@ -230,23 +230,23 @@ impl Wait {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Common {
-    /// The Redis; of several, more than half must agree
+    /// Redis address; with several, more than half must agree
     ///
-    /// redis://[user:password@]host[:port][/db], rediss:// the same by TLS, unix:///path.sock[?db=n],
+    /// redis://[user:password@]host[:port][/db], rediss:// for the same over TLS, unix:///path.sock[?db=n],
     /// redis+sentinel://h1,h2,h3/SERVICE[/db], redis+cluster://h1,h2,h3, or local:[/DIR] for a server that redlock starts for
-    /// the jobs of one machine. Several, repeated or separated by commas, are independent masters, of which more than half
-    /// must agree [env: REDLOCK_REDIS, REDIS_URL] [default: redis://127.0.0.1:6379]
+    /// the jobs of one machine. Repeat the option, or separate URLs by commas, for several independent masters; more than
+    /// half must agree [env: REDLOCK_REDIS, REDIS_URL] [default: redis://127.0.0.1:6379]
     #[arg(long, value_name = "URL", action = ArgAction::Append)]
     pub(crate) redis: Vec<String>,
-    /// What is put before the name to make the key [env: REDLOCK_PREFIX] [default: redlock:]
+    /// The key in Redis is this prefix followed by the name [env: REDLOCK_PREFIX] [default: redlock:]
     #[arg(long, value_name = "P", hide_short_help = true)]
     pub(crate) prefix: Option<String>,
-    /// How long one node may take for one request [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a
-    /// single node ttl/10 within 250ms to 3s; never more than ttl/2]
+    /// Time limit for one request to one node [env: REDLOCK_NODE_TIMEOUT] [default: ttl/20 within 100ms to 1s; with a single
+    /// node ttl/10 within 250ms to 3s; never more than ttl/2]
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) node_timeout: Option<Duration>,
-    /// A node that was started less than D ago grants nothing, since it may have forgotten a lease. D must cover the longest
-    /// lease in use on these nodes: set it if leases longer than 30s are used beside shorter ones [env: REDLOCK_QUARANTINE]
+    /// A node started less than D ago grants no lock, because it may have forgotten a lease. D must cover the longest lease in
+    /// use on these nodes: set it if leases longer than 30s are used beside shorter ones [env: REDLOCK_QUARANTINE]
     /// [default: the ttl, at least 30s; with a single node 0]
     #[arg(long, value_name = "D", value_parser = duration, hide_short_help = true)]
     pub(crate) quarantine: Option<Duration>,
@@ -266,10 +266,10 @@ pub(crate) struct Common {
     /// REDLOCK_REPLICAS] [default: 0]
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub(crate) replicas: Option<u32>,
-    /// What others see of the holder; for run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
+    /// How the holder appears to others; for run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
     #[arg(long, value_name = "TEXT", hide_short_help = true)]
     pub(crate) label: Option<String>,
-    /// How results are printed: text or json; for acquire also env, lines for a shell. run prints no results [default: text]
+    /// Output format: text, json, or (acquire only) env for a shell's eval. run prints no results [default: text]
     #[arg(long = "format", value_name = "FORMAT", value_enum, hide_short_help = true, hide_possible_values = true)]
     pub(crate) given_format: Option<Format>,
     #[arg(skip)]
@@ -321,9 +321,9 @@ pub(crate) struct Taking {
     /// Try once, as flock -n: the default
     #[arg(short = 'n', conflicts_with = "wait", hide_short_help = true)]
     once: bool,
-    /// Exit with N if another holds the lock
+    /// Exit with N, not 75, if the lock is held
     ///
-    /// From 0 to 255, instead of 75. acquire refuses 0, since a script would go on without the lock.
+    /// From 0 to 255. acquire refuses 0, since a script would go on without the lock.
     #[arg(short = 'E', long, value_name = "N", value_parser = exit_status)]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Share the lock if an enclosing run holds it
@@ -345,19 +345,19 @@ pub(crate) struct RunArgs {
     pub(crate) taking: Taking,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: for ever. Without --wait, or with 0: try once. If D is left out, put -- before the command. A Redis that
-    /// cannot be reached is waited for, too.
+    /// Without D: for ever. Without --wait, or with 0: try once. If D is left out, put -- before the command. It also
+    /// waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
     wait: Option<Option<Duration>>,
     /// Time between SIGTERM and SIGKILL
     ///
-    /// When redlock stops the job, because the lease is lost or --max-run is over. A grace that does not fit into the ttl is
+    /// Applies when redlock stops the job because the lease is lost or --max-run has passed. A grace too long for the ttl is
     /// refused [default: ttl/4, at most 10s]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) grace: Option<Duration>,
-    /// SIGKILL the job D after TERM, INT or QUIT
+    /// Send SIGKILL D after SIGTERM, SIGINT or SIGQUIT
     ///
-    /// Counted from the first of these signals that redlock gets, like timeout -k. By default, and with 0: never.
+    /// Counted from the first of these signals that redlock gets, like timeout -k. 0, the default, means never.
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
     /// When the lease is lost: stop or continue
@@ -367,23 +367,23 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHAT", value_enum, default_value = "stop", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
     pub(crate) on_lost: OnLost,
-    /// Keep the lock for D, however quick the job is
+    /// Keep the lock for at least D
     ///
-    /// Counted from when it was acquired, whatever the command's status; redlock itself ends with the command. For the same
-    /// crontab on several hosts, whose clocks differ.
+    /// Even if the job ends sooner. Counted from when the lock was acquired, whatever the command's status; redlock itself
+    /// ends with the command. Use it for one crontab on several hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
-    /// SIGTERM, then SIGKILL after the grace. By default, and with 0: no limit, as for timeout(1).
+    /// SIGTERM, then SIGKILL after the grace. 0, the default, means no limit, as with timeout(1).
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
     /// The job lasts until its last process ends
     ///
-    /// Without this option the job ends with COMMAND, and what COMMAND has left in the background runs on without the lock.
+    /// Without this option the job ends with COMMAND, and anything COMMAND left in the background runs on without the lock.
     #[arg(long)]
     pub(crate) whole: bool,
-    /// Run LINE by /bin/sh -c instead of COMMAND
+    /// Run LINE with /bin/sh -c instead of COMMAND
     #[arg(short = 'c', value_name = "LINE", hide_short_help = true)]
     line: Option<OsString>,
     /// The command and its arguments; started directly, without a shell
@@ -421,7 +421,7 @@ pub(crate) struct AcquireArgs {
     plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: for ever. Without --wait, or with 0: try once. A Redis that cannot be reached is waited for, too.
+    /// Without D: for ever. Without --wait, or with 0: try once. It also waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
     wait: Option<Option<Duration>>,
 }
@@ -453,10 +453,10 @@ pub(crate) struct ReleaseArgs {
     /// The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// End another's lease safely: its job is stopped, then the lock is free
+    /// End another holder's lease safely: its job is stopped first
     #[arg(long, conflicts_with = "force")]
     pub(crate) revoke: bool,
-    /// Free the lock now, though its job may still be running
+    /// Free the lock now; the holder's job may still be running
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -476,7 +476,7 @@ pub(crate) struct StatusArgs {
     /// Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing
     #[arg(long)]
     pub(crate) exit_code: bool,
-    /// Show it again every D (2s)
+    /// Refresh every D [default: 2s]
     #[arg(long, value_name = "D", value_parser = watch_time, default_missing_value = "2s", num_args = 0..=1)]
     pub(crate) watch: Option<Duration>,
 }

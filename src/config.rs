@@ -146,7 +146,7 @@ pub(crate) fn settings(common: &Common) -> Result<Settings, Error> {
         std::env::vars_os().filter_map(|(name, _)| name.into_string().ok().filter(|name| name.starts_with("REDLOCK_")));
     let unknown =
         ours.filter(|name| !known_variables().any(|known| known == name) && !OF_THE_JOB.contains(&name.as_str()));
-    settings.left_out.extend(unknown.map(|name| format!("unknown variable {name}")));
+    settings.left_out.extend(unknown.map(|name| format!("ignoring unknown variable {name}")));
     Ok(settings)
 }
 
@@ -386,7 +386,7 @@ impl<'a> Sources<'a> {
 
     fn left_out(&self) -> Vec<String> {
         let why = |file: &File| match file {
-            File::Denied(why) => Some(why.clone()),
+            File::Denied(why) => Some(format!("{why}; going on without it")),
             File::Read(_) => None,
         };
         self.files.iter().filter_map(why).collect()

@@ -99,7 +99,7 @@ impl fmt::Display for Error {
             Error::NothingToEnter(name) => {
                 write!(f, "the token does not hold {name:?} any more, so there is no lease to share")
             }
-            Error::Unread => f.write_str("nothing reads standard output any more"),
+            Error::Unread => f.write_str("standard output was closed"),
             Error::Interrupted(signal) => write!(f, "interrupted by {}", signals::name(*signal)),
         }
     }

@@ -301,6 +301,7 @@ fn status_text(status: &Status) -> String {
         (State::Free | State::Unknown, _) => {}
         (State::Reserved, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
         (State::Reserved, None) => {}
+        (State::Kept, Some(left)) => line("kept", format!("for {} more", human(left))),
         (_, None) => line("lease", "never expires".to_owned()),
         (_, Some(left)) => {
             // One that was extended may last longer than it was taken for.
@@ -408,9 +409,9 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
 fn summary(findings: &[Finding]) -> String {
     let count = |diagnosis| findings.iter().filter(|finding| finding.verdict == diagnosis).count();
     let what = match (count(Diagnosis::Fail), count(Diagnosis::Unknown)) {
-        (0, 0) => "Your Redis is ready for locks",
-        (0, _) => "Your Redis is ready for locks, as far as it tells",
-        _ => "Your Redis needs mending before it is fit for locks",
+        (0, 0) => "Redis is ready for locks",
+        (0, _) => "Redis is ready for locks, as far as could be checked",
+        _ => "Redis is not ready for locks",
     };
     let kinds = [Diagnosis::Fail, Diagnosis::Warn, Diagnosis::Unknown, Diagnosis::Ok];
     let counted =

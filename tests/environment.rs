@@ -148,6 +148,6 @@ fn a_variable_that_redlock_does_not_have_is_named_and_never_honoured() {
     redis.command(&["FLUSHALL"]);
     let job = ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD", "REDLOCK_SLOT"];
     let test = job.into_iter().fold(test(), |test, name| test.env(name, "x"));
-    let said = "redlock: unknown variable REDLOCK_TTL; going on without it\nredlock: redis <any> (REDLOCK_REDIS)\nredlock: acquired <any>\n";
+    let said = "redlock: ignoring unknown variable REDLOCK_TTL\nredlock: redis <any> (REDLOCK_REDIS)\nredlock: acquired <any>\n";
     test.arg("-v").stderr(like(said)).run();
 }

@@ -14,7 +14,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let mut settings = config::settings(common)?;
     let local = start_local(&settings)?;
     settings.told.extend(local.map(whereabouts));
-    settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
+    settings.left_out.iter().for_each(|why| talk(why));
     let findings = block_on(async {
         let practice = practice(&settings).await;
         Ok(doctor::examine(&practice).await)

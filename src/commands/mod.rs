@@ -83,7 +83,7 @@ fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
 fn settings(common: &Common) -> Result<Settings, Error> {
     let settings = config::settings(common)?;
     if common.verbose {
-        settings.left_out.iter().for_each(|why| talk(&format!("{why}; going on without it")));
+        settings.left_out.iter().for_each(|why| talk(why));
         talk(&given(&settings));
     }
     Ok(settings)

@@ -15,8 +15,9 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     if args.revoke || args.force {
         return end(lock, &token.unwrap_or_default(), args.force, common);
     }
-    let token = token
-        .ok_or_else(|| Error::Usage("which lease? give its --token; --revoke and --force end another's".to_owned()))?;
+    let token = token.ok_or_else(|| {
+        Error::Usage("which lease? give its --token; to end another holder's, use --revoke or --force".to_owned())
+    })?;
     give_up(lock, &token, common)
 }
 

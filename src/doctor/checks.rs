@@ -62,20 +62,23 @@ fn connection(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
 }
 
 fn kind(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
-    let (sentinel, address) = (node.info.get("sentinel_masters").is_ok(), &node.address);
-    let advice = format!("redis+sentinel://{address}/SERVICE");
-    fail_if(sentinel, "this is a Sentinel, which keeps no locks itself", advice)?;
+    let address = &node.address;
+    let advice = format!("use redis+sentinel://{address}/SERVICE");
+    fail_if(node.is_sentinel(), "this is a Sentinel, which keeps no locks itself", advice)?;
     let (is_cluster, to_cluster) =
         (node.info.number("cluster_enabled")? > 0, matches!(address.place(), Place::Cluster(_)));
-    let advice = format!("redis+cluster://{address}");
-    fail_if(is_cluster && !to_cluster, "this node of a Cluster has the locks of its own slots only", advice)?;
-    fail_if(to_cluster && !is_cluster, "this is no Cluster", "give it as redis://")?;
+    let advice = format!("use redis+cluster://{address}");
+    let detail = "this is one node of a Cluster, and it holds only the locks in its own slots";
+    fail_if(is_cluster && !to_cluster, detail, advice)?;
+    fail_if(to_cluster && !is_cluster, "this is not a Cluster", "use redis://")?;
     if !is_cluster {
         return Ok("a server on its own".to_owned());
     }
     let (state, slots) = (node.cluster.get("cluster_state")?, node.cluster.number("cluster_slots_ok")?);
-    let detail = format!("a Cluster in state {state}, which serves {slots} of 16384 slots: the others have no locks");
-    fail_if(state != "ok" || slots < 16384, detail, "redis-cli --cluster check, and fix")?;
+    let advice = "run redis-cli --cluster check, then --cluster fix";
+    fail_if(state != "ok", format!("the Cluster is down (cluster_state:{state}): no lock can be taken"), advice)?;
+    let others = "names that hash to the others cannot be locked";
+    fail_if(slots < 16384, format!("the Cluster serves only {slots} of 16384 slots: {others}"), advice)?;
     Ok("a Cluster, all slots served".to_owned())
 }
 
@@ -83,8 +86,8 @@ fn role(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
     let told = |name| node.info.get(name).unwrap_or("?");
     fail_if(told("loading") == "1", "it loads its data, and serves nothing meanwhile", "wait until it has")?;
     let (role, primary) = (node.info.get("role")?, format!("{}:{}", told("master_host"), told("master_port")));
-    let detail = format!("a {role} of {primary}, which takes no lock");
-    fail_if(role != "master", detail, "name its primary, or redis+sentinel:// which finds it")?;
+    let detail = format!("a replica of {primary}, which cannot grant locks");
+    fail_if(role != "master", detail, "give its primary, or use redis+sentinel:// to find it")?;
     Ok("a primary".to_owned())
 }
 
@@ -100,8 +103,8 @@ fn identity(node: &Facts, _: &Practice, others: &[&Facts]) -> Checked {
     }
     // A replica has the replication id of its primary.
     if let Some(other) = same("master_replid")? {
-        let detail = format!("it and {} copy each other: what one forgets, both forget", other.address);
-        return Err(Trouble::fail(detail, "nodes are primaries that know nothing of each other"));
+        let detail = format!("it and {} replicate the same data: one data loss loses both votes", other.address);
+        return Err(Trouble::fail(detail, "use independent primaries"));
     }
     Ok("no other node is the same server, or its copy".to_owned())
 }
@@ -115,10 +118,10 @@ fn version(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
         _ => ("Redis", node.info.get("redis_version")?, [6, 2]),
     };
     let what = format!("{name} {version}");
-    warn_if(least == [0, 0], format!("{what}, with which redlock is not tested"), "take Redis or Valkey")?;
+    warn_if(least == [0, 0], format!("redlock is not tested with {what}"), "use Redis or Valkey")?;
     let number: Vec<u32> = version.split('.').map(|part| part.parse().unwrap_or_default()).collect();
-    let advice = format!("take {name} {}.{} or later", least[0], least[1]);
-    fail_if(number[..] < least[..], format!("{what} lacks what redlock's scripts call"), advice)?;
+    let advice = format!("use {name} {}.{} or later", least[0], least[1]);
+    fail_if(number[..] < least[..], format!("{what} is too old for redlock's scripts"), advice)?;
     Ok(what)
 }
 
@@ -128,16 +131,19 @@ fn eviction(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
     let advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
     fail_if(limit > 0 && policy != "noeviction", detail, advice)?;
     let why = if limit == 0 { "there is no maxmemory" } else { "noeviction" };
-    Ok(format!("no lock is dropped for want of memory: {why}"))
+    Ok(format!("no lock is evicted: {why}"))
 }
 
 fn memory(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
     let (limit, used) = (node.info.number("maxmemory")?, node.info.number("used_memory")?);
-    let mb = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
+    let size = |bytes: u64| match bytes {
+        0..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        _ => format!("{:.1} MB", bytes as f64 / 1e6),
+    };
     if limit == 0 {
-        return Ok(format!("{} are used, without a limit", mb(used)));
+        return Ok(format!("{} are used, without a limit", size(used)));
     }
-    let figures = format!("{} of {} are used", mb(used), mb(limit));
+    let figures = format!("{} of {} are used", size(used), size(limit));
     let advice = "a larger maxmemory, or a server for the locks alone";
     fail_if(used >= limit, format!("{figures}: no lock can be taken"), advice)?;
     warn_if(used >= limit / 10 * 9, format!("{figures}: when it is full, no lock can be taken"), advice)?;
@@ -149,8 +155,8 @@ fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
         return Ok("every write is on disk before it is answered: a restart forgets no lock".to_owned());
     }
     let (length, single) = (practice.quarantine.length(), practice.addresses.len() == 1);
-    let advice = "appendonly yes and appendfsync always, or a --quarantine as long as the longest lease";
-    let detail = "a restart can forget locks, of which redlock run alone takes its own again";
+    let advice = "set appendonly yes and appendfsync always, or --quarantine to the longest lease";
+    let detail = "a restart can lose locks; only redlock run takes its own again";
     warn_if(length.is_zero() && single, detail, advice)?;
     let detail = "a restart can forget locks, and with --quarantine 0 others get them at once";
     fail_if(length.is_zero(), detail, advice)?;
@@ -159,7 +165,7 @@ fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
 
 fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> Checked {
     let failed = |name| Ok::<_, Trouble>(node.info.get(name)? != "ok");
-    let advice = "look at the server's log: is the disk full, or its dir not writable?";
+    let advice = "see the server's log: is the disk full, or the directory not writable?";
     fail_if(failed("aof_last_write_status")?, "the last write to the AOF failed: no lock can be taken", advice)?;
     // redis.conf, stop-writes-on-bgsave-error: only where snapshots are configured.
     let says = |name, value| node.config.get(name).is_ok_and(|is| is == value);
@@ -178,7 +184,7 @@ fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
     let left = quarantine.left(Some(up));
     let detail =
         format!("started {} ago: it may have forgotten leases, and grants none for {}", human(up), human(left));
-    warn_if(!left.is_zero(), detail, "wait; or a shorter --quarantine, if no lease is so long")?;
+    warn_if(!left.is_zero(), detail, "wait, or lower --quarantine if no lease is that long")?;
     Ok(format!("for {}", human(up)))
 }
 
@@ -211,7 +217,7 @@ fn clock(node: &Facts, _: &Practice, others: &[&Facts]) -> Checked {
     let side = if ahead > 0 { "ahead of" } else { "behind" };
     let alike = others.iter().any(|other| other.clock_ahead.as_ref().is_ok_and(|it| (it - ahead).abs() <= SKEW));
     let whose = match alike {
-        true => "other nodes have the same time, so that this machine's clock is wrong",
+        true => "the other nodes agree with it, so this machine's clock is wrong",
         false => "this clock is wrong, or this machine's",
     };
     let detail = format!("{by} {side} this machine's: {whose}; setting it while leases run ends them early or late");
@@ -225,21 +231,21 @@ fn permissions(node: &Facts, practice: &Practice, _: &[&Facts]) -> Checked {
         let detail = "before Redis 7 a server cannot be asked what a user may do";
         return Err(Trouble::unknown(detail, "try it: redlock run doctor -- true"));
     };
-    let detail = format!("this user may not use {} on {:?}", denied.join(", "), format!("{}*", practice.prefix));
+    let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", practice.prefix));
     let rule = rule(node.address.username(), practice.prefix);
     let needed = denied.iter().any(|command| !OPTIONAL.contains(&command.as_str()));
-    fail_if(needed, format!("{detail}, which locks need"), &rule)?;
-    warn_if(!denied.is_empty(), format!("{detail}: locks work, but less can be told of them"), &rule)?;
+    fail_if(needed, format!("{lacks}, which locks on {keys:?} need"), &rule)?;
+    warn_if(!denied.is_empty(), format!("{lacks}: locks work, but status shows less"), &rule)?;
     Ok("all commands, keys and channels".to_owned())
 }
 
 fn number(practice: &Practice) -> Checked {
     let nodes = practice.addresses.len();
     let may_fail = (nodes - 1) / 2;
-    warn_if(nodes == 2, "2: both must answer, so that two fail more often than one", "3, or one")?;
+    warn_if(nodes == 2, "2 nodes: both must answer, which is less reliable than one", "use 3 nodes, or 1")?;
     let (fewer, more) = (nodes - 1, nodes + 1);
-    let detail = format!("{nodes}: {may_fail} may fail, no more than with {fewer}");
-    warn_if(nodes.is_multiple_of(2), detail, format!("{fewer} or {more}"))?;
+    let detail = format!("{nodes} nodes: {may_fail} may fail, as with {fewer}");
+    warn_if(nodes.is_multiple_of(2), detail, format!("use {fewer} or {more} nodes"))?;
     Ok(format!("{nodes}, of which {may_fail} may fail"))
 }
 
@@ -252,7 +258,7 @@ fn node_timeout(practice: &Practice) -> Checked {
 
 fn quarantine(practice: &Practice) -> Checked {
     let (length, fixed) = (practice.quarantine.length(), practice.quarantine.is_fixed());
-    let cannot = |why: &String| Trouble::unknown(format!("the leases cannot be looked at: {why}"), "mend that first");
+    let cannot = |why: &String| Trouble::unknown(format!("cannot list the leases: {why}"), "fix that first");
     let longest = *practice.longest_lease.as_ref().map_err(cannot)?;
     if length.is_zero() {
         return Ok("none: a node that has restarted grants at once".to_owned());
@@ -261,7 +267,7 @@ fn quarantine(practice: &Practice) -> Checked {
     let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");
     let detail = format!("{now}, and a lease of {needed} is in use: a node that restarts may give its lock to another");
     fail_if(fixed && longest > length, detail, &advice)?;
-    let detail = format!("{now}, and a lease of {needed} is in use: a call that has not met it does not wait so long");
+    let detail = format!("{now}, and a lease of {needed} is in use: a caller that has not seen it waits less");
     warn_if(longest > length, detail, &advice)?;
     Ok(format!("{now}: no lease is longer"))
 }

@@ -29,6 +29,13 @@ pub(super) struct Facts {
     pub(super) denied: Result<Option<Vec<String>>, Trouble>,
 }
 
+impl Facts {
+    /// Whether it is a Sentinel, which keeps no locks itself.
+    pub(super) fn is_sentinel(&self) -> bool {
+        self.info.get("sentinel_masters").is_ok()
+    }
+}
+
 /// Names and values, as one command tells them.
 #[derive(Debug)]
 pub(super) struct Fields {
@@ -45,7 +52,7 @@ impl Fields {
 
     pub(super) fn get(&self, name: &str) -> Result<&str, Trouble> {
         let values = self.values.as_ref().map_err(Clone::clone)?;
-        let missing = || untold(self.command, format!("says nothing about {name}"));
+        let missing = || untold(self.command, format!("does not report {name}"));
         values.get(name).map(String::as_str).ok_or_else(missing)
     }
 
@@ -57,7 +64,7 @@ impl Fields {
 /// What a node does not tell, when it answers so to this command.
 fn untold(command: &str, answer: impl fmt::Display) -> Trouble {
     let advice = format!("let this user run {command}, or look it up where the server is managed");
-    Trouble::unknown(format!("cannot tell: {command} {answer}"), advice)
+    Trouble::unknown(format!("unknown: {command} {answer}"), advice)
 }
 
 /// Asks each server of a node about itself: one, or every master of a Cluster, by its name. Each request has `patience` to be

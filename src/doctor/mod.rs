@@ -75,7 +75,9 @@ pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
             Ok(facts) => {
                 let reached = gathered.iter().filter_map(|(_, facts)| facts.as_ref().ok());
                 let others: Vec<&Facts> = reached.filter(|one| !ptr::eq(*one, facts)).collect();
-                checks::OF_A_NODE.iter().for_each(|(check, look)| found(check, look(facts, practice, &others)));
+                // What a Sentinel tells beyond its kind is not about locks.
+                let looks = checks::OF_A_NODE.iter().filter(|(check, _)| *check == "kind" || !facts.is_sentinel());
+                looks.for_each(|(check, look)| found(check, look(facts, practice, &others)));
             }
         }
     }

@@ -101,6 +101,7 @@ impl Address {
             let path = shown.strip_prefix("unix:").unwrap_or(&shown);
             return Err(bad(match path.starts_with('/') {
                 true => format!("not a URL; unix://{path}?"),
+                false if shown == "local" => "not a URL; local: or redis://local?".to_owned(),
                 false => format!("not a URL; redis://{shown}?"),
             }));
         };
@@ -112,9 +113,7 @@ impl Address {
             "redis+cluster" | "rediss+cluster" => cluster(&rest[2..]),
             "unix" => socket(&rest[2..]),
             "local" => local(rest),
-            _ => {
-                Err("no such scheme; there are redis, rediss, unix, redis+sentinel, redis+cluster and local".to_owned())
-            }
+            _ => Err("unknown scheme; use redis, rediss, unix, redis+sentinel, redis+cluster or local".to_owned()),
         };
         let address = address.map_err(bad)?;
         Ok(Address { tls: is_tls(url), access: Rc::clone(access), ..address })
@@ -301,7 +300,7 @@ fn sentinel(rest: &str) -> Result<Address, String> {
             .ok_or("the name of the service is missing: redis+sentinel://h1,h2,h3/mymaster")?,
         login: of_sentinels,
     };
-    let database = database(number).ok_or("behind the service comes the number of a database")?;
+    let database = database(number).ok_or("after the service, only a database number may follow")?;
     Ok(Address { login, database, ..Address::of(place) })
 }
 
@@ -346,7 +345,7 @@ fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
             };
             (ip.to_string(), port)
         }
-        Some(None) => return Err("a [ without its ]".to_owned()),
+        Some(None) => return Err("unclosed [".to_owned()),
         None if address.contains(',') => {
             return Err("after a comma, the next node needs its scheme, too: redis://a,redis://b".to_owned());
         }
@@ -601,6 +600,7 @@ mod tests {
             assert!(!message.chars().any(char::is_control), "{url}: {message}");
         }
         assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
+        assert_eq!(refused("local"), r#"cannot use "local": not a URL; local: or redis://local?"#);
         assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
     }
 

@@ -129,7 +129,7 @@ pub(super) fn distrust(error: &Error) -> Option<Untrusted> {
     Some(Untrusted { what, advice })
 }
 
-const IDENTITY: &str = "--tls-cert and --tls-key name one";
+const IDENTITY: &str = "give one with --tls-cert and --tls-key";
 
 /// What is wrong with the server's certificate.
 fn certificate(error: &CertificateError) -> (String, &'static str) {
@@ -142,24 +142,24 @@ fn certificate(error: &CertificateError) -> (String, &'static str) {
                 names if names.is_empty() => "no name (subjectAltName)".to_owned(),
                 names => escaped(&names, 200),
             };
-            (format!("shows a certificate for {names}, not for {}", expected.to_str()), "is --redis right?")
+            (format!("presented a certificate for {names}, not for {}", expected.to_str()), "is --redis right?")
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            ("shows a certificate that has expired".to_owned(), CLOCK)
+            ("presented a certificate that has expired".to_owned(), CLOCK)
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            ("shows a certificate that is not valid yet".to_owned(), CLOCK)
+            ("presented a certificate that is not valid yet".to_owned(), CLOCK)
         }
         // Of the same name, but with another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            ("shows a certificate of an unknown CA".to_owned(), "--tls-ca names the CA to trust")
+            ("presented a certificate from an unknown CA".to_owned(), "--tls-ca names the CA to trust")
         }
         // Other programs put up with that.
         error if error.to_string().contains("CaUsedAsEndEntity") => {
-            ("shows the certificate of a CA as its own".to_owned(), "issue one for the server, with CA:FALSE")
+            ("presented the certificate of a CA as its own".to_owned(), "issue one for the server, with CA:FALSE")
         }
         error => {
-            (format!("shows a certificate that cannot be used: {}", escaped(&error.to_string(), 200)), "replace it")
+            (format!("presented a certificate that cannot be used: {}", escaped(&error.to_string(), 200)), "replace it")
         }
     }
 }

@@ -166,7 +166,7 @@ impl Loss {
             Loss::Proven(text) => text.clone(),
             Loss::Unconfirmed { faults, outage } => format!("{faults} for {}", human(*outage)),
             Loss::Asleep(time) => {
-                format!("not renewed for {}, while redlock was stopped or the machine asleep", human(*time))
+                format!("not renewed for {}, because redlock was suspended or the machine was asleep", human(*time))
             }
         }
     }
