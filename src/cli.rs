@@ -96,9 +96,9 @@ Exit status:
   127  run: the command was not found
   When a signal ends the command, or the wait, redlock dies of the same signal.
 
-Durations are written 500ms, 30s, 1m 30s, 2h or 0. An unset variable is
-read from ~/.config/redlock/redlock.conf, then from /etc/redlock.conf, in lines
-like REDLOCK_REDIS=redis://10.0.0.1.";
+Durations are written 500ms, 30s, 1m 30s, 2h or 0. An unset variable is read
+from ~/.config/redlock/redlock.conf, then from /etc/redlock.conf, in lines like
+REDLOCK_REDIS=redis://10.0.0.1.";
 
 /// What is asked for.
 #[derive(Debug, Subcommand)]
@@ -440,7 +440,9 @@ pub(crate) struct ExtendArgs {
     /// The token that acquire printed
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
-    /// Make the lease last at least D from now [default: the ttl it was taken with]
+    /// Make the lease last at least D from now
+    ///
+    /// What is printed is D less 1 % for clock drift [default: the ttl it was taken with]
     #[arg(long, value_name = "D", value_parser = ttl)]
     pub(crate) ttl: Option<Duration>,
 }

@@ -183,6 +183,8 @@ fn memory_that_is_short() {
     limit(used / 2);
     // The leases cannot be told either.
     Checkup::of(Test::new(&redis), 69).says("fail", "memory", &["no lock can be taken"]);
+    limit(500_000);
+    Checkup::of(Test::new(&redis), 69).says("fail", "memory", &["of 500.0 kB are used: no lock can be taken"]);
 }
 
 #[test]

@@ -155,6 +155,10 @@ fn a_lock_whose_job_has_ended_is_kept() {
     test.run();
     assert_eq!(status(&redis, "backup")["state"], "kept");
     Test::new(&redis).args(["status", "-q", "backup"]).status(75).run();
+    let shown = like(
+        "backup  kept\n  by      <any>\n  for     <any>\n  ended   <duration> ago\n  kept    for <duration> more\n  token   <any>\n",
+    );
+    Test::new(&redis).args(["status", "backup"]).stdout(shown).run();
     let (_, host) = myself();
     let busy = format!(
         "redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; use --wait to queue for it\n"

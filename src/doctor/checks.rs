@@ -347,6 +347,10 @@ mod tests {
         assert_eq!(of(replicas, plain, &replica("ip=::1,port=1,state=wait_bgsave,offset=0,lag=0")), Some(Warn));
         assert_eq!(of(replicas, "redis+sentinel://a/s", &[]), Some(Warn));
         assert_eq!(of(kind, "redis+cluster://a", &[("cluster_enabled", "1")]), Some(Fail));
+        let slots = [("cluster_state", "ok"), ("cluster_slots_ok", "16000")];
+        let cluster = node("redis+cluster://a", &[("cluster_enabled", "1")]);
+        let lacking = Facts { cluster: Fields::of("CLUSTER INFO", &slots), ..cluster };
+        assert_eq!(verdict(kind, &lacking, &[]), Some(Fail));
         assert_eq!(of(kind, "redis+cluster://a", &[]), Some(Fail));
         assert_eq!(of(role, plain, &[("loading", "1"), ("role", "master")]), Some(Fail));
     }
