@@ -1,6 +1,6 @@
 //! Tokens: random identities of leases, and of holds of a lease. A token is all that it takes to release the lock.
 
-use uuid::Uuid;
+use crate::sys::random::uuid;
 
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
@@ -15,7 +15,7 @@ pub(super) const NEWEST: &str = "newest";
 
 /// A token that no lease had before.
 pub(super) fn new_token() -> String {
-    Uuid::new_v4().simple().to_string()
+    uuid().simple().to_string()
 }
 
 /// The id of a hold that no lease had before.

@@ -1,11 +1,25 @@
 //! Randomness from the kernel.
 
+use nix::errno::Errno;
+use nix::libc;
 use std::time::Duration;
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
+
+/// A random UUID. Takes no descriptor, of which there may be none left, and no /dev, which a static program would read.
+pub(crate) fn uuid() -> Uuid {
+    let mut bytes = [0; 16];
+    // SAFETY: writes no more than the length of `bytes` into it.
+    let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match Errno::result(length) {
+        Ok(16) => Builder::from_random_bytes(bytes).into_uuid(),
+        // A kernel before 3.17, or a signal before there was any randomness.
+        _ => Uuid::new_v4(),
+    }
+}
 
 /// A random number from 0 to 1.
 fn random() -> f64 {
-    let (bits, _) = Uuid::new_v4().as_u64_pair();
+    let (bits, _) = uuid().as_u64_pair();
     // The version takes bits 12 to 15; the upper 32 bits are random.
     f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
