@@ -1,4 +1,4 @@
-//! `redlock doctor`: whether the nodes are fit for locks.
+//! `redlock doctor`: whether the nodes are ready for locks.
 
 use super::{DEFAULT_TTL, block_on, start_local, talk};
 use crate::cli::{Common, Format};

@@ -1,4 +1,4 @@
-//! Whether the nodes are fit for locks: each tells what it can of itself, and a table of checks judges that. Nothing is
+//! Whether the nodes are ready for locks: each tells what it can of itself, and a table of checks judges that. Nothing is
 //! changed on a server.
 
 mod checks;
