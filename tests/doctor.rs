@@ -155,7 +155,8 @@ fn a_replica_and_a_server_given_twice() {
     let port = primary.address().replace("127.0.0.1:", "");
     let replica =
         Redis::with_tcp(&["--replicaof", "127.0.0.1", &port, "--appendonly", "yes", "--appendfsync", "always"]);
-    eventually(SOON, "in step", || primary.info("slave0").contains("state=online"));
+    let in_step = || primary.info("connected_slaves") == "1" && primary.info("slave0").contains("state=online");
+    eventually(SOON, "in step", in_step);
     let said = Checkup::of(Test::new(&replica), 69);
     said.says("fail", "role", &["a replica of 127.0.0.1", &port, "redis+sentinel://"]);
     let both = Checkup::of(Test::new(&[primary.url(), replica.url()][..]), 69);

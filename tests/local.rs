@@ -12,6 +12,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 /// A place for a server of `local:`. What was started there is killed when this is dropped.
@@ -312,8 +313,12 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
     let root = PathBuf::from(format!("/redlock-{}", std::process::id()));
     let place = Place { root: Directory::at(&root) };
     fs::create_dir(place.path()).unwrap();
+    // Where every user can execute it.
+    let binary = root.join("redlock");
+    fs::copy(env!("CARGO_BIN_EXE_redlock"), &binary).unwrap();
     let as_nobody = || {
-        let mut command = Test::new(&place).args(["acquire", "backup"]).command();
+        let mut command = Command::new(&binary);
+        command.args(["acquire", "backup"]).env("REDLOCK_REDIS", &place.urls()[0]);
         command.uid(NOBODY.as_raw()).current_dir("/");
         let output = command.output().unwrap();
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
