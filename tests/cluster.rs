@@ -1,25 +1,14 @@
 //! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
 
 use crate::support::{
-    Authority, Cluster, Contenders, Directory, Line, Redis, Running, SOON, Test, Where, acquire, any, eventually, like,
+    Authority, Cluster, Contenders, Directory, Line, Redis, Running, SOON, Test, acquire, any, eventually, job, like,
     message, ms, permit, release, status,
 };
-use std::io::PipeWriter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const KEY: &str = Line::KEY;
 const QUEUE: &str = "{redlock:backup}:\u{1f}queue";
-
-/// A job that has begun, and ends when what it reads from is closed.
-#[track_caller]
-fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
-    let (reader, writer) = std::io::pipe().unwrap();
-    let test = Test::new(servers).args(["run", "--name", "backup"]).args(arguments).stdin_from(reader);
-    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(any()).spawn();
-    job.prints("ready");
-    (job, writer)
-}
 
 /// Starts `run --wait` so many times, one after the other has joined. Each will write its number and its fencing token.
 #[track_caller]

@@ -2,25 +2,13 @@
 //! give it to them anew.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, acquire_for, any, eventually, ms, release,
-    restarted, status,
+    Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, job, ms, release, restarted, status,
 };
 use nix::sys::signal::Signal;
-use std::io::PipeWriter;
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
-
-/// A job that has begun, and ends when what it reads from is closed.
-#[track_caller]
-fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
-    let (reader, writer) = std::io::pipe().unwrap();
-    let test = Test::new(servers).args(["run", "--name", "backup"]).args(arguments).stdin_from(reader);
-    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(any()).spawn();
-    job.prints("ready");
-    (job, writer)
-}
 
 /// Nobody but the holder of this token gets the lock for a while.
 #[track_caller]

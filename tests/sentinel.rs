@@ -2,24 +2,13 @@
 
 use crate::support::{
     Authority, Contenders, Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually,
-    in_the_end, like, message, ms, permit, release, status,
+    in_the_end, job, like, message, ms, permit, release, status,
 };
 use nix::sys::signal::Signal;
-use std::io::PipeWriter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const KEY: &str = Line::KEY;
-
-/// A job that has begun, and ends when what it reads from is closed.
-#[track_caller]
-fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
-    let (reader, writer) = std::io::pipe().unwrap();
-    let test = Test::new(servers).args(["run", "--name", "backup"]).args(arguments).stdin_from(reader);
-    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(any()).spawn();
-    job.prints("ready");
-    (job, writer)
-}
 
 #[track_caller]
 fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {

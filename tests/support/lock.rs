@@ -1,6 +1,7 @@
 //! The few calls of redlock that most tests need on the way to what they are about, and the form of every message.
 
-use super::{Pattern, Redis, SOON, Test, Where, any, eventually, like, ms, when};
+use super::{Pattern, Redis, Running, SOON, Test, Where, any, eventually, like, ms, when};
+use std::io::PipeWriter;
 use std::time::Instant;
 
 /// Takes a lock for 30 seconds and returns its token.
@@ -143,4 +144,14 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
         let told = |line: &&str| line.contains("; the job is stopped in ") || line.contains("sent SIGTERM to the job");
         before.len() <= 2 && before.iter().all(told) && end.contains(": lost \"backup\": ") && last.matches(end)
     })
+}
+
+/// A job that has begun, and ends when what it reads from is closed.
+#[track_caller]
+pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = Test::new(servers).args(["run", "--name", "backup"]).args(arguments).stdin_from(reader);
+    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(any()).spawn();
+    job.prints("ready");
+    (job, writer)
 }

@@ -21,7 +21,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test};
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, acquire_on_all_for, in_the_end, loss, message, myself, permit, release,
+    acquire, acquire_for, acquire_on_all, acquire_on_all_for, in_the_end, job, loss, message, myself, permit, release,
     restarted, several, status, teach_scripts,
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, rounds};
