@@ -80,7 +80,7 @@ fn compare(sections: Vec<String>) {
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
-/// What it costs to run a command that does nothing.
+/// The cost of running a command that does nothing.
 fn run_true(peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
@@ -190,7 +190,7 @@ fn five_masters() {
         table.row("five", &samples[1]);
         table.print();
     }
-    crowd::hand_over_on(&urls[1], "hand-over on five masters, 50 contenders who hold the lock for 20 ms each");
+    crowd::hand_over_on(&urls[1], "handover on five masters, 50 contenders who hold the lock for 20 ms each");
 }
 
 /// Five masters, each 20 ms away.

@@ -63,8 +63,8 @@ _redlock() {
     local options candidates=() head= candidate
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    run) options='--name --ttl -n --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    acquire) options='--name --ttl -n --conflict-exit-code --reentrant --token --wait --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
+    run) options='--name --ttl --nonblock --exclusive --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
+    acquire) options='--name --ttl --nonblock --exclusive --conflict-exit-code --reentrant --token --wait --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     status) options='--name --token --exit-code --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;

@@ -1,47 +1,119 @@
-//! Where the locks are and who asks: each setting from its flag, else its variable, else redlock.conf.
+//! The settings, which say where the locks are and who asks: each from its flag, else its variable, else redlock.conf.
 
-use crate::cli::{self, Common, LONGEST_LABEL, LONGEST_TTL};
+use crate::cli::Common;
+use crate::cli::values::{LONGEST_LABEL, LONGEST_TTL, duration};
 use crate::error::Error;
-use crate::lock::Lock;
-use crate::lock::keys::fits_one_slot;
-use crate::redis::address;
-use crate::redis::{Access, Address, Place, Rotated, read, tls};
-use crate::text::reason;
+use crate::redis::url;
+use crate::redis::{Access, Address, FileValue, Place, read, tls};
+use crate::sys::clock::Boot;
+use crate::sys::files;
+use crate::text::{nearest, reason, unprintable};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::thread::sleep;
 use std::time::Duration;
 
-const DEFAULT_REDIS: &str = "redis://127.0.0.1:6379";
-const DEFAULT_PREFIX: &str = "redlock:";
 /// In bytes.
 const LONGEST_PASSWORD: usize = 4096;
+/// The pause before files that do not fit each other are read again.
+const AGAIN: Duration = Duration::from_millis(100);
 
-/// Every setting: its option, the variables that replace it, and what it is otherwise. They say where and who, never what.
-const SETTINGS: [(&str, &[&str], &str); 10] = [
-    (REDIS, &["REDLOCK_REDIS"], DEFAULT_REDIS),
-    (PREFIX, &["REDLOCK_PREFIX"], DEFAULT_PREFIX),
-    ("--node-timeout", &["REDLOCK_NODE_TIMEOUT"], "from the ttl"),
-    ("--quarantine", &["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0"),
-    ("--password-file", &["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"], "none"),
-    ("--tls-ca", &["REDLOCK_TLS_CA"], "the system's"),
-    ("--tls-cert", &["REDLOCK_TLS_CERT"], "none"),
-    ("--tls-key", &["REDLOCK_TLS_KEY"], "none"),
-    ("--replicas", &["REDLOCK_REPLICAS"], "0"),
-    ("--label", &["REDLOCK_LABEL"], "the command's base name"),
-];
-const REDIS: &str = "--redis";
-const PREFIX: &str = "--prefix";
-const BY_DEFAULT: &str = "the default";
+/// The definition of a setting: its sources and its default.
+struct Definition {
+    name: &'static str,
+    flag: &'static str,
+    /// Reads the flag.
+    given: fn(&Common) -> Option<String>,
+    /// The variables that replace the flag; the job gets the flag's value in the first.
+    variables: &'static [(&'static str, Kind)],
+    default: &'static str,
+}
 
-/// What `run` sets for its job besides.
-const OF_THE_JOB: [&str; 5] =
-    ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD", "REDLOCK_SLOT"];
+/// The kind of a value: the parts that may be shown, and the form in which the job gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    /// An empty value counts as well.
+    EvenEmpty,
+    /// It is absolute for the job, which may change its directory.
+    Path,
+    /// It is shown without passwords.
+    Urls,
+    /// It is not shown.
+    Secret,
+}
 
-/// Everything that a command has to know besides its own arguments.
+const REDIS: Definition =
+    define("redis", "--redis", |c| joined(&c.redis), &[("REDLOCK_REDIS", Kind::Urls)], "redis://127.0.0.1:6379");
+const PREFIX: Definition =
+    define("prefix", "--prefix", |c| c.prefix.clone(), &[("REDLOCK_PREFIX", Kind::EvenEmpty)], "redlock:");
+const NODE_TIMEOUT: Definition = define(
+    "node-timeout",
+    "--node-timeout",
+    |c| c.node_timeout.clone(),
+    &[("REDLOCK_NODE_TIMEOUT", Kind::Text)],
+    "from the ttl",
+);
+const QUARANTINE: Definition = define(
+    "quarantine",
+    "--quarantine",
+    |c| c.quarantine.clone(),
+    &[("REDLOCK_QUARANTINE", Kind::Text)],
+    "from the ttl; with a single node 0",
+);
+const PASSWORD: Definition = define(
+    "password",
+    "--password-file",
+    |c| c.password_file.clone(),
+    &[("REDLOCK_PASSWORD_FILE", Kind::Path), ("REDLOCK_PASSWORD", Kind::Secret)],
+    "none",
+);
+const TLS_CA: Definition =
+    define("tls-ca", "--tls-ca", |c| c.tls_ca.clone(), &[("REDLOCK_TLS_CA", Kind::Path)], "the system's");
+const TLS_CERT: Definition =
+    define("tls-cert", "--tls-cert", |c| c.tls_cert.clone(), &[("REDLOCK_TLS_CERT", Kind::Path)], "none");
+const TLS_KEY: Definition =
+    define("tls-key", "--tls-key", |c| c.tls_key.clone(), &[("REDLOCK_TLS_KEY", Kind::Path)], "none");
+const REPLICAS: Definition =
+    define("replicas", "--replicas", |c| c.replicas.clone(), &[("REDLOCK_REPLICAS", Kind::Text)], "0");
+const LABEL: Definition =
+    define("label", "--label", |c| c.label.clone(), &[("REDLOCK_LABEL", Kind::Text)], "the command's base name");
+
+/// All settings: where the locks are, and who asks. The job gets those that say where as variables.
+const WHERE: [&Definition; 9] =
+    [&REDIS, &PREFIX, &NODE_TIMEOUT, &QUARANTINE, &PASSWORD, &TLS_CA, &TLS_CERT, &TLS_KEY, &REPLICAS];
+const WHO: [&Definition; 1] = [&LABEL];
+
+/// The variable of other programs: it gives the nodes where nothing else does, and from the environment only.
+const REDIS_URL: &str = "REDIS_URL";
+
+const fn define(
+    name: &'static str,
+    flag: &'static str,
+    given: fn(&Common) -> Option<String>,
+    variables: &'static [(&'static str, Kind)],
+    default: &'static str,
+) -> Definition {
+    Definition { name, flag, given, variables, default }
+}
+
+fn joined(urls: &[String]) -> Option<String> {
+    (!urls.is_empty()).then(|| urls.join(","))
+}
+
+/// The variables of all settings.
+fn known_variables() -> impl Iterator<Item = (&'static str, Kind)> {
+    WHERE.iter().chain(&WHO).flat_map(|definition| definition.variables).copied()
+}
+
+/// The variables that `run` sets for its job besides.
+const OF_THE_JOB: [&str; 4] = ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD"];
+
+/// The input of a command besides its own arguments.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) nodes: Vec<Address>,
@@ -51,16 +123,16 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The flags that say where, as variables for the job: it finds the rest as redlock did.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The tokens of all leases that the enclosing jobs hold, outermost first. A token is random, so that it need not be
-    /// said of which lock.
+    /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are unique.
     pub(crate) ancestors: Vec<String>,
     /// Name and token of the lease that the enclosing job runs under.
-    pub(crate) around: Option<(String, String)>,
-    /// Why a configuration file or a variable was left out: this user may not read it, and what it could say is not needed; or
-    /// there is no such variable.
-    pub(crate) left_out: Vec<String>,
-    /// Where each setting came from.
-    pub(crate) told: Vec<Setting>,
+    pub(crate) enclosing: Option<(String, String)>,
+    /// A warning about unknown variables whose names begin like redlock's own.
+    pub(crate) unknown: Option<String>,
+    /// Warnings about configuration files that this user may not read, and that are not needed.
+    pub(crate) skipped: Vec<String>,
+    /// The settings with their sources, for -v and doctor.
+    pub(crate) origins: Vec<Setting>,
 }
 
 /// A setting, in words without a password, and where it came from: flag, variable, file and line.
@@ -69,233 +141,215 @@ pub(crate) struct Setting {
     pub(crate) name: &'static str,
     pub(crate) value: String,
     pub(crate) from: String,
-}
-
-impl Setting {
-    pub(crate) fn is_default(&self) -> bool {
-        self.from == BY_DEFAULT
-    }
+    #[serde(skip)]
+    pub(crate) is_default: bool,
 }
 
 /// `redis redis://10.0.0.1 (REDLOCK_REDIS)`
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match !self.is_default() && (self.value.is_empty() || self.value.contains(' ')) {
+        match !self.is_default && (self.value.is_empty() || self.value.contains(' ')) {
             true => write!(f, "{} {:?} ({})", self.name, self.value, self.from),
             false => write!(f, "{} {} ({})", self.name, self.value, self.from),
         }
     }
 }
 
-impl Settings {
-    /// The lock's key in Redis.
-    pub(crate) fn key(&self, name: &str) -> String {
-        format!("{}{name}", self.prefix)
-    }
-
-    /// The lock of this name and key. Time-outs that are not set are derived from `ttl`.
-    pub(crate) fn lock(&self, name: &str, key: &str, ttl: Duration) -> Lock {
-        Lock::new(name, key, &self.nodes, self.node_timeout, self.quarantine, ttl)
-    }
-
-    /// The same, if all other keys of the lock can lie beside it in a Cluster.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] when they cannot.
-    pub(crate) fn checked_name(&self, name: &str) -> Result<String, Error> {
-        let key = self.key(name);
-        match fits_one_slot(&key) {
-            true => Ok(key),
-            false => Err(Error::Usage(format!(
-                "the key {key:?} has a }} but no hash tag like {{this}}, so its parts could not share a slot in a Cluster"
-            ))),
-        }
-    }
-
-    /// Name and token of extend and release. Those of the enclosing job are a pair: for another name they mean nothing, and
-    /// a token that was given does not belong to their name.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] when neither the argument nor the enclosing job says which lock.
-    pub(crate) fn name_and_token(
-        &self,
-        name: Option<&str>,
-        token: Option<&str>,
-    ) -> Result<(String, Option<String>), Error> {
-        let token = token.map(str::to_owned);
-        match (name, token, &self.around) {
-            (None, None, Some((name, token))) => Ok((name.clone(), Some(token.clone()))),
-            (Some(given), None, Some((name, token))) if given == name => Ok((given.to_owned(), Some(token.clone()))),
-            (Some(given), token, _) => Ok((given.to_owned(), token)),
-            (None, _, _) => Err(Error::Usage("which lock? give its name".to_owned())),
-        }
-    }
-}
-
-/// Reads the settings of this process.
+/// Reads the settings of this process. Unusable files (certificate, key, password) are read again for as long as `patience` lasts:
+/// they may be in the middle of a rotation.
 ///
 /// # Errors
-/// [`Error::Usage`] for what is wrong, with the source that says it.
-pub(crate) fn settings(common: &Common) -> Result<Settings, Error> {
+/// [`Error::Usage`] for a bad value, with its source.
+pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, Error> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
     let system = PathBuf::from("/etc/redlock.conf");
-    let sources = Sources::new(|name| std::env::var_os(name), users.into_iter().chain([system]));
-    let mut settings = sources.and_then(|sources| settings_from(common, &sources)).map_err(Error::Usage)?;
-    let ours =
-        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok().filter(|name| name.starts_with("REDLOCK_")));
-    let unknown =
-        ours.filter(|name| !known_variables().any(|known| known == name) && !OF_THE_JOB.contains(&name.as_str()));
-    settings.left_out.extend(unknown.map(|name| format!("ignoring unknown variable {name}")));
+    let sources = Sources::new(common, |name| std::env::var_os(name), users.into_iter().chain([system]));
+    let mut settings = sources.and_then(|sources| settings_from(&sources, patience)).map_err(Error::Usage)?;
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    settings.unknown = unknown_variables(&names.filter(|name| is_unknown(name)).collect::<Vec<_>>());
     Ok(settings)
 }
 
-fn settings_from(common: &Common, sources: &Sources) -> Result<Settings, String> {
-    let prefix = match &common.prefix {
-        Some(prefix) => prefix.clone(),
-        None => sources.prefix()?.text,
+/// True for a variable that begins like redlock's own and is none of them, nor one that Kubernetes makes for a service named
+/// redlock.
+fn is_unknown(name: &str) -> bool {
+    let is_of_service = |rest: &str| {
+        ["SERVICE_HOST", "PORT"].contains(&rest)
+            || ["SERVICE_PORT", "PORT_"].iter().any(|start| rest.starts_with(start))
     };
-    if prefix.chars().any(char::is_control) {
-        return Err("the prefix has a control character in it".to_owned());
-    }
-    let label = match &common.label {
-        Some(label) => Some(label.clone()),
-        None => sources.setting(&["REDLOCK_LABEL"])?.map(|value| value.text),
+    name.strip_prefix("REDLOCK_").is_some_and(|rest| !is_of_service(rest))
+        && !OF_THE_JOB.contains(&name)
+        && known_variables().all(|(known, _)| known != name)
+}
+
+/// The warning about these variables, in one line.
+fn unknown_variables(names: &[String]) -> Option<String> {
+    let hint = |name: &String| match name.as_str() {
+        "REDLOCK_TTL" => format!("{name} (use --ttl)"),
+        "REDLOCK_WAIT" => format!("{name} (use --wait)"),
+        _ => match meant(name) {
+            Some(meant) => format!("{} ({meant}?)", name.replace(unprintable, "?")),
+            None => name.replace(unprintable, "?"),
+        },
     };
-    match &label {
-        Some(label) if label.len() > LONGEST_LABEL => {
-            return Err(format!("the label is longer than {LONGEST_LABEL} bytes"));
-        }
-        Some(label) if label.chars().any(char::is_control) => {
-            return Err("the label has a control character in it".to_owned());
-        }
-        _ => {}
+    let all = names.iter().map(hint).collect::<Vec<_>>().join(", ");
+    let variables = if names.len() == 1 { "variable" } else { "variables" };
+    (!names.is_empty()).then(|| format!("ignoring unknown {variables} {all}"))
+}
+
+/// The variable that this name may stand for.
+fn meant(name: &str) -> Option<String> {
+    let word = name.trim_start_matches("REDLOCK_");
+    let cores = || known_variables().map(|(known, _)| known.trim_start_matches("REDLOCK_"));
+    let contained = cores().find(|core| word.contains(core) || word.len() > 2 && core.contains(word));
+    contained.or_else(|| nearest(word, cores())).map(|core| format!("REDLOCK_{core}"))
+}
+
+/// The variable that this name may stand for, else all variables.
+fn similar(name: &str) -> String {
+    match meant(name) {
+        Some(meant) => format!("{meant}?"),
+        None => format!("known: {}", known_variables().map(|(known, _)| known).collect::<Vec<_>>().join(", ")),
     }
-    let node_timeout = time(common.node_timeout, "REDLOCK_NODE_TIMEOUT", sources)?;
+}
+
+fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, String> {
+    let mut origins = Vec::new();
+    // -v and doctor list the values in this order.
+    let mut find = |definition: &Definition| {
+        let value = sources.find(definition)?;
+        origins.push(definition.origin(value.as_ref()));
+        Ok::<_, String>(value)
+    };
+    let redis = find(&REDIS)?.unwrap_or_else(|| REDIS.default());
+    let prefix = find(&PREFIX)?.unwrap_or_else(|| PREFIX.default()).text;
+    let node_timeout = find(&NODE_TIMEOUT)?.map(|value| value.parse(duration)).transpose()?;
+    let quarantine = find(&QUARANTINE)?.map(|value| value.parse(duration)).transpose()?;
+    let password = find(&PASSWORD)?;
+    let (ca, certificate, key) = (find(&TLS_CA)?, find(&TLS_CERT)?, find(&TLS_KEY)?);
+    let number = |text: &str| text.parse::<u32>().map_err(|_| "not a number of replicas".to_owned());
+    let replicas = find(&REPLICAS)?.map_or(Ok(0), |value| value.parse(number))?;
+    let label = find(&LABEL)?.map(|value| value.text);
+    check(&prefix, label.as_deref(), node_timeout, quarantine)?;
+
+    let urls = url::split(&redis.text);
+    let with_tls = urls.iter().any(|url| url::is_tls(url));
+    let identity = identity(certificate, key)?;
+    if !with_tls && (sources.common.tls_ca.is_some() || sources.common.tls_cert.is_some()) {
+        return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".to_owned());
+    }
+    // Certificates are looked at only where there is TLS.
+    let ca: Option<PathBuf> = ca.map(|value| value.text.into());
+    let files: Vec<&Path> =
+        ca.iter().chain(identity.iter().flat_map(|(one, other)| [one, other])).map(PathBuf::as_path).collect();
+    let client = || tls::client(ca.clone(), identity.clone());
+    let tls = if with_tls { Some(in_time(patience, &files, client)?) } else { None };
+    let password = password.map(|value| {
+        let file = (value.kind != Kind::Secret).then(|| PathBuf::from(&value.text));
+        in_time(patience, &file.iter().map(PathBuf::as_path).collect::<Vec<_>>(), || secret(&value))
+    });
+    let access = Access { password: password.transpose()?, tls, replicas };
+    Ok(Settings {
+        nodes: nodes(&urls, &redis.from, access)?,
+        prefix,
+        node_timeout,
+        quarantine,
+        label,
+        environment: environment(sources.common),
+        ancestors: ancestors(sources)?,
+        enclosing: sources.text("REDLOCK_NAME")?.zip(sources.text("REDLOCK_TOKEN")?),
+        unknown: None,
+        skipped: sources.skipped(),
+        origins,
+    })
+}
+
+/// Refuses values that are out of bounds.
+fn check(
+    prefix: &str,
+    label: Option<&str>,
+    node_timeout: Option<Duration>,
+    quarantine: Option<Duration>,
+) -> Result<(), String> {
+    for (what, text) in [("prefix", Some(prefix)), ("label", label)] {
+        if text.is_some_and(|text| text.chars().any(char::is_control)) {
+            return Err(format!("the {what} has a control character in it"));
+        }
+    }
+    if label.is_some_and(|label| label.len() > LONGEST_LABEL) {
+        return Err(format!("the label is longer than {LONGEST_LABEL} bytes"));
+    }
     if node_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-        return Err("the node time-out must be at least 1ms".to_owned());
+        return Err("the node timeout must be at least 1ms".to_owned());
     }
-    let quarantine = time(common.quarantine, "REDLOCK_QUARANTINE", sources)?;
     if quarantine.is_some_and(|time| time > LONGEST_TTL) {
         // It has to cover the longest lease, and no longer.
         return Err("the quarantine must be at most 30 days".to_owned());
     }
+    Ok(())
+}
+
+fn ancestors(sources: &Sources) -> Result<Vec<String>, String> {
     let mut ancestors = Vec::new();
     for name in ["REDLOCK_HELD", "REDLOCK_TOKEN"] {
-        for token in sources.variable(name)?.iter().flat_map(|value| value.text.split_whitespace()) {
+        for token in sources.text(name)?.iter().flat_map(|text| text.split_whitespace()) {
             if !ancestors.iter().any(|known| known == token) {
                 ancestors.push(token.to_owned());
             }
         }
     }
-    let around = sources.variable("REDLOCK_NAME")?.zip(sources.variable("REDLOCK_TOKEN")?);
-    Ok(Settings {
-        nodes: nodes(common, sources)?,
-        prefix,
-        node_timeout,
-        quarantine,
-        label,
-        environment: environment(common),
-        ancestors,
-        around: around.map(|(name, token)| (name.text, token.text)),
-        left_out: sources.left_out(),
-        told: told(common, sources)?,
-    })
+    Ok(ancestors)
 }
 
-fn told(common: &Common, sources: &Sources) -> Result<Vec<Setting>, String> {
-    let mut flags = environment(common);
-    flags.extend(common.label.as_ref().map(|label| ("REDLOCK_LABEL".into(), label.into())));
-    let setting = |&(option, variables, default): &(&'static str, &[&str], &str)| {
-        let value = match (flags.iter().find(|(variable, _)| variable == variables[0]), option) {
-            (Some((_, text)), _) => Some(Value { text: text.to_string_lossy().into_owned(), from: option.to_owned() }),
-            (None, REDIS) => Some(sources.redis()?),
-            (None, PREFIX) => Some(sources.prefix()?),
-            (None, _) => sources.setting(variables)?,
-        };
-        let Value { text, from } = value.unwrap_or_else(|| Value::default_of(default));
-        let value = match option {
-            REDIS => address::split(&text).iter().map(|url| address::without_secret(url)).collect::<Vec<_>>().join(","),
-            _ if from.ends_with("REDLOCK_PASSWORD") => "not shown".to_owned(),
-            _ => text,
-        };
-        Ok(Setting { name: option.trim_start_matches('-').trim_end_matches("-file"), value, from })
-    };
-    SETTINGS.iter().map(setting).collect()
-}
-
-fn nodes(common: &Common, sources: &Sources) -> Result<Vec<Address>, String> {
-    let given = match common.redis.as_slice() {
-        [] => sources.redis()?,
-        urls => Value { text: urls.join(","), from: REDIS.to_owned() },
-    };
-    let urls = address::split(&given.text);
-    let access = Rc::new(access(common, sources, urls.iter().any(|url| address::is_tls(url)))?);
+fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, String> {
+    let access = Rc::new(access);
     let mut nodes: Vec<Address> = Vec::new();
     for url in urls {
-        let bad = |why: String| format!("in {}: {why}", given.from);
-        let node = Address::parse(&url, &access).map_err(bad)?;
+        let bad = |why: String| format!("in {from}: {why}");
+        let node = Address::parse(url, &access).map_err(bad)?;
+        if node.username().is_some() && node.password().is_none() {
+            let why = "has a user but no password; a password alone is written redis://:PASSWORD@HOST";
+            return Err(bad(format!("{node} {why}")));
+        }
         if nodes.iter().any(|known| known.is_same_node(&node)) {
             return Err(bad(format!("the node {node} is given twice")));
         }
         nodes.push(node);
     }
     if nodes.len() > 1 && nodes.iter().any(|node| matches!(node.place(), Place::Local(_))) {
-        return Err(format!("in {}: local: is this machine's own server, and cannot be one of several", given.from));
+        return Err(format!("in {from}: local: is this machine's own server, and cannot be one of several"));
     }
     Ok(nodes)
 }
 
-/// What the options say for all nodes alike. Certificates are looked at only where there is TLS.
-fn access(common: &Common, sources: &Sources, with_tls: bool) -> Result<Access, String> {
-    let path = |flag: &Option<PathBuf>, name: &str| match flag {
-        Some(path) => Ok(Some(path.clone())),
-        None => Ok::<_, String>(sources.setting(&[name])?.map(|value| value.text.into())),
-    };
-    let certificate = path(&common.tls_cert, "REDLOCK_TLS_CERT")?;
-    let key = path(&common.tls_key, "REDLOCK_TLS_KEY")?;
-    let identity = match (certificate, key) {
-        (None, None) => None,
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        _ => return Err("--tls-cert and --tls-key go together".to_owned()),
-    };
-    let replicas = match (common.replicas, sources.setting(&["REDLOCK_REPLICAS"])?) {
-        (Some(number), _) => number,
-        (None, None) => 0,
-        (None, Some(value)) => {
-            let number = value.text.parse().map_err(|_| format!("in {}: not a number of replicas", value.from));
-            number?
-        }
-    };
-    let ca = path(&common.tls_ca, "REDLOCK_TLS_CA")?;
-    if !with_tls && (common.tls_ca.is_some() || common.tls_cert.is_some()) {
-        return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".to_owned());
+/// The files of the client's own certificate and key.
+fn identity(certificate: Option<Value>, key: Option<Value>) -> Result<Option<(PathBuf, PathBuf)>, String> {
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => Ok(Some((certificate.text.into(), key.text.into()))),
+        _ => Err("--tls-cert and --tls-key go together".to_owned()),
     }
-    let tls = if with_tls { Some(tls::client(ca, identity)?) } else { None };
-    Ok(Access { password: password(common, sources)?, tls, replicas })
 }
 
-fn time(flag: Option<Duration>, name: &str, sources: &Sources) -> Result<Option<Duration>, String> {
-    match (flag, sources.setting(&[name])) {
-        (Some(time), _) => Ok(Some(time)),
-        (None, Ok(None)) => Ok(None),
-        (None, Ok(Some(value))) => {
-            cli::duration(&value.text).map(Some).map_err(|why| format!("in {}: {why}", value.from))
+/// The value that `make` reads from these files. If all of them are there, it is tried again until the time is over.
+fn in_time<T>(time: Duration, files: &[&Path], make: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    let end = Boot::now() + time;
+    loop {
+        match make() {
+            Err(_) if !files.is_empty() && files.iter().all(|file| file.is_file()) && !end.passed() => sleep(AGAIN),
+            result => return result,
         }
-        (None, Err(why)) => Err(why),
     }
 }
 
 /// The password for nodes whose URL has none.
-fn password(common: &Common, sources: &Sources) -> Result<Option<Rotated<String>>, String> {
-    let path = match &common.password_file {
-        Some(path) => path.clone(),
-        None => match sources.setting(&["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"])? {
-            Some(value) if value.from.ends_with("REDLOCK_PASSWORD_FILE") => value.text.into(),
-            Some(value) => return Rotated::new(Vec::new(), move || Ok(value.text.clone())).map(Some),
-            None => return Ok(None),
-        },
-    };
+fn secret(value: &Value) -> Result<FileValue<String>, String> {
+    let text = value.text.clone();
+    if value.kind == Kind::Secret {
+        return FileValue::new(Vec::new(), move || Ok(text.clone()));
+    }
+    let path = PathBuf::from(text);
     let first_line = |path: &Path| {
         let text = String::from_utf8(read(path)?).map_err(|_| "not UTF-8")?;
         match text.lines().next() {
@@ -304,54 +358,73 @@ fn password(common: &Common, sources: &Sources) -> Result<Option<Rotated<String>
             _ => Err("its first line is empty".to_owned()),
         }
     };
-    Rotated::new(vec![path.clone()], move || {
+    FileValue::new(vec![path.clone()], move || {
         first_line(&path).map_err(|why| format!("cannot read the password from {}: {why}", path.display()))
     })
-    .map(Some)
 }
 
+/// The flags that say where, as variables.
 fn environment(common: &Common) -> Vec<(OsString, OsString)> {
-    let urls = (!common.redis.is_empty()).then(|| common.redis.join(",").into());
-    let time = |time: Option<Duration>| time.map(|time| humantime::format_duration(time).to_string().into());
-    // The job may change its directory.
-    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone()).into_os_string();
-    let flags = [
-        ("REDLOCK_REDIS", urls),
-        ("REDLOCK_PREFIX", common.prefix.clone().map(OsString::from)),
-        ("REDLOCK_NODE_TIMEOUT", time(common.node_timeout)),
-        ("REDLOCK_QUARANTINE", time(common.quarantine)),
-        ("REDLOCK_PASSWORD_FILE", common.password_file.as_ref().map(absolute)),
-        ("REDLOCK_TLS_CA", common.tls_ca.as_ref().map(absolute)),
-        ("REDLOCK_TLS_CERT", common.tls_cert.as_ref().map(absolute)),
-        ("REDLOCK_TLS_KEY", common.tls_key.as_ref().map(absolute)),
-        ("REDLOCK_REPLICAS", common.replicas.map(|number| number.to_string().into())),
-    ];
-    flags.into_iter().filter_map(|(name, value)| Some((name.into(), value?))).collect()
+    let variable = |definition: &&Definition| {
+        let (name, kind) = definition.variables[0];
+        let text = (definition.given)(common)?;
+        let text = match kind {
+            Kind::Path => std::path::absolute(&text).map_or_else(|_| text.into(), PathBuf::into_os_string),
+            _ => text.into(),
+        };
+        Some((name.into(), text))
+    };
+    WHERE.iter().filter_map(variable).collect()
 }
 
-/// A value, and the words that name its source in a message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A value, and the words for its source in a message.
+#[derive(Clone, PartialEq, Eq)]
 struct Value {
     text: String,
+    kind: Kind,
     from: String,
 }
 
 impl Value {
-    fn default_of(text: &str) -> Value {
-        Value { text: text.to_owned(), from: BY_DEFAULT.to_owned() }
+    fn parse<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
+        parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
+    }
+
+    /// The value without what is secret.
+    fn shown(&self) -> String {
+        match self.kind {
+            Kind::Text | Kind::EvenEmpty | Kind::Path => self.text.clone(),
+            Kind::Urls => {
+                url::split(&self.text).iter().map(|url| url::without_secret(url)).collect::<Vec<_>>().join(",")
+            }
+            Kind::Secret => "not shown".to_owned(),
+        }
+    }
+}
+
+impl Definition {
+    fn default(&self) -> Value {
+        Value { text: self.default.to_owned(), kind: self.variables[0].1, from: "the default".to_owned() }
+    }
+
+    fn origin(&self, value: Option<&Value>) -> Setting {
+        let is_default = value.is_none();
+        let value = value.cloned().unwrap_or_else(|| self.default());
+        Setting { name: self.name, value: value.shown(), from: value.from, is_default }
     }
 }
 
 /// Looks a variable of the environment up.
 type Environment<'a> = Box<dyn Fn(&str) -> Option<OsString> + 'a>;
 
-/// The environment, and behind it the files, the nearest first.
+/// The flags, behind them the environment, and behind that the files, the nearest first.
 struct Sources<'a> {
+    common: &'a Common,
     environment: Environment<'a>,
     files: Vec<File>,
 }
 
-/// One redlock.conf.
+/// A file redlock.conf.
 enum File {
     Read(Vec<(String, Value)>),
     /// This user may not read it, for this reason.
@@ -360,16 +433,20 @@ enum File {
 
 impl<'a> Sources<'a> {
     /// # Errors
-    /// A file that is there and cannot be read or understood: without it redlock might lock elsewhere. Where only
-    /// permission is missing, that depends on what is looked up.
+    /// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error only
+    /// for a setting that it might contain.
     fn new(
+        common: &'a Common,
         environment: impl Fn(&str) -> Option<OsString> + 'a,
         paths: impl Iterator<Item = PathBuf>,
     ) -> Result<Sources<'a>, String> {
         let mut files = Vec::new();
         for path in paths {
-            match std::fs::read_to_string(&path) {
-                Ok(text) => files.push(File::Read(entries(&path, &text)?)),
+            match files::read(&path) {
+                Ok(bytes) => {
+                    let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
+                    files.push(File::Read(entries(&path, &text)?));
+                }
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 Err(error) => {
                     let why = format!("cannot read {}: {}", path.display(), reason(&error));
@@ -381,10 +458,10 @@ impl<'a> Sources<'a> {
                 }
             }
         }
-        Ok(Sources { environment: Box::new(environment), files })
+        Ok(Sources { common, environment: Box::new(environment), files })
     }
 
-    fn left_out(&self) -> Vec<String> {
+    fn skipped(&self) -> Vec<String> {
         let why = |file: &File| match file {
             File::Denied(why) => Some(format!("{why}; going on without it")),
             File::Read(_) => None,
@@ -392,76 +469,55 @@ impl<'a> Sources<'a> {
         self.files.iter().filter_map(why).collect()
     }
 
-    /// An environment variable as it is, empty or not.
-    fn raw(&self, name: &str) -> Result<Option<Value>, String> {
+    /// An environment variable. An empty value counts as unset unless the kind says otherwise.
+    fn variable(&self, name: &str, kind: Kind) -> Result<Option<Value>, String> {
         let Some(value) = (self.environment)(name) else { return Ok(None) };
         let text = value.into_string().map_err(|_| format!("{name} is not UTF-8"))?;
-        Ok(Some(Value { text, from: name.to_owned() }))
+        let counts = !text.is_empty() || kind == Kind::EvenEmpty;
+        Ok(counts.then(|| Value { text, kind, from: name.to_owned() }))
     }
 
-    /// An environment variable; an empty one counts as unset.
-    fn variable(&self, name: &str) -> Result<Option<Value>, String> {
-        Ok(self.raw(name)?.filter(|value| !value.text.is_empty()))
+    /// The text of a variable that is not a setting.
+    fn text(&self, name: &str) -> Result<Option<String>, String> {
+        Ok(self.variable(name, Kind::Text)?.map(|value| value.text))
     }
 
-    /// The first of `names` that is set, in the environment before the nearest file.
-    fn setting(&self, names: &[&str]) -> Result<Option<Value>, String> {
-        for name in names {
-            if let Some(value) = self.variable(name)? {
+    /// The value of a setting in the nearest source that has it.
+    ///
+    /// # Errors
+    /// A variable that is not UTF-8; an unreadable file that might name other nodes than the sources behind it.
+    fn find(&self, definition: &Definition) -> Result<Option<Value>, String> {
+        let Definition { flag, given, variables, .. } = definition;
+        if let Some(text) = given(self.common) {
+            return Ok(Some(Value { text, kind: variables[0].1, from: (*flag).to_owned() }));
+        }
+        for &(name, kind) in *variables {
+            if let Some(value) = self.variable(name, kind)? {
                 return Ok(Some(value));
             }
         }
-        let find = |file: &File| names.iter().find_map(|name| file.find(name, false));
-        Ok(self.files.iter().find_map(find))
-    }
-
-    /// The prefix alone may be empty.
-    fn prefix(&self) -> Result<Value, String> {
-        let given = self.raw("REDLOCK_PREFIX")?;
-        let given = given.or_else(|| self.files.iter().find_map(|file| file.find("REDLOCK_PREFIX", true)));
-        Ok(given.unwrap_or_else(|| Value::default_of(DEFAULT_PREFIX)))
-    }
-
-    /// The nodes where no flag gives them.
-    ///
-    /// # Errors
-    /// A file that cannot be read might name others than what is found behind it.
-    fn redis(&self) -> Result<Value, String> {
-        if let Some(value) = self.variable("REDLOCK_REDIS")? {
-            return Ok(value);
-        }
+        let names_nodes = definition.name == REDIS.name;
         for file in &self.files {
             match file {
-                File::Denied(why) => {
+                File::Denied(why) if names_nodes => {
                     return Err(format!("{why}; it may say which Redis to use; --redis can say so, too"));
                 }
-                File::Read(_) => {
-                    if let Some(value) = file.find("REDLOCK_REDIS", false) {
-                        return Ok(value);
+                File::Denied(_) => {}
+                File::Read(entries) => {
+                    // The last line counts.
+                    let last = |(name, _): &&(&str, Kind)| entries.iter().rev().find(|(known, _)| known == name);
+                    if let Some((_, value)) = variables.iter().find_map(|variable| last(&variable)) {
+                        return Ok(Some(value.clone()));
                     }
                 }
             }
         }
-        Ok(self.variable("REDIS_URL")?.unwrap_or_else(|| Value::default_of(DEFAULT_REDIS)))
+        if names_nodes { self.variable(REDIS_URL, Kind::Urls) } else { Ok(None) }
     }
 }
 
-impl File {
-    /// What it says last about this setting.
-    fn find(&self, wanted: &str, empty: bool) -> Option<Value> {
-        let File::Read(entries) = self else { return None };
-        let mut entries = entries.iter().rev();
-        let found = entries.find(|(name, value)| name == wanted && (empty || !value.text.is_empty()));
-        found.map(|(_, value)| value.clone())
-    }
-}
-
-/// The variables of all settings.
-fn known_variables() -> impl Iterator<Item = &'static str> {
-    SETTINGS.iter().flat_map(|(_, variables, _)| *variables).copied()
-}
-
-/// Reads lines `REDLOCK_X=value`; empty ones and those that begin with `#` say nothing.
+/// Reads lines `REDLOCK_X=value`. Empty lines and those that begin with `#` are skipped, and so is an empty value unless its kind
+/// says otherwise.
 fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -472,16 +528,18 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
         let place = format!("{}, line {}", path.display(), index + 1);
         let (name, value) = line.split_once('=').ok_or_else(|| format!("{place}: not of the form REDLOCK_X=value"))?;
         let (name, value) = (name.trim_end(), value.trim_start());
-        let known: Vec<&str> = known_variables().collect();
-        if !known.contains(&name) {
-            return Err(format!("{place}: no setting {name:?}; there are {}", known.join(", ")));
-        }
+        let Some((_, kind)) = known_variables().find(|(known, _)| *known == name) else {
+            return Err(format!("{place}: unknown setting {name:?}; {}", similar(name)));
+        };
         let text = match value.as_bytes() {
             [quote @ (b'"' | b'\''), .., last] if quote == last => &value[1..value.len() - 1],
             [b'"' | b'\'', ..] => return Err(format!("{place}: a quote is not closed")),
             _ => value,
         };
-        entries.push((name.to_owned(), Value { text: text.to_owned(), from: format!("{place}: {name}") }));
+        if !text.is_empty() || kind == Kind::EvenEmpty {
+            let from = format!("{place}: {name}");
+            entries.push((name.to_owned(), Value { text: text.to_owned(), kind, from }));
+        }
     }
     Ok(entries)
 }
@@ -491,18 +549,22 @@ mod tests {
     use super::*;
 
     /// An environment, and files that say this, or may not be read.
-    fn sources<'a>(variables: &'a [(&str, &str)], files: &[Option<&str>]) -> Result<Sources<'a>, String> {
+    fn sources<'a>(
+        common: &'a Common,
+        variables: &'a [(&str, &str)],
+        files: &[Option<&str>],
+    ) -> Result<Sources<'a>, String> {
         let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
         let read = |(index, text): (usize, &Option<&str>)| match text {
             Some(text) => entries(Path::new(&format!("f{index}")), text).map(File::Read),
             None => Ok(File::Denied(format!("cannot read f{index}: permission denied"))),
         };
         let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        Ok(Sources { environment: Box::new(find), files })
+        Ok(Sources { common, environment: Box::new(find), files })
     }
 
     fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, String> {
-        sources(variables, files).and_then(|sources| settings_from(common, &sources))
+        sources(common, variables, files).and_then(|sources| settings_from(&sources, Duration::ZERO))
     }
 
     fn of(variables: &[(&str, &str)]) -> Settings {
@@ -542,8 +604,8 @@ mod tests {
         let variables = [("REDLOCK_PREFIX", ""), ("REDLOCK_PASSWORD", "s3cret"), ("REDIS_URL", "redis://:s3cret@c/1")];
         let files = [Some("\nREDLOCK_QUARANTINE=5m\nREDLOCK_PREFIX=x"), Some("REDLOCK_QUARANTINE=1h")];
         let common = Common { label: Some("d e".to_owned()), ..Common::default() };
-        let told = with(&common, &variables, &files).expect("fine").told;
-        let told: Vec<String> = told.iter().filter(|one| !one.is_default()).map(ToString::to_string).collect();
+        let told = with(&common, &variables, &files).expect("fine").origins;
+        let told: Vec<String> = told.iter().filter(|one| !one.is_default).map(ToString::to_string).collect();
         assert_eq!(
             told,
             [
@@ -554,27 +616,35 @@ mod tests {
                 "label \"d e\" (--label)",
             ]
         );
-        let told = with(&redis(&["redis://u:s3cret@e", "unix:///s?pass=s3cret"]), &variables, &[]).expect("fine").told;
+        let told =
+            with(&redis(&["redis://u:s3cret@e", "unix:///s?pass=s3cret"]), &variables, &[]).expect("fine").origins;
         assert_eq!(told[0].to_string(), "redis redis://…@e,unix:///s (--redis)");
-        assert_eq!(of(&[]).told[1].to_string(), "prefix redlock: (the default)");
+        assert_eq!(of(&[]).origins[1].to_string(), "prefix redlock: (the default)");
     }
 
     #[test]
     fn what_is_wrong_is_named_with_its_source() {
         let said = |variables: &[(&str, &str)], why: &str| assert_eq!(refused(variables, &[]), why);
-        said(&[("REDLOCK_QUARANTINE", "30")], "in REDLOCK_QUARANTINE: a number needs a unit: 30s?");
+        said(&[("REDLOCK_QUARANTINE", "30M")], "in REDLOCK_QUARANTINE: 30M is 30 months; 30m?");
         said(&[("REDLOCK_QUARANTINE", "31d")], "the quarantine must be at most 30 days");
-        said(&[("REDLOCK_NODE_TIMEOUT", "0")], "the node time-out must be at least 1ms");
+        said(&[("REDLOCK_NODE_TIMEOUT", "0")], "the node timeout must be at least 1ms");
         said(&[("REDLOCK_PREFIX", "\t")], "the prefix has a control character in it");
         said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "the label has a control character in it");
         said(&[("REDIS_URL", "h:1")], "in REDIS_URL: cannot use \"h:1\": not a URL; redis://h:1?");
         let twice = with(&redis(&["redis://h", "redis://H:6379/1"]), &[], &[]);
         assert_eq!(twice.expect_err("twice"), "in --redis: the node H:6379 is given twice");
+        let user = with(&redis(&["redis://s3cret@h"]), &[], &[]).expect_err("a user only");
+        assert_eq!(
+            user,
+            "in --redis: h:6379 has a user but no password; a password alone is written redis://:PASSWORD@HOST"
+        );
+        assert!(with(&redis(&["redis://user@h"]), &[("REDLOCK_PASSWORD", "p")], &[]).is_ok());
         let file = |text, why: &str| assert_eq!(refused(&[], &[Some(text)]), why);
         file("#\nREDLOCK_REDIS", "f0, line 2: not of the form REDLOCK_X=value");
         file("REDLOCK_LABEL=\"x", "f0, line 1: a quote is not closed");
-        file("REDLOCK_QUARANTINE=5", "in f0, line 1: REDLOCK_QUARANTINE: a number needs a unit: 5s?");
-        assert!(refused(&[], &[Some("REDLOCK_TOKEN=x")]).starts_with("f0, line 1: no setting \"REDLOCK_TOKEN\""));
+        file("REDLOCK_QUARANTINE=5M", "in f0, line 1: REDLOCK_QUARANTINE: 5M is 5 months; 5m?");
+        file("REDLOCK_PREFX=x", "f0, line 1: unknown setting \"REDLOCK_PREFX\"; REDLOCK_PREFIX?");
+        assert!(refused(&[], &[Some("REDLOCK_TOKEN=x")]).starts_with("f0, line 1: unknown setting \"REDLOCK_TOKEN\""));
     }
 
     #[test]
@@ -600,8 +670,8 @@ mod tests {
         assert_eq!(of(&variables).environment, []);
         let common = Common {
             prefix: Some(String::new()),
-            node_timeout: Some(Duration::from_millis(1500)),
-            quarantine: Some(Duration::ZERO),
+            node_timeout: Some("1.5".to_owned()),
+            quarantine: Some("0".to_owned()),
             label: Some("l".to_owned()),
             ..redis(&["redis://u:s@h", "unix:///s"])
         };
@@ -612,8 +682,8 @@ mod tests {
             [
                 "REDLOCK_REDIS=redis://u:s@h,unix:///s",
                 "REDLOCK_PREFIX=",
-                "REDLOCK_NODE_TIMEOUT=1s 500ms",
-                "REDLOCK_QUARANTINE=0s",
+                "REDLOCK_NODE_TIMEOUT=1.5",
+                "REDLOCK_QUARANTINE=0",
             ]
         );
     }
@@ -627,7 +697,7 @@ mod tests {
             let settings = with(common, variables, &[])?;
             Ok::<_, String>(settings.nodes[0].password().unwrap_or_default().to_owned())
         };
-        let flag = Common { password_file: Some(path.clone()), ..Common::default() };
+        let flag = Common { password_file: Some(text.clone()), ..Common::default() };
         let other = ("REDLOCK_PASSWORD", "other");
         assert_eq!(password(&flag, &[other]).as_deref(), Ok("s3 cret "));
         let told = with(&flag, &[], &[]).expect("fine").environment;
@@ -640,25 +710,8 @@ mod tests {
         assert!(password(&flag, &[]).is_err_and(|why| why.ends_with("its first line is empty")));
         std::fs::remove_file(&path).expect("just written");
         assert!(password(&flag, &[]).is_err_and(|why| why.ends_with(": no such file or directory")));
-        let endless = Common { password_file: Some("/dev/zero".into()), ..Common::default() };
+        let endless = Common { password_file: Some("/dev/zero".to_owned()), ..Common::default() };
         assert!(password(&endless, &[]).is_err_and(|why| why.ends_with("too long")));
-    }
-
-    #[test]
-    fn name_and_token_of_the_enclosing_job_are_a_pair() {
-        let job = [("REDLOCK_NAME", "n"), ("REDLOCK_TOKEN", "t")];
-        let lease = |name, token, variables: &[(&str, &str)]| {
-            let found = of(variables).name_and_token(name, token).map_err(|error| error.to_string());
-            found.map(|(name, token)| format!("{name} {}", token.unwrap_or_default()))
-        };
-        let missing = Err("which lock? give its name".to_owned());
-        assert_eq!(lease(None, None, &job), Ok("n t".to_owned()));
-        assert_eq!(lease(Some("n"), None, &job), Ok("n t".to_owned()));
-        assert_eq!(lease(Some("n"), Some("u"), &job), Ok("n u".to_owned()));
-        assert_eq!(lease(Some("m"), None, &job), Ok("m ".to_owned()));
-        assert_eq!(lease(None, Some("u"), &job), missing);
-        assert_eq!(lease(None, None, &job[..1]), missing);
-        assert_eq!(lease(Some("n"), None, &[job[0], ("REDLOCK_TOKEN", "")]), Ok("n ".to_owned()));
     }
 
     #[test]
@@ -670,16 +723,22 @@ mod tests {
     }
 
     #[test]
-    fn a_key_needs_a_hash_tag_that_works() {
-        let fits = |prefix: &str, name| of(&[("REDLOCK_PREFIX", prefix)]).checked_name(name).is_ok();
-        for (name, prefix) in
-            [("x", ""), ("ü ö", "p"), ("a{b}c", ""), ("{", "x"), ("{{}", ""), ("x", "{tag}:"), ("a}b{c}", "{p}")]
-        {
-            assert!(fits(prefix, name), "{prefix:?} {name:?}");
+    fn unknown_variables_are_told_in_one_line_with_the_nearest_names() {
+        let names: Vec<String> = ["TTL", "WAIT", "REDIS_URL", "REDSI", "TIMEOUT", "PASSWROD", "URL"]
+            .map(|name| format!("REDLOCK_{name}"))
+            .into();
+        assert_eq!(
+            unknown_variables(&names).as_deref(),
+            Some(
+                "ignoring unknown variables REDLOCK_TTL (use --ttl), REDLOCK_WAIT (use --wait), \
+                 REDLOCK_REDIS_URL (REDLOCK_REDIS?), REDLOCK_REDSI (REDLOCK_REDIS?), \
+                 REDLOCK_TIMEOUT (REDLOCK_NODE_TIMEOUT?), REDLOCK_PASSWROD (REDLOCK_PASSWORD?), REDLOCK_URL"
+            )
+        );
+        assert_eq!(unknown_variables(&[]), None);
+        assert!(is_unknown("REDLOCK_TTL") && !is_unknown("REDLOCK_HELD") && !is_unknown("REDIS_TTL"));
+        for name in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_6379_TCP_ADDR"] {
+            assert!(!is_unknown(&format!("REDLOCK_{name}")), "{name}");
         }
-        for (name, prefix) in [("a}", ""), ("{}x", ""), ("}{a", ""), ("{}{a}", ""), ("x", "{}")] {
-            assert!(!fits(prefix, name), "{prefix:?} {name:?}");
-        }
-        assert_eq!(of(&[]).key("x"), "redlock:x");
     }
 }

@@ -1,17 +1,24 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::answer::{Blocker, Holder};
+use crate::lock::{Blocker, Holder, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
-use crate::text::{escaped, human};
+use crate::text::{escaped, exact, human, seconds};
+use nix::errno::Errno;
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// How much of a host, user or label that others wrote is shown.
+/// The node where none is configured.
+const DEFAULT_NODE: &str = "127.0.0.1:6379";
+/// The number of characters of another user's text that are shown.
 const SHOWN: usize = 60;
+/// The number of holders of a lock that are named.
+const NAMED: usize = 10;
+/// The number of characters of a command that are shown.
+const COMMAND: usize = 200;
 
-/// What went wrong, in one line that says what happened to which lock on which node and what to do next.
+/// A failure. Displayed, it is one line: what happened to which lock on which node, and what to do next.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
@@ -19,30 +26,26 @@ pub(crate) enum Error {
     /// Two addresses that lead to the same server.
     SameNode(String, String),
     /// The lock is held by another, and the wait is over.
-    Held(Box<Held>),
-    /// A lock of something that cannot be told to stop, or is not redlock's at all.
-    CannotEnd(Box<Held>),
-    /// No quorum of nodes has answered. Without a name it is about all locks under the prefix.
-    NoQuorum { name: String, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
+    Held(Box<HeldLock>),
+    /// The holder is another program, which cannot be told to stop, or the key is not a lock.
+    CannotEnd(Box<HeldLock>),
+    /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
+    NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
     /// No quorum can tell: these nodes were started too recently, and may have forgotten a lease.
-    Young { name: String, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
-    /// The nodes took so long to grant a lease that it was of no use any more.
+    Young { name: Option<String>, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
+    /// The nodes granted the lease too late to be of use.
     GrantedTooLate { name: String, took: Duration, ttl: Duration },
     /// The lease was lost before the command was started.
     LostBeforeStart { name: String, what: String },
     /// This machine lacks something that a job needs.
     Shortage(String),
-    /// There is no lease to enter once more.
-    NothingToEnter(String),
-    /// The token does not hold the lock.
-    NotHeld(String),
-    /// The token does not hold the lock; this one does.
-    HeldByOther(String, Box<Held>),
-    /// The lease of this token was ended, and is only good for being released.
-    Revoked(String),
+    /// There is no such command, or it may not be executed.
+    NoCommand { command: String, errno: Errno },
+    /// The token does not hold the lock, so its lease cannot be used for this purpose.
+    NotOurs { name: String, token: String, purpose: Purpose, found: Box<NotOurs> },
     /// The result could not be written.
     Output(String),
-    /// The reader of what is shown has seen enough.
+    /// The reader of standard output has closed the pipe.
     Unread,
     /// This signal ended the waiting.
     Interrupted(i32),
@@ -50,12 +53,33 @@ pub(crate) enum Error {
     Internal(String),
 }
 
-/// A lock that another one has.
+/// The use for which a token names a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Extend,
+    Release,
+    /// To share it with the enclosing job.
+    Share,
+    /// To end it, by the beginning of its token.
+    Revoke,
+}
+
+/// The state of a lock whose lease is not the caller's.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) enum NotOurs {
+    Free,
+    /// The lock is held by others.
+    Other(HeldLock),
+    /// The lease was ended by this user, and is only good for being released.
+    Revoked(String),
+}
+
+/// A lock that others have.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldLock {
     pub(crate) name: String,
     pub(crate) by: Blocker,
-    /// How long we waited in line, when we did.
+    /// The time in line; none if the caller did not wait.
     pub(crate) waited: Option<Duration>,
     /// The holder is the job that this redlock was started by.
     pub(crate) by_this_job: bool,
@@ -64,41 +88,42 @@ pub(crate) struct Held {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text)
-            | Error::Shortage(text)
-            | Error::NotHeld(text)
-            | Error::HeldByOther(text, _)
-            | Error::Revoked(text)
-            | Error::Output(text)
-            | Error::Internal(text) => f.write_str(text),
+            Error::Usage(text) | Error::Shortage(text) | Error::Output(text) | Error::Internal(text) => {
+                f.write_str(text)
+            }
             Error::SameNode(one, other) => {
-                write!(f, "{one} and {other} are the same Redis, given twice: each node must be a server of its own")
+                write!(f, "{one} and {other} are the same Redis server; list each server once")
             }
             Error::Held(held) => held.fmt(f),
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {
                     Blocker::OtherType(_) => "; redlock does not delete it",
-                    _ => {
-                        "; its holder cannot be told to stop; --force frees it, though its holder may still be at work"
-                    }
+                    _ => "; redlock cannot stop that program; --force frees the lock while it may still be working",
                 })
             }
             Error::NoQuorum { name, faults, .. } => {
-                // Without a name it is about all locks.
-                let name = if name.is_empty() { String::new() } else { format!("{name:?}: ") };
-                write!(f, "{name}{}; {}", self.trouble(), advice(faults))
+                write!(f, "{}{}; {}", prefixed(name), self.trouble(), advice(faults))
             }
             Error::Young { name, .. } => {
-                write!(f, "{name:?}: {}; wait, or lower --quarantine if no lease can have been lost", self.trouble())
+                let trouble = self.trouble();
+                write!(f, "{}{trouble}; wait, or lower --quarantine if no lease can have been lost", prefixed(name))
             }
-            Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
+            Error::GrantedTooLate { name, took, .. } => {
+                // Half of the time until the first renewal is left then.
+                let enough = Duration::from_secs((*took * 8).as_secs() + 1);
+                write!(f, "{name:?}: {}; use --ttl {} or longer", self.trouble(), exact(enough))
+            }
             Error::LostBeforeStart { name, what } => {
                 write!(f, "lost {name:?} before the command was started: {what}")
             }
-            Error::NothingToEnter(name) => {
-                write!(f, "the token does not hold {name:?} any more, so there is no lease to share")
+            Error::NoCommand { command, errno } => {
+                let why = if *errno == Errno::ENOENT { "not found".to_owned() } else { errno.desc().to_lowercase() };
+                write!(f, "cannot start \"{}\": {why}", escaped(command, COMMAND))?;
+                // A space hints at a shell line given as a single word.
+                f.write_str(if command.contains(' ') { "; -c runs a shell line" } else { "" })
             }
+            Error::NotOurs { name, token, purpose, found } => not_ours(f, name, token, *purpose, found),
             Error::Unread => f.write_str("standard output was closed"),
             Error::Interrupted(signal) => write!(f, "interrupted by {}", signals::name(*signal)),
         }
@@ -108,7 +133,18 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// There are no descriptors, or no memory, for what waiting takes. Trying again may help.
+    /// True if what went wrong can heal during a wait.
+    pub(crate) fn can_heal(&self) -> bool {
+        match self {
+            Error::Young { .. } | Error::GrantedTooLate { .. } => true,
+            Error::NoQuorum { nodes, faults, .. } => {
+                quorum(*nodes) + faults.iter().filter(|(_, fault)| fault.is_final()).count() <= *nodes
+            }
+            _ => false,
+        }
+    }
+
+    /// A lack of descriptors or memory for waiting. Trying again may help.
     pub(crate) fn cannot_wait(error: io::Error) -> Error {
         match host::shortage(&error) {
             Some(shortage) => Error::Shortage(format!("cannot ask any node: {shortage}")),
@@ -116,14 +152,14 @@ impl Error {
         }
     }
 
-    /// What went wrong, without the name of the lock where that comes first, and without what to do about it.
+    /// The trouble alone: without the lock's name in front, and without advice.
     pub(crate) fn trouble(&self) -> String {
         match self {
             Error::NoQuorum { nodes, reached, faults, .. } => {
-                let needed = nodes / 2 + 1;
+                let needed = quorum(*nodes);
                 let few = match *nodes > 1 {
                     true if *reached < needed => {
-                        format!("{reached} of {nodes} nodes answered, and {needed} are needed")
+                        format!("{reached} of {nodes} nodes answered, {needed} needed")
                     }
                     true => format!("the {reached} of {nodes} nodes that answered do not agree"),
                     false => String::new(),
@@ -133,11 +169,11 @@ impl Error {
             Error::Young { nodes, faults, .. } => {
                 let young = nodes
                     .iter()
-                    .map(|(node, left)| format!("{node} was restarted and has no vote for {}", human(*left)));
+                    .map(|(node, left)| format!("{node} restarted and cannot vote for another {}", human(*left)));
                 joined([young.collect::<Vec<_>>().join(", "), listed(faults)], ", ")
             }
             Error::GrantedTooLate { took, ttl, .. } => {
-                let (took, ttl) = (human(*took), humantime::format_duration(*ttl));
+                let (took, ttl) = (human(*took), exact(*ttl));
                 format!("the lease was granted too late to be used, after {took} of its {ttl}")
             }
             error => error.to_string(),
@@ -145,16 +181,68 @@ impl Error {
     }
 }
 
-fn listed(faults: &[(String, Fault)]) -> String {
+/// The name of the lock as a message begins with it; nothing when it is about all locks.
+fn prefixed(name: &Option<String>) -> String {
+    name.as_ref().map_or_else(String::new, |name| format!("{name:?}: "))
+}
+
+fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpose, found: &NotOurs) -> fmt::Result {
+    match (purpose, found) {
+        (Purpose::Share, _) => {
+            write!(f, "the token does not hold {name:?} any more, so there is no lease to share")
+        }
+        (Purpose::Revoke, NotOurs::Other(held)) => {
+            let situation = held.situation(Duration::ZERO);
+            write!(f, "the holder of {name:?} has changed: it {situation}; run redlock status again")
+        }
+        (_, NotOurs::Other(held)) => {
+            // As `status` shows it.
+            let shown = token.trim_end_matches('…');
+            if shown.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(shown)) {
+                return write!(f, "the token does not hold {name:?}: it {}", held.situation(Duration::ZERO));
+            }
+            let what = if purpose == Purpose::Extend { "extend" } else { "release" };
+            write!(f, "that is only the start of the token that holds {name:?}; {what} needs the whole token")
+        }
+        (_, NotOurs::Revoked(by)) => write!(
+            f,
+            "the lease on {name:?} was revoked by {}: stop the work that it protects, then release it",
+            escaped(by, 80)
+        ),
+        (Purpose::Revoke, NotOurs::Free) => write!(f, "{name:?} is not held"),
+        (_, NotOurs::Free) => {
+            write!(f, "{name:?} is not held: it was released before, or its lease ran out")?;
+            f.write_str(if purpose == Purpose::Extend { "; acquire it again" } else { "" })
+        }
+    }
+}
+
+impl NotOurs {
+    /// The loss of a lease in use, in words that continue "lost "backup": …".
+    pub(crate) fn what_became(&self) -> String {
+        match self {
+            NotOurs::Other(held) if held.by.holders().is_empty() => "another now holds it".to_owned(),
+            NotOurs::Other(held) => format!("{} now holds it", named(held.by.holders())),
+            NotOurs::Revoked(by) => format!("it was revoked by {}", escaped(by, 80)),
+            NotOurs::Free => "it was released or deleted while in use".to_owned(),
+        }
+    }
+}
+
+/// The nodes with their faults, in one line.
+pub(crate) fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What to do about nodes that fail.
+/// The advice about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> &'static str {
+    if matches!(faults, [(node, Fault::Unreachable(_))] if node == DEFAULT_NODE) {
+        return "set --redis or REDLOCK_REDIS, or start Redis there; --redis local: is for one machine, without a server";
+    }
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again", |(_, advice)| advice)
 }
 
-/// The parts that say something.
+/// The parts that are not empty.
 fn joined(parts: [String; 2], between: &str) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
 }
@@ -164,13 +252,9 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = |text: &Option<String>| escaped(text.as_deref().unwrap_or_default(), SHOWN);
         if !self.has_record() {
-            return match self.token.as_str() {
-                "" => f.write_str("something that is not redlock"),
-                token => write!(
-                    f,
-                    "something that is not redlock (its value begins with \"{}\")",
-                    escaped(&token.chars().take(8).collect::<String>(), 8)
-                ),
+            return match self.short_token().as_str() {
+                "" => f.write_str("another program"),
+                token => write!(f, "another program (its value begins with \"{}\")", escaped(token, 8)),
             };
         }
         write!(f, "{}@{}, pid {}", shown(&self.user), shown(&self.host), self.pid.unwrap_or(0))?;
@@ -181,38 +265,62 @@ impl fmt::Display for Holder {
     }
 }
 
-impl Held {
-    /// What is known of who has it, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
+/// Several holders in one line.
+pub(crate) fn named(holders: &[Holder]) -> String {
+    let mut names: Vec<String> = holders.iter().take(NAMED).map(Holder::to_string).collect();
+    if holders.len() > NAMED {
+        names.push(format!("{} more", holders.len() - NAMED));
+    }
+    names.join(", ")
+}
+
+impl HeldLock {
+    /// The holder, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
+        let (verb, rest) = self.predicate(ago);
+        format!("{verb}{rest}")
+    }
+
+    /// The same behind a colon or a semicolon: "held by …".
+    pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
+        self.predicate(ago).1
+    }
+
+    /// "is ", where that is the verb, and what follows.
+    fn predicate(&self, ago: Duration) -> (&'static str, String) {
         let lease = |lease: Option<Duration>| match lease.map(|lease| lease.checked_sub(ago)) {
             Some(Some(left)) => format!(", lease {} left", human(left)),
             Some(None) => String::new(), // renewed meanwhile
             None => ", and never expires".to_owned(),
         };
         let holder = match &self.by {
-            Blocker::Unknown => return "is held by another".to_owned(),
-            Blocker::Reserved(_) => return "is free, but promised to the next in line".to_owned(),
+            Blocker::Unknown => return ("is ", "held by another process".to_owned()),
+            Blocker::Reserved(_) => return ("is ", "free but reserved for the next in line".to_owned()),
             Blocker::OtherType(left) => {
-                let text = "is held by something else: its key is not a string, as that of a lock is";
-                return format!("{text}{}", lease(*left));
+                let expiry =
+                    left.map_or_else(|| "never expires".to_owned(), |left| format!("expires in {}", human(left)));
+                return ("", format!("exists but is not a lock (its key is not a string, and {expiry})"));
             }
-            Blocker::Lease(holder) => holder,
+            Blocker::Leases(holders) => match holders.as_slice() {
+                [holder] => holder,
+                holders => return ("is ", format!("held by {}", named(holders))),
+            },
         };
         if let Some(kept) = holder.kept {
             let host = escaped(holder.host.as_deref().unwrap_or_default(), SHOWN);
             let left = holder.lease.and_then(|lease| lease.checked_sub(ago));
             let left = left.map_or_else(String::new, |left| format!(", kept for {} more", human(left)));
-            return format!("finished on {host} {} ago{left}", human(kept + ago));
+            return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
         }
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };
-        let since = holder.held.map_or_else(String::new, |held| format!(", for {}", human(held + ago)));
+        let since = holder.held.map_or_else(String::new, |held| format!(", for {}", seconds(held + ago)));
         let revoked = holder.revoked.as_ref();
         let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", escaped(by, SHOWN)));
-        format!("is held by {whose}{holder}{since}{revoked}{}", lease(holder.lease))
+        ("is ", format!("held by {whose}{holder}{since}{revoked}{}", lease(holder.lease)))
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for HeldLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.name, self.situation(Duration::ZERO))?;
         if let Some(waited) = self.waited {
@@ -227,5 +335,23 @@ impl fmt::Display for Held {
     }
 }
 
-/// What to do about a lock that the enclosing job has.
+/// The advice about a lock that the enclosing job holds.
 pub(crate) const SHARES: &str = "use --reentrant to share it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_no_server_was_named_the_advice_says_how_to() {
+        let unreachable = |node: &str| Error::NoQuorum {
+            name: None,
+            nodes: 1,
+            reached: 0,
+            faults: vec![(node.to_owned(), Fault::Unreachable("connection refused".to_owned()))],
+        };
+        let said = unreachable(DEFAULT_NODE).to_string();
+        assert!(["--redis", "REDLOCK_REDIS", "local:"].iter().all(|word| said.contains(word)), "{said}");
+        assert!(!unreachable("10.0.0.1:6379").to_string().contains("REDLOCK_REDIS"));
+    }
+}

@@ -1,10 +1,12 @@
 //! Every exit status of `redlock` with its sentence. The only file with status numbers.
 
 use crate::error::Error;
+use crate::lock::quorum;
 use crate::redis::Fault;
+use nix::errno::Errno;
 use nix::libc;
 
-/// How this process ends. Statuses 64 to 78 are those of BSD's sysexits(3).
+/// The end of this process. Statuses 64 to 78 are those of BSD's sysexits(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done; for `run`, the command exited 0.
@@ -35,7 +37,7 @@ pub(crate) enum Exit {
     CannotExecute,
     /// `run`: the command was not found.
     NotFound,
-    /// The command died of this signal, or it ended our waiting.
+    /// The command was killed by this signal, or the wait was ended by it.
     Signal(i32),
 }
 
@@ -51,9 +53,9 @@ impl Exit {
             Some(
                 Error::Young { .. } | Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Shortage(_),
             ) => Exit::Unavailable,
-            Some(Error::NotHeld(_) | Error::NothingToEnter(_) | Error::HeldByOther(..) | Error::Revoked(_)) => {
-                Exit::NotHeld
-            }
+            Some(Error::NotOurs { .. }) => Exit::NotHeld,
+            Some(Error::NoCommand { errno: Errno::ENOENT, .. }) => Exit::NotFound,
+            Some(Error::NoCommand { .. }) => Exit::CannotExecute,
             Some(Error::Output(_)) => Exit::Output,
             Some(Error::Unread) => Exit::Signal(libc::SIGPIPE),
             Some(Error::Interrupted(signal)) => Exit::Signal(*signal),
@@ -61,9 +63,9 @@ impl Exit {
         }
     }
 
-    /// What follows when no quorum of `nodes` has answered: for good only when so many refuse for good.
+    /// The end when no quorum of `nodes` has answered: for good only when so many refuse for good.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
-        let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() > (nodes - 1) / 2;
+        let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
             Exit::Usage
         } else if enough(Fault::is_final) {
@@ -73,7 +75,7 @@ impl Exit {
         }
     }
 
-    /// The status that the user chose, if they did, in the place of "held by another".
+    /// The status of `-E` in the place of "held by another", if it was given.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::Held, Some(status)) => Exit::Conflict(status),
@@ -81,15 +83,15 @@ impl Exit {
         }
     }
 
-    /// Whether nothing is said about it, ever: so ends every program whose reader has gone.
+    /// True for SIGPIPE: prints nothing, like any program whose reader is gone.
     pub(crate) fn is_silent(self) -> bool {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// Whether `--quiet` silences what is said about it: `-E 0` has declared a held lock to be no failure, and a signal is
-    /// what the user did.
+    /// True if `--quiet` silences the line about it: `-E` has declared what a held lock means, and a signal is what the user
+    /// did.
     pub(crate) fn is_talk(self) -> bool {
-        matches!(self, Exit::Conflict(0) | Exit::Signal(_))
+        matches!(self, Exit::Conflict(_) | Exit::Signal(_))
     }
 
     /// The status number; for [`Exit::Signal`] what a shell would show as `$?`.

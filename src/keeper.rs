@@ -1,42 +1,53 @@
-//! The job's parent process: starts the command, enforces the deadlines of its lease, passes on
-//! signals, reaps. Knows nothing of Redis, and survives whatever happens to redlock.
+//! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on and reaps.
+//! It knows nothing of Redis, and outlives a redlock that crashes or hangs.
 //!
-//! It is forked before redlock has threads, a runtime or a connection, and stays single-threaded. Being the parent leaves no
-//! moment at which a job exists unwatched: a process that loses its parent becomes the keeper's child, and when
-//! redlock dies, the socket between the two says so.
+//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the parent it
+//! watches the job from the first moment: a process that loses its parent becomes the keeper's child, and the socket to redlock
+//! closes when redlock dies.
 
 mod killing;
 mod messages;
 
-pub(crate) use killing::{Killing, Progress};
-pub(crate) use messages::{Cause, Order, Report, To};
+pub(crate) use killing::{Progress, Takeover};
+pub(crate) use messages::{Cause, Order, Recipient, Report};
 
 use crate::sys::clock::Boot;
-use crate::sys::inherited::Inherited;
-use crate::sys::packets::{Packets, Received};
-use crate::sys::process::{self, Program, Reaped};
+use crate::sys::inherited::Inheritance;
+use crate::sys::packets::{Packet, Packets};
+use crate::sys::process::{self, Handle, Program, Reap};
 use crate::sys::signals::Signals;
 use crate::sys::stdio;
 use crate::sys::timer::Timer;
-use crate::sys::tree::{self, Known};
+use crate::sys::tree::{self, Root};
+use killing::KillLoop;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// How much earlier a lost job is killed for each of its processes: with both of two cores busy it took 78 ms until the last of
-/// 1,000 was dead, which is more than the margin of a short lease.
-const EACH_DEATH: Duration = Duration::from_micros(150);
+/// The time by which a lost job is killed earlier, for each of its processes. With both of two cores busy, the last of 1,000
+/// processes side by side is dead after 78 ms, and of 400, each the child of the one before, after 140 ms.
+const EACH_DEATH: Duration = Duration::from_micros(250);
 
-/// What is known of the job before it has a lock.
+/// How often a keeper that kills its job says so.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(5);
+
+/// The time for a keeper without a job to end.
+const LAST_STEPS: Duration = Duration::from_millis(20);
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// The job, as far as it is known before there is a lease.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
-    /// What the job's environment gets besides the caller's, and what tells it of its lease.
+    /// Variables for the job besides the caller's and those of the lease.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// Between SIGTERM and SIGKILL when `max_run` is over.
     pub(crate) grace: Duration,
@@ -46,55 +57,73 @@ pub(crate) struct Task {
     pub(crate) whole: bool,
 }
 
-/// redlock's end of it. Dropping it ends the keeper and the job; the keeper's end is not waited for, which would take 0.2 ms.
+/// redlock's side of the keeper. Dropping it ends the keeper and the job.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     socket: Packets,
-    pid: i32,
+    process: Handle,
+    /// The children that redlock had before it was redlock: `sh -c 'work & exec redlock run …'`.
+    strangers: Vec<Handle>,
 }
 
-/// Forks the keeper. This process, which must have a single thread and be a subreaper, lets go of standard input and
-/// output: they are the job's. With a `terminal` the job stays in redlock's own process group.
+/// Forks the keeper, and replaces standard input and output by /dev/null: they are the job's. This process must have a single
+/// thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
 ///
 /// # Errors
-/// The kernel's, when it has no room for a descriptor or a process.
-pub(crate) fn start(task: &Task, inherited: Inherited, terminal: bool) -> nix::Result<Keeper> {
+/// The kernel's, without room for a descriptor or a process.
+pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
+    let has_strangers = process::has_children();
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
         match Parent::new(task, inherited, terminal, &theirs) {
             Ok(mut parent) => parent.keep(),
             Err(errno) => {
-                let _ = theirs.send(&Report::NotStarted { errno: errno as i32 });
+                let _ = theirs.send(&Report::StartFailure { errno: errno as i32 });
             }
         }
     })?;
     stdio::let_go_of_input_and_output();
-    Ok(Keeper { socket, pid })
+    let process = Handle::open(pid)?;
+    let strangers = match has_strangers {
+        true => {
+            tree::children(std::slice::from_ref(&process)).into_iter().map(Handle::open).collect::<Result<_, _>>()?
+        }
+        false => Vec::new(),
+    };
+    Ok(Keeper { socket, process, strangers })
 }
 
 impl Keeper {
-    /// Never waits. Fails when the keeper is gone, which [`Keeper::receive`] says too, or has left too much unread.
+    /// Sends without waiting. Fails when the keeper is gone, as [`Keeper::receive`] tells too, or has left too much unread.
     pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
         self.socket.send(order)
     }
 
-    /// The next report, without waiting. [`Received::Closed`] before [`Report::Ended`], [`Report::NotStarted`] or
+    /// The next report, without waiting. [`Packet::End`] before [`Report::End`], [`Report::StartFailure`] or
     /// [`Report::TooLate`] means that the keeper was killed: see [`Keeper::kill_job`].
-    pub(crate) fn receive(&self) -> Received<Report> {
+    pub(crate) fn receive(&self) -> Packet<Report> {
         self.socket.receive()
     }
 
-    /// Lets a keeper whose job is over end. One whose job is not over kills it.
+    /// Lets the keeper end. A job that is not over is killed first.
     pub(crate) fn hang_up(&self) {
         self.socket.hang_up();
     }
 
-    /// Kills the keeper if it still lives, and becomes the job's parent in its place: for one that was killed, or is
-    /// stopped or stuck and lets `kill_at` pass. Take steps until the job is over.
-    pub(crate) fn kill_job(&self) -> Killing {
-        process::signal_child(self.pid, libc::SIGKILL);
-        Killing::begin()
+    /// Kills the keeper if it is alive, and makes this process the job's parent: for a keeper that was killed, or that is
+    /// stopped or stuck and lets `kill_at` pass. The caller takes steps until the job is over.
+    pub(crate) fn kill_job(&self) -> Takeover<'_> {
+        Takeover::begin(&self.process, &self.strangers)
+    }
+}
+
+impl Drop for Keeper {
+    /// A container's first process may reap no orphans: a keeper that outlived redlock would stay there as a zombie. Mostly it
+    /// has ended while the lease was being released.
+    fn drop(&mut self) {
+        self.hang_up();
+        self.process.reap_within(LAST_STEPS);
     }
 }
 
@@ -104,12 +133,12 @@ impl AsFd for Keeper {
     }
 }
 
-/// What the job is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The stages of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    NotStarted,
-    Running,
-    Killing(Killing),
+    Ready,
+    Run,
+    Kill(KillLoop),
     Over,
 }
 
@@ -123,27 +152,33 @@ struct Parent<'a> {
     timer: Timer,
     program: Program,
     phase: Phase,
-    /// The command, until it has been reaped, and the job's group.
-    known: Known,
+    /// The command, until it is reaped, and the job's group.
+    root: Root,
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// When the lease wants SIGTERM and SIGKILL sent; none before the first order, and when that is under way.
+    /// When SIGTERM and SIGKILL are due for the lease; none before the first order and after SIGTERM.
     deadline: Option<(Boot, Boot)>,
+    /// When the job is counted, to bring the deadline forward: once three quarters of the time to it have passed.
+    count_at: Boot,
     max_run_at: Boot,
-    /// Where a stop or `kill_after` ends.
+    /// When SIGKILL is due for a stop or `kill_after`.
     kill_at: Boot,
-    /// What is to be passed on: of each kind one.
-    signals: Vec<(i32, To)>,
-    /// There is no redlock left to report to.
+    /// Signals to pass on, each kind once.
+    signals: Vec<(i32, Recipient)>,
+    /// redlock is gone.
     orphaned: bool,
+    /// When the next sign of life is due.
+    sign_at: Boot,
+    /// The final report, which must not be lost, until the socket has taken it.
+    last_words: Option<Report>,
 }
 
 impl<'a> Parent<'a> {
-    fn new(task: &'a Task, inherited: Inherited, terminal: bool, socket: &'a Packets) -> nix::Result<Parent<'a>> {
-        // systemd and Kubernetes send their stop to every process, and the keeper must outlive the job.
+    fn new(task: &'a Task, inherited: Inheritance, terminal: bool, socket: &'a Packets) -> nix::Result<Parent<'a>> {
+        // systemd and Kubernetes send their stop signal to every process, and the keeper must outlive the job.
         SigSet::all().thread_set_mask()?;
-        process::adopt_orphans();
+        prctl::set_child_subreaper(true)?;
         let mut program = Program::new(&task.command, std::env::vars_os(), inherited);
         task.environment.iter().for_each(|(name, value)| program.set(name, value));
         Ok(Parent {
@@ -153,22 +188,25 @@ impl<'a> Parent<'a> {
             children: Signals::open(&SigSet::from_iter([Signal::SIGCHLD]))?,
             timer: Timer::new()?,
             program,
-            phase: Phase::NotStarted,
-            known: Known::default(),
+            phase: Phase::Ready,
+            root: Root::default(),
             status: None,
             childless: true,
-            cause: Cause::Itself,
+            cause: Cause::OwnEnd,
             deadline: None,
+            count_at: Boot::NEVER,
             max_run_at: Boot::NEVER,
             kill_at: Boot::NEVER,
             signals: Vec::new(),
             orphaned: false,
+            sign_at: Boot::NEVER,
+            last_words: None,
         })
     }
 
     fn keep(&mut self) {
         loop {
-            // A job that has ended is not stopped for the time it takes to notice.
+            // First, so that a deadline does not stop a job that has just ended.
             self.reap();
             self.take_orders();
             self.look_at_clock();
@@ -184,39 +222,43 @@ impl<'a> Parent<'a> {
         self.linger();
     }
 
-    /// Waits until redlock hangs up: the end of a process takes time, and the processor is redlock's when it is to learn that the
-    /// job has ended.
-    fn linger(&self) {
-        while !self.orphaned && !matches!(self.socket.receive::<Order>(), Received::Closed) {
-            let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+    /// Waits until redlock hangs up: exiting takes time, and redlock needs the processor to learn that the job has ended. The
+    /// socket may have no room for the final report as long as redlock is stopped.
+    fn linger(&mut self) {
+        while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
+            self.last_words.take_if(|report| self.socket.send(report).is_ok());
+            let room = if self.last_words.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
+            let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room)];
             let _ = poll(&mut ready, PollTimeout::NONE);
         }
     }
 
-    /// Takes in what redlock has said. Acts on nothing but the order to start, so that a deadline is never behind something
-    /// that takes time.
+    /// Reads the orders of redlock. Only the order to start is carried out here, so that no deadline waits behind slow work.
     fn take_orders(&mut self) {
         while !self.orphaned {
             match self.socket.receive() {
-                Received::Message(order) => self.take(order),
-                Received::Nothing => return,
-                Received::Closed => self.orphaned = true,
+                Packet::Message(order) => self.take(order),
+                Packet::Nothing => return,
+                Packet::End => self.orphaned = true,
             }
         }
     }
 
     fn take(&mut self, order: Order) {
         match order {
-            // Once the job has been told to stop, it stays so: redlock says that the lease was lost.
-            Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Lost => {}
-            Order::Deadline { term_at, kill_at } => self.deadline = Some((term_at, kill_at)),
+            // A stop is final: redlock has already reported the loss.
+            Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
+            Order::Deadline { term_at, kill_at } => {
+                self.deadline = Some((term_at, kill_at));
+                self.count_at = if term_at == Boot::NEVER { term_at } else { term_at - term_at.left() / 4 };
+            }
             Order::Stop { kill_at } => {
-                // Also before there is a job: it must not be started any more.
-                self.cause = Cause::Lost;
+                // Before there is a job, this keeps it from being started.
+                self.cause = Cause::Loss;
                 self.deadline = Some((Boot::now(), kill_at));
             }
-            Order::Go { environment, not_after } if self.phase == Phase::NotStarted => self.go(&environment, not_after),
-            Order::Signal { signal, to } if self.phase == Phase::Running => {
+            Order::Go { environment, not_after } if self.phase == Phase::Ready => self.go(&environment, not_after),
+            Order::Signal { signal, to } if self.phase == Phase::Run => {
                 let stops = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT].contains(&signal);
                 if let (true, Some(kill_after)) = (stops, self.task.kill_after) {
                     self.kill_at = self.kill_at.min(Boot::now() + kill_after);
@@ -237,36 +279,40 @@ impl<'a> Parent<'a> {
         for (name, value) in environment {
             self.program.set(OsStr::new(name), OsStr::new(value));
         }
-        // A slow exec (a cold binary on NFS) keeps the keeper here: deadlines that come meanwhile are acted on right after it,
-        // and redlock kills a keeper that comes back too late.
+        // A slow exec (a cold binary on NFS) holds the keeper here. Deadlines that pass meanwhile are met right after it, and
+        // redlock kills a keeper that comes back too late.
         match self.program.start(!self.terminal) {
             Ok(pid) => {
-                self.phase = Phase::Running;
-                self.known = Known { child: Some(pid), group: (!self.terminal).then_some(pid) };
+                self.phase = Phase::Run;
+                self.root = Root { child: Some(pid), group: (!self.terminal).then_some(pid) };
                 self.childless = false;
                 self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
-                self.report(&Report::Started);
+                self.report(&Report::Start);
                 stdio::let_go_of_everything();
             }
-            Err(errno) => self.finish(Report::NotStarted { errno: errno as i32 }),
+            Err(errno) => self.finish(Report::StartFailure { errno: errno as i32 }),
         }
     }
 
-    /// Does what is due by now.
+    /// Carries out what is due.
     fn look_at_clock(&mut self) {
-        if self.phase != Phase::Running || self.job_is_over() {
+        if self.phase != Phase::Run || self.job_is_over() {
             return;
+        }
+        if self.count_at.passed() {
+            self.count_at = Boot::NEVER;
+            self.bring_forward();
         }
         let now = Boot::now();
         if let Some((_, kill_at)) = self.deadline.take_if(|(term_at, _)| now >= *term_at) {
-            if self.cause != Cause::Lost {
-                self.report(&Report::Lapsed);
+            if self.cause != Cause::Loss {
+                self.report(&Report::Lapse);
             }
-            self.stop(Cause::Lost, kill_at);
+            self.stop(Cause::Loss, kill_at);
         } else if now >= self.max_run_at {
             self.max_run_at = Boot::NEVER;
-            if self.cause == Cause::Itself {
-                self.stop(Cause::TooLong, now + self.task.grace);
+            if self.cause == Cause::OwnEnd {
+                self.stop(Cause::TimeLimit, now + self.task.grace);
             }
         }
         if self.kill_at.passed() {
@@ -274,14 +320,22 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Stops the job: SIGTERM now, unless the machine has slept through it, SIGKILL at `kill_at`.
+    /// Brings SIGTERM forward to where SIGKILL is due for a job of this size, if the grace is shorter than that.
+    fn bring_forward(&mut self) {
+        let Some(before) = self.deadline else { return };
+        let size = tree::size(&mut |_| self.has_more_urgent());
+        if let (Some(size), Some((term_at, kill_at))) = (size, self.deadline.as_mut().filter(|now| **now == before)) {
+            *term_at = (*term_at).min(*kill_at - time_to_die(size));
+        }
+    }
+
+    /// Stops the job: SIGTERM now, SIGKILL at `kill_at`.
     fn stop(&mut self, cause: Cause, kill_at: Boot) {
         self.cause = cause;
         self.kill_at = self.kill_at.min(kill_at);
-        tree::signal_all(libc::SIGTERM, self.known, true, &mut |size| {
-            if cause == Cause::Lost {
-                let takes = EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX);
-                self.kill_at = self.kill_at.min(kill_at - takes);
+        tree::signal_all(libc::SIGTERM, self.root, true, &mut |size| {
+            if cause == Cause::Loss {
+                self.kill_at = self.kill_at.min(kill_at - time_to_die(size));
             }
             self.has_more_urgent()
         });
@@ -290,52 +344,57 @@ impl<'a> Parent<'a> {
     fn look_for_redlock(&mut self) {
         match self.phase {
             _ if !self.orphaned => {}
-            Phase::NotStarted => self.phase = Phase::Over,
-            Phase::Running => self.start_killing(),
-            Phase::Killing(_) | Phase::Over => {}
+            Phase::Ready => self.phase = Phase::Over,
+            Phase::Run => self.start_killing(),
+            Phase::Kill(_) | Phase::Over => {}
         }
     }
 
     fn start_killing(&mut self) {
-        self.phase = Phase::Killing(Killing::begin());
-        self.report(&Report::Killing);
+        self.phase = Phase::Kill(KillLoop::begin());
+        self.sign_at = Boot::now();
+        give_sign(self.socket, &mut self.sign_at);
     }
 
-    /// Passes on one of the signals that wait for that.
+    /// Passes on the next signal.
     fn pass_on_signal(&mut self) {
-        if self.phase != Phase::Running || self.signals.is_empty() {
+        if self.phase != Phase::Run || self.signals.is_empty() {
             return;
         }
         let (signal, to) = self.signals.remove(0);
-        match (to, self.known.child) {
-            (To::Job, _) => tree::signal_all(signal, self.known, false, &mut |_| self.has_more_urgent()),
-            (To::Command, Some(command)) => process::signal_child(command, signal),
-            (To::Command | To::Nobody, _) => {}
+        match (to, self.root.child) {
+            (Recipient::Job, _) => {
+                // A stopped process would not notice that its terminal is gone.
+                let wake = signal == libc::SIGHUP;
+                tree::signal_all(signal, self.root, wake, &mut |_| self.has_more_urgent());
+            }
+            (Recipient::Command, Some(command)) => process::signal_child(command, signal),
+            (Recipient::Command | Recipient::KeeperOnly, _) => {}
         }
     }
 
-    /// Whether something has come or become due that must not wait until a large job has been signalled.
+    /// True when an order or a deadline must not wait until a large job has been signalled.
     fn has_more_urgent(&mut self) -> bool {
         self.take_orders();
         self.orphaned || self.due_at().passed()
     }
 
-    /// When the clock has to be looked at next, while the job runs.
+    /// The next deadline while the job runs.
     fn due_at(&self) -> Boot {
         let lease = self.deadline.map_or(Boot::NEVER, |(term_at, _)| term_at);
         lease.min(self.max_run_at).min(self.kill_at)
     }
 
     fn reap(&mut self) {
-        while self.phase != Phase::NotStarted {
+        while self.phase != Phase::Ready {
             match process::reap() {
-                Reaped::One(pid, status) if Some(pid) == self.known.child => {
-                    self.known.child = None;
+                Reap::Child(pid, status) if Some(pid) == self.root.child => {
+                    self.root.child = None;
                     self.status = Some(status);
                 }
-                Reaped::One(..) => {}
-                Reaped::Nobody => return,
-                Reaped::Childless => {
+                Reap::Child(..) => {}
+                Reap::NoneEnded => return,
+                Reap::NoChildren => {
                     self.childless = true;
                     return;
                 }
@@ -344,25 +403,27 @@ impl<'a> Parent<'a> {
     }
 
     fn kill_on(&mut self) {
-        let Phase::Killing(killing) = &mut self.phase else { return };
+        let Phase::Kill(killing) = &mut self.phase else { return };
         if self.childless {
             return;
         }
-        match killing.round(self.known) {
-            Progress::Done | Progress::GoesOn(_) => {}
-            Progress::Unkillable(pids) => self.report(&Report::Unkillable { pids }),
+        let (socket, sign_at) = (self.socket, &mut self.sign_at);
+        match killing.round(self.root, &[], &mut || give_sign(socket, sign_at)) {
+            Progress::Complete | Progress::Wait(_) => {}
+            Progress::Survivors(pids) => self.report(&Report::Survivors { pids }),
             Progress::OutOfReach(pids) => self.end(Some(pids)),
         }
     }
 
-    /// Whether what the lock is for has ended: the command, or when it was stopped or `--whole`, everything.
+    /// True once the job is over: the command has ended; with `--whole`, or once the job is being stopped, every descendant
+    /// has.
     fn job_is_over(&self) -> bool {
-        let everything = self.task.whole || self.cause != Cause::Itself || matches!(self.phase, Phase::Killing(_));
-        self.known.child.is_none() && (self.childless || !everything)
+        let everything = self.task.whole || self.cause != Cause::OwnEnd || matches!(self.phase, Phase::Kill(_));
+        self.root.child.is_none() && (self.childless || !everything)
     }
 
     fn is_over(&mut self) -> bool {
-        if matches!(self.phase, Phase::Running | Phase::Killing(_)) && self.job_is_over() {
+        if matches!(self.phase, Phase::Run | Phase::Kill(_)) && self.job_is_over() {
             self.end(None);
         }
         self.phase == Phase::Over
@@ -370,32 +431,34 @@ impl<'a> Parent<'a> {
 
     fn end(&mut self, out_of_reach: Option<Vec<i32>>) {
         let (status, cause) = (self.status, self.cause);
-        self.finish(Report::Ended { status, cause, at: Boot::now(), out_of_reach });
+        self.finish(Report::End { status, cause, at: Boot::now(), out_of_reach });
     }
 
     fn finish(&mut self, report: Report) {
-        self.report(&report);
+        self.last_words = Some(report);
         self.phase = Phase::Over;
     }
 
     fn report(&self, report: &Report) {
-        // When redlock is gone, the next look at the socket says so.
+        // Fails when redlock is gone, which the next read of the socket shows.
         let _ = self.socket.send(report);
     }
 
     fn wait(&mut self) {
-        let next = match self.phase {
-            Phase::Running => self.due_at(),
-            // A process that was killed but is not a child tells nothing here.
-            Phase::Killing(killing) => killing.again_at(),
-            Phase::NotStarted | Phase::Over => Boot::NEVER,
+        let next = match &self.phase {
+            Phase::Run => self.due_at().min(self.count_at),
+            // The death of a process that is not a child brings no signal here.
+            Phase::Kill(killing) => killing.again_at(),
+            Phase::Ready | Phase::Over => Boot::NEVER,
         };
-        self.timer.set(next);
         let patience = match self.phase {
-            // Signalling a large job stops when redlock turns out to be gone: that is not behind a wait.
-            Phase::Running if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
-            _ => PollTimeout::NONE,
+            // Do not block in poll while signals are pending or redlock is gone.
+            Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
+            _ if next == Boot::NEVER => PollTimeout::NONE,
+            // A fallback for the timer, which counts time asleep as well.
+            _ => PollTimeout::try_from(next.left().min(DAY) + MILLISECOND).unwrap_or(PollTimeout::ZERO),
         };
+        let _ = self.timer.set(next);
         let mut ready = vec![
             PollFd::new(self.children.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.timer.as_fd(), PollFlags::POLLIN),
@@ -405,5 +468,19 @@ impl<'a> Parent<'a> {
         }
         let _ = poll(&mut ready, patience);
         while self.children.next().is_some() {}
+    }
+}
+
+/// How much earlier than a small job a lost job with so many processes is killed.
+fn time_to_die(size: usize) -> Duration {
+    EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX)
+}
+
+/// Tells redlock every few milliseconds that the keeper is killing the job; otherwise redlock takes over.
+fn give_sign(socket: &Packets, due_at: &mut Boot) {
+    if due_at.passed() {
+        *due_at = Boot::now() + SIGN_OF_LIFE;
+        // Fails when redlock is gone, which the next read of the socket shows, or has not read for long.
+        let _ = socket.send(&Report::Kill);
     }
 }

@@ -10,33 +10,36 @@ mod exit;
 mod keeper;
 mod lock;
 mod output;
+#[path = "cli/parse.rs"]
+mod parse;
 mod progress;
 mod redis;
 mod run;
+mod screen;
 mod sys;
 mod text;
 
-use cli::{Format, Parsed};
+use cli::Format;
 use error::Error;
 use exit::Exit;
+use parse::Parsed;
 use std::ffi::OsString;
 use std::time::Duration;
 use sys::streams;
 
-/// How long a last message waits for the reader of standard error, and how long it does after a signal, which ends redlock
-/// within 100 ms.
+/// The time that the last message waits for the reader of standard error; less after a signal, which ends redlock within 100 ms.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 
-/// C's main. The one of Rust's start-up code would take 0.06 ms longer (an empty program: 0.44 instead of 0.38 ms), and hide
-/// from a job which descriptors were closed and which signals ignored.
+/// C's main. Rust's own start-up code takes 0.06 ms longer (an empty program: 0.44 instead of 0.38 ms), and hides which
+/// descriptors were closed and which signals ignored at start.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char) -> nix::libc::c_int {
     sys::inherited::take_note();
     // SAFETY: the C library passes what `main` is promised.
     let arguments = unsafe { sys::inherited::arguments(argc, argv) };
-    // A panic is to be lease loss and one line, not a backtrace.
-    std::panic::set_hook(Box::new(|panic| say(&format!("internal error: {panic}").replace('\n', " "))));
+    // A panic becomes lease loss and one line, not a backtrace.
+    std::panic::set_hook(Box::new(|panic| output::say(&format!("internal error: {panic}").replace('\n', " "))));
     let exit = std::panic::catch_unwind(|| redlock(&arguments)).unwrap_or(Exit::Internal);
     if let Exit::Signal(signal) = exit {
         streams::finish(LAST_WORDS_AFTER_SIGNAL);
@@ -47,9 +50,9 @@ extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char
 }
 
 fn redlock(arguments: &[OsString]) -> Exit {
-    let failure = match cli::parse(arguments.iter().cloned()) {
+    let failure = match parse::parse(arguments.iter().cloned()) {
         Parsed::Cli(cli) => return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, &Failure::of(&cli))),
-        Parsed::Show(text) => match output::text(&text) {
+        Parsed::Show(text) => match output::show(&text) {
             Ok(()) => return Exit::Done,
             Err(error) => error,
         },
@@ -59,17 +62,18 @@ fn redlock(arguments: &[OsString]) -> Exit {
         }
         Parsed::Wrong(why) => Error::Usage(why),
     };
-    fail(&failure.into(), &Failure { format: cli::wanted_format(arguments), ..Failure::default() })
+    let format = if parse::is_evaluated(arguments) { Format::Env } else { Format::Text };
+    fail(&failure.into(), &Failure { format, ..Failure::default() })
 }
 
-/// How a failure is told.
+/// How a failure is reported.
 #[derive(Debug, Default)]
 struct Failure<'a> {
-    /// The lock that it is about.
+    /// The name of the lock.
     name: Option<&'a str>,
     format: Format,
     quiet: bool,
-    /// What replaces the status of "held by another".
+    /// The status of `-E`.
     conflict: Option<u8>,
 }
 
@@ -84,13 +88,14 @@ impl Failure<'_> {
     }
 }
 
-/// Tells of a failure, once for people and once for programs.
+/// Reports a failure: in text on standard error, and on standard output in the format asked for.
 fn fail(error: &anyhow::Error, failure: &Failure) -> Exit {
     let exit = Exit::of(error).or_conflict(failure.conflict);
-    if !(exit.is_silent() || failure.quiet && exit.is_talk()) {
-        say(&format!("{error:#}"));
+    let is_quiet = failure.quiet && exit.is_talk() && !never_ends(error);
+    if !(exit.is_silent() || is_quiet) {
+        output::say(&format!("{error:#}"));
     }
-    // If this cannot be written, it has been said above.
+    // The line above has been printed even if this fails.
     let _ = match failure.format {
         Format::Json => output::failure(failure.name, error, exit),
         Format::Env => output::failure_env(exit),
@@ -99,6 +104,7 @@ fn fail(error: &anyhow::Error, failure: &Failure) -> Exit {
     exit
 }
 
-fn say(text: &str) {
-    streams::say(&format!("redlock: {text}"));
+/// A lock that stays held until an operator frees it is trouble, whatever `-E` and `--quiet` say of a held one.
+fn never_ends(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by.never_ends())
 }

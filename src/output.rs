@@ -1,26 +1,42 @@
-//! Standard output and JSON. The only file that prints results.
+//! Messages, and results as text and JSON. The only file that knows how both look.
 
-use crate::cli::LONGEST_NAME;
+use crate::cli::values::LONGEST_NAME;
 use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
-use crate::error::Error;
+use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::answer::{Holder, rfc3339};
-use crate::lock::{Ended, Given, Lease, Lock, State, Status};
+use crate::lock::{Extension, Holder, Lease, Lock, Revocation, State, Status, renewal_interval};
 use crate::sys::inherited;
-use crate::sys::streams::Output;
-use crate::text::{escaped, human, reason, unprintable};
+use crate::sys::streams::{self, Output};
+use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable};
 use serde::Serialize;
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
-/// How much of another user's text a column of a table shows.
+/// The number of characters of another user's text that a column of a table shows.
 const COLUMN: usize = 40;
-/// How much of what a server says of itself is shown.
+/// The number of terminal columns that a name and its holder keep on a narrow screen.
+const NARROWEST: usize = 12;
+/// The number of characters of a server's own text that are shown.
 const LINE: usize = 2000;
 
-/// Writes one result, complete lines, or says that it could not be.
+/// A message as a line of standard error.
+pub(crate) fn line(message: &str) -> String {
+    format!("redlock: {message}")
+}
+
+/// Prints a message to standard error.
+pub(crate) fn say(message: &str) {
+    streams::say(&line(message));
+}
+
+/// Continues "acquired "backup" on 10.0.0.1:6379".
+pub(crate) fn after_waiting(waited: Option<Duration>) -> String {
+    waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)))
+}
+
+/// Writes a result of complete lines.
 ///
 /// # Errors
 /// [`Error::Output`] when standard output is closed or full.
@@ -40,11 +56,11 @@ fn not_written(error: &std::io::Error) -> Error {
     Error::Output(format!("the result could not be written: {}", reason(error)))
 }
 
-/// Writes what is looked at. A closed pipe (`| head`) is no failure.
+/// Writes a page for the reader. A closed pipe (`| head`) is no failure.
 ///
 /// # Errors
 /// [`Error::Unread`] when the pipe has no reader any more, [`Error::Output`] when nothing can be written otherwise.
-fn show(text: &str) -> Result<(), Error> {
+pub(crate) fn show(text: &str) -> Result<(), Error> {
     write(text).map_err(|error| match error.kind() {
         // A caller that ignores SIGPIPE expects the error, as of any other program.
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Unread,
@@ -57,7 +73,7 @@ fn print_json(value: &impl Serialize) -> Result<(), Error> {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Strings and numbers only: this cannot fail.
+    // Strings and numbers alone cannot fail.
     let mut text = unprintable_escaped(&serde_json::to_string(value).unwrap_or_default());
     text.push('\n');
     text
@@ -85,7 +101,7 @@ fn ms(time: Duration) -> u64 {
 }
 
 #[derive(Serialize)]
-struct Acquired<'a> {
+struct NewLease<'a> {
     name: &'a str,
     key: &'a str,
     token: &'a str,
@@ -96,20 +112,20 @@ struct Acquired<'a> {
     waited_ms: u64,
 }
 
-/// Writes a result whose reader may keep it waiting: a pipe that is full.
+/// Writes a result, and waits for the reader of a full pipe.
 ///
 /// # Errors
-/// [`Error::Output`] when standard output is closed, or its reader gone.
+/// [`Error::Output`] when standard output is closed, or its reader has gone.
 pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
     Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
 
-/// Writes what does not wait for its reader: a failure, which may be that there is none.
+/// Writes a failure without waiting for its reader: the failure may be that there is none.
 fn print_at_once(text: &str) -> Result<(), Error> {
     Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
 }
 
-/// The token of a new lease, alone on one line.
+/// The token of a new lease, alone on a line.
 pub(crate) fn token(lease: &Lease) -> String {
     format!("{}\n", lease.token)
 }
@@ -126,7 +142,7 @@ pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
 
 /// A new lease as an object.
 pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String {
-    json(&Acquired {
+    json(&NewLease {
         name: &lock.name,
         key: lock.key(),
         token: &lease.token,
@@ -138,8 +154,8 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
     })
 }
 
-/// One word for a POSIX shell, whatever is in it. Plain words stay as they are, for what reads lines without a shell:
-/// `$GITHUB_ENV`, dotenv files.
+/// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell: `$GITHUB_ENV`,
+/// dotenv files.
 fn quoted(text: &str) -> String {
     match text.chars().all(|c| c.is_alphanumeric() || "_-./:@%+,".contains(c)) {
         true => text.to_owned(),
@@ -155,50 +171,55 @@ struct Outcome<'a> {
     validity_ms: Option<u64>,
 }
 
-/// What became of a lease that was extended or released.
-pub(crate) fn given_json(name: &str, given: &Given) -> Result<(), Error> {
-    let (outcome, holds, validity_ms) = match given {
-        Given::Extended { validity, holds } => ("extended", Some(*holds), Some(ms(*validity))),
-        Given::Released => ("released", Some(0), None),
-        Given::StillHeld(left) => ("still-held", Some(*left), None),
-        Given::NotHeld => ("not-held", None, None),
-        Given::HeldByOther(_) => ("held-by-other", None, None),
-        Given::Revoked(_) => ("revoked", None, None),
-    };
-    print_json(&Outcome { name, outcome, holds, validity_ms })
+/// A lease that was extended.
+pub(crate) fn extended_json(name: &str, extension: Extension) -> Result<(), Error> {
+    let Extension { validity, holds } = extension;
+    print_json(&Outcome { name, outcome: "extended", holds: Some(holds), validity_ms: Some(ms(validity)) })
 }
 
-/// What became of another's lease that was to be ended.
-pub(crate) fn ended_json(name: &str, ended: &Ended) -> Result<(), Error> {
-    let (outcome, left) = match ended {
-        Ended::Revoked(holder) => ("revoked", holder.lease),
-        Ended::Released { holder, .. } => ("released", holder.lease),
-        Ended::NotHeld => ("not-held", None),
-        Ended::HeldByOther(held) | Ended::Foreign(held) => {
-            ("held-by-other", held.by.holder().and_then(|holder| holder.lease))
-        }
+/// A hold that was released, and the number of holds left.
+pub(crate) fn released_json(name: &str, left: u64) -> Result<(), Error> {
+    let outcome = if left == 0 { "released" } else { "still-held" };
+    print_json(&Outcome { name, outcome, holds: Some(left), validity_ms: None })
+}
+
+/// A lock that was waited for and is free.
+pub(crate) fn free_json(name: &str) -> Result<(), Error> {
+    print_json(&Outcome { name, outcome: "free", holds: None, validity_ms: None })
+}
+
+/// The end of another's lease, as an object.
+pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Error> {
+    let outcome = match revocation {
+        Revocation::Revoked(_) => "revoked",
+        Revocation::Released { .. } => "released",
     };
+    let left = revocation.holders().iter().filter_map(|holder| holder.lease).max();
     print_json(&Outcome { name, outcome, holds: None, validity_ms: left.map(ms) })
 }
 
-/// What became of another's lease, for the one who ended it.
-pub(crate) fn ended(name: &str, ended: &Ended) -> Result<(), Error> {
-    match ended {
-        Ended::Revoked(holder) => {
+/// The end of another's lease, for the user who ended it.
+pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> {
+    let message = |holder: &Holder| match revocation {
+        Revocation::Revoked(_) => {
+            let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
             let at_the_latest =
                 holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
-            print(&format!("revoked {name:?}, held by {holder}: free when its job has been stopped{at_the_latest}\n"))
+            format!(
+                "revoked {name:?}, held by {holder}: redlock run stops its job{within} and frees the lock; \
+                 a lease of acquire ends by itself{at_the_latest}"
+            )
         }
-        Ended::Released { holder, .. } => {
+        Revocation::Released { .. } => {
             let job = match holder.lease {
                 _ if holder.kept.is_some() => "its job had ended".to_owned(),
-                Some(left) => format!("its job may still run for {}", human(left)),
-                None => "its job may still run, and its lease would never have expired".to_owned(),
+                Some(left) => format!("its holder may go on working for up to {}", human(left)),
+                None => "its holder may go on working, and its lease would never have expired".to_owned(),
             };
-            print(&format!("freed {name:?}, which was held by {holder}: {job}\n"))
+            format!("freed {name:?}, which was held by {holder}: {job}")
         }
-        Ended::NotHeld | Ended::HeldByOther(_) | Ended::Foreign(_) => Ok(()),
-    }
+    };
+    print(&revocation.holders().iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
 }
 
 #[derive(Serialize)]
@@ -230,18 +251,25 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
         (Exit::Unavailable, _) => "unavailable",
         (Exit::Refused, _) => "refused",
         (Exit::Held | Exit::Conflict(_), _) => "held",
-        (Exit::NotHeld, Some(Error::HeldByOther(..))) => "held-by-other",
-        (Exit::NotHeld, Some(Error::Revoked(_))) => "revoked",
+        (Exit::NotHeld, Some(Error::NotOurs { found, .. })) => match **found {
+            NotOurs::Other(_) => "held-by-other",
+            NotOurs::Revoked(_) => "revoked",
+            NotOurs::Free => "not-held",
+        },
         (Exit::NotHeld, _) => "not-held",
         (Exit::Output, _) | (_, Some(Error::Unread)) => "output",
         (Exit::Signal(_), _) => "interrupted",
         _ => "internal",
     };
     let held = match error_type {
-        Some(Error::Held(held) | Error::CannotEnd(held) | Error::HeldByOther(_, held)) => Some(held),
+        Some(Error::Held(held) | Error::CannotEnd(held)) => Some(&**held),
+        Some(Error::NotOurs { found, .. }) => match &**found {
+            NotOurs::Other(held) => Some(held),
+            _ => None,
+        },
         _ => None,
     };
-    let holder = held.and_then(|held| held.by.holder());
+    let holder = held.and_then(|held| held.by.holders().first());
     let failure = Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder };
     print_at_once(&json(&failure))
 }
@@ -251,12 +279,12 @@ struct List<'a> {
     locks: &'a [Status],
 }
 
-/// The word for a state, in text and JSON alike.
+/// The name of a state in text; JSON has a single word for each.
 fn word(state: State) -> &'static str {
     match state {
         State::Free => "free",
         State::Held => "held",
-        State::Kept => "kept",
+        State::Kept => "held (job ended)",
         State::Reserved => "reserved",
         State::Revoked => "revoked",
         State::Foreign => "foreign",
@@ -264,58 +292,28 @@ fn word(state: State) -> &'static str {
     }
 }
 
-/// One lock as an object.
-pub(crate) fn status_json(status: &Status) -> Result<(), Error> {
-    show(&json(status))
+/// A lock, for programs or for people.
+pub(crate) fn status(status: &Status, is_json: bool) -> String {
+    if is_json { json(status) } else { status_text(status) }
 }
 
-/// All locks as an object.
-pub(crate) fn list_json(all: &[Status]) -> Result<(), Error> {
-    show(&json(&List { locks: all }))
-}
-
-/// One lock for people.
-pub(crate) fn status(status: &Status, redraw: bool) -> Result<(), Error> {
-    show(&with_redraw(redraw, status_text(status)))
+/// All locks, for programs or for people: fitted to a screen of so many `columns`, or whole.
+pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> String {
+    if is_json { json(&List { locks: all }) } else { table(all, columns) }
 }
 
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), word(status.state));
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
-    let holder = status.holder();
-    if let Some(holder) = holder {
-        line("by", holder.to_string());
-        match (holder.held, holder.acquired_at.and_then(rfc3339)) {
-            (Some(held), Some(since)) => line("for", format!("{}, since {since}", human(held))),
-            (Some(held), None) => line("for", human(held)),
-            (None, _) => {}
-        }
-        if let Some(kept) = holder.kept {
-            line("ended", format!("{} ago", human(kept)));
-        }
-        if let Some(by) = &holder.revoked {
-            line("revoked", format!("by {}", escaped(by, COLUMN)));
-        }
+    for holder in status.holders() {
+        holder_lines(holder, &mut line);
     }
-    match (&status.state, status.lease()) {
-        (State::Free | State::Unknown, _) => {}
-        (State::Reserved, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
-        (State::Reserved, None) => {}
-        (State::Kept, Some(left)) => line("kept", format!("for {} more", human(left))),
-        (_, None) => line("lease", "never expires".to_owned()),
-        (_, Some(left)) => {
-            // One that was extended may last longer than it was taken for.
-            let of = holder.and_then(|holder| holder.ttl).filter(|&ttl| left <= ttl);
-            let of = of.map_or_else(String::new, |ttl| format!(" of {}", human(ttl)));
-            line("lease", format!("{}{of} left", human(left)));
-        }
-    }
-    if let Some(holder) = holder.filter(|holder| !holder.token.is_empty()) {
-        let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
-        line("token", format!("{}…{fence}", escaped(&holder.short_token(), 8)));
-    }
-    if let Some(holds) = holder.and_then(|holder| holder.holds).filter(|&holds| holds > 1) {
-        line("holds", holds.to_string());
+    match (status.state, status.holders(), status.lease()) {
+        (State::Reserved, _, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
+        // A key that is no lock.
+        (State::Foreign, [], None) => line("lease", "never expires".to_owned()),
+        (State::Foreign, [], Some(left)) => line("lease", format!("{} left", human(left))),
+        _ => {}
     }
     if let Some(waiting) = status.waiting.filter(|&waiting| waiting > 0) {
         line("waiting", waiting.to_string());
@@ -330,18 +328,53 @@ fn status_text(status: &Status) -> String {
     text
 }
 
-/// All locks as a table for people.
-pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
+fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
+    line("by", holder.to_string());
+    match (holder.held, holder.acquired_at.and_then(rfc3339)) {
+        (Some(held), Some(since)) => line("for", format!("{}, since {since}", seconds(held))),
+        (Some(held), None) => line("for", seconds(held)),
+        (None, _) => {}
+    }
+    if let Some(kept) = holder.kept {
+        line("ended", format!("{} ago", human(kept)));
+    }
+    if let Some(by) = &holder.revoked {
+        line("revoked", format!("by {}", escaped(by, COLUMN)));
+    }
+    match (holder.lease, holder.kept) {
+        (Some(left), Some(_)) => line("kept", format!("for {} more", human(left))),
+        (None, _) => line("lease", "never expires".to_owned()),
+        (Some(left), None) => {
+            // A lease that was extended may last longer than its ttl.
+            let of = holder.ttl.filter(|&ttl| left <= ttl);
+            let of = of.map_or_else(String::new, |ttl| format!(" of {}", human(ttl)));
+            line("lease", format!("{}{of} left", human(left)));
+        }
+    }
+    if !holder.token.is_empty() {
+        let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
+        line("token", format!("{}…{fence}", escaped(&holder.short_token(), 8)));
+    }
+    if let Some(holds) = holder.holds.filter(|&holds| holds > 1) {
+        line("holds", holds.to_string());
+    }
+}
+
+fn table(all: &[Status], columns: Option<usize>) -> String {
     let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING"].map(str::to_owned)];
     for status in all {
-        let holder = status.holder().filter(|holder| holder.has_record());
+        let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
         let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), human);
         rows.push([
             // Two locks must not look alike.
             escaped(&status.name, LONGEST_NAME),
             word(status.state).to_owned(),
-            holder.map_or_else(|| "-".to_owned(), Holder::to_string),
-            time(holder.and_then(|holder| holder.held)),
+            match holders.as_slice() {
+                [] => "-".to_owned(),
+                [holder] => holder.to_string(),
+                [first, others @ ..] => format!("{first} and {} more", others.len()),
+            },
+            holders.iter().filter_map(|holder| holder.held).max().map_or_else(|| "-".to_owned(), seconds),
             match (status.lease(), status.state) {
                 (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
                 (lease, _) => time(lease),
@@ -355,16 +388,25 @@ pub(crate) fn list(all: &[Status], redraw: bool) -> Result<(), Error> {
             *width = (*width).max(cell.width());
         }
     }
+    // The name and its holder give way to what is short.
+    let whole = width.iter().sum::<usize>() + 2 * (width.len() - 1);
+    let mut excess = columns.map_or(0, |columns| whole.saturating_sub(columns));
+    for long in [0, 2] {
+        let less = excess.min(width[long].saturating_sub(NARROWEST));
+        width[long] -= less;
+        excess -= less;
+    }
     let mut text = String::new();
     for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(width) {
+            let cell = cut(cell, width);
             line.push_str(&format!("{cell}{:1$}", "", width - cell.width() + 2));
         }
         text.push_str(line.trim_end());
         text.push('\n');
     }
-    show(&with_redraw(redraw, text))
+    text
 }
 
 #[derive(Serialize)]
@@ -373,13 +415,13 @@ struct Checkup<'a> {
     checks: &'a [Finding],
 }
 
-/// What the doctor has found, as an object.
+/// The doctor's findings, as an object.
 pub(crate) fn checkup_json(settings: &[Setting], findings: &[Finding]) -> Result<(), Error> {
     show(&json(&Checkup { settings, checks: findings }))
 }
 
-/// What the doctor has found, the worst first: what is not well with how to mend it, with `verbose` all of it, with `quiet`
-/// what is broken alone.
+/// The doctor's findings, the worst first, with their remedies: those that are not ok; with `verbose` all, with `quiet` only
+/// failures.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, verbose: bool) -> Result<(), Error> {
     let mut text = String::new();
     let shown = |finding: &&Finding| match finding.verdict {
@@ -388,7 +430,7 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
         Diagnosis::Ok => verbose,
     };
     let shown: Vec<&Finding> = findings.iter().filter(shown).collect();
-    // What several checks cannot tell for the same reason is told once.
+    // The same detail of several checks is printed once.
     for alike in shown.chunk_by(|a, b| (&a.node, &a.detail) == (&b.node, &b.detail)) {
         let Finding { node, verdict, detail, advice, .. } = alike[0];
         let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));
@@ -399,7 +441,7 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
         }
     }
     if !quiet {
-        let settings = settings.iter().filter(|setting| verbose || !setting.is_default());
+        let settings = settings.iter().filter(|setting| verbose || !setting.is_default);
         settings.for_each(|setting| text.push_str(&format!("setting  {setting}\n")));
         text.push_str(&summary(findings));
     }
@@ -417,14 +459,4 @@ fn summary(findings: &[Finding]) -> String {
     let counted =
         kinds.into_iter().filter(|&kind| count(kind) > 0).map(|kind| format!("{} {}", count(kind), kind.word()));
     format!("{what}: {}.\n", counted.collect::<Vec<_>>().join(", "))
-}
-
-/// In place of what was shown before, on a terminal.
-fn with_redraw(redraw: bool, text: String) -> String {
-    if redraw && std::io::stdout().is_terminal() { format!("\x1b[H\x1b[J{text}") } else { text }
-}
-
-/// What there is to read at length: help, completions.
-pub(crate) fn text(text: &str) -> Result<(), Error> {
-    show(text)
 }

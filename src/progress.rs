@@ -1,22 +1,21 @@
-//! What a waiter says on standard error: on a terminal one live line, elsewhere a line at once and one every minute.
+//! The line of a waiter on standard error: on a terminal a live line, elsewhere a line at once and every minute.
 
 use crate::cli::Wait;
-use crate::error::{Held, SHARES};
-use crate::lock::Waiting;
-use crate::lock::answer::{Blocker, Holder};
+use crate::error::{HeldLock, SHARES};
+use crate::lock::{Blocker, Holder, WaitReport};
+use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::streams;
-use crate::text::{escaped, human};
+use crate::text::{cut, escaped, human};
 use std::cell::RefCell;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// How often the live line is brought up to date.
+/// The interval at which the live line is brought up to date.
 const TICK: Duration = Duration::from_secs(1);
-/// How often a line is repeated where it cannot be redrawn.
+/// The interval at which a line is repeated where it cannot be redrawn.
 const REPEAT: Duration = Duration::from_secs(60);
-/// How much of a host, user or label that others wrote is shown.
+/// The number of characters of another user's text that are shown.
 const SHOWN: usize = 60;
 const USUAL_COLUMNS: usize = 80;
 
@@ -30,18 +29,18 @@ pub(crate) struct ProgressLine {
     /// Standard error is a terminal that can take back what it has shown.
     redraws: bool,
     start: Boot,
-    /// What is waited for, and since when that is known.
-    known: Option<(Waiting, Boot)>,
-    /// When it was last shown.
+    /// The state of the wait, and since when it is known.
+    known: Option<(WaitReport, Boot)>,
+    /// The time at which it was last shown.
     shown: Option<Boot>,
     /// The nodes could not be asked the last time.
     in_trouble: bool,
-    /// When that was last said.
+    /// The time at which that was last printed.
     trouble_said: Option<Boot>,
 }
 
 impl ProgressLine {
-    /// A line that says nothing yet.
+    /// A line that shows nothing yet.
     pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Wait) -> ProgressLine {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         ProgressLine {
@@ -67,7 +66,7 @@ impl ProgressLine {
         }
     }
 
-    /// How long until the line may be out of date: a thousand waiters of cron wake up once a minute, not once a second.
+    /// The time until the line may be out of date: a thousand waiters of cron wake up once a minute, not once a second.
     fn until_due(&self) -> Duration {
         match self.redraws {
             true => TICK,
@@ -78,25 +77,34 @@ impl ProgressLine {
     }
 
     /// Shows what is known now.
-    pub(crate) fn show(&mut self, waiting: &Waiting) {
+    pub(crate) fn show(&mut self, waiting: &WaitReport) {
+        let now = Boot::now();
+        self.known = Some((waiting.clone(), now));
         if self.quiet {
+            // A lock that never expires is trouble, which --quiet does not hide.
+            if waiting.held.by.never_ends() && self.shown.replace(now).is_none() {
+                output::say(&self.text(waiting, Duration::ZERO));
+            }
             return;
         }
-        let now = Boot::now();
         let was_in_trouble = std::mem::replace(&mut self.in_trouble, waiting.trouble.is_some());
         match (&waiting.trouble, &waiting.news) {
             // A node that comes and goes is not news each time.
             (Some(trouble), _) if !was_in_trouble && (self.verbose || self.trouble_is_news(now)) => {
                 self.say(&format!("{trouble}; trying again"));
                 self.trouble_said = Some(now);
-                // Who has the lock is not known yet, and this line says what there is to say.
+                // The holder is not known yet, so this message stands for the line.
                 self.shown.get_or_insert(now);
             }
             (None, Some(news)) if self.verbose => self.say(news),
             _ => {}
         }
-        self.known = Some((waiting.clone(), now));
         self.tick();
+    }
+
+    /// The time that the caller has stood in line; none if it never did.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
     }
 
     fn trouble_is_news(&self, now: Boot) -> bool {
@@ -105,14 +113,14 @@ impl ProgressLine {
 
     /// Brings the line up to date.
     fn tick(&mut self) {
-        let Some((waiting, then)) = &self.known else { return };
+        let Some((waiting, then)) = self.known.as_ref().filter(|_| !self.quiet) else { return };
         let now = Boot::now();
-        let text = format!("redlock: {}", self.text(waiting, now.since(*then)));
+        let text = self.text(waiting, now.since(*then));
         if self.redraws && streams::is_foreground() {
             // With room for the ^C that the terminal echoes: a line that wraps cannot be taken back.
-            streams::draw(&cut(&text, streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(3)));
+            streams::draw(&cut(&output::line(&text), streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(3)));
         } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
-            streams::say(&text);
+            output::say(&text);
         } else {
             return;
         }
@@ -126,11 +134,11 @@ impl ProgressLine {
     }
 
     fn say(&self, text: &str) {
-        streams::say(&format!("redlock: {:?}: {text}", self.name));
+        output::say(&format!("{:?}: {text}", self.name));
     }
 
-    /// How long, for what, the place in line, who has it, and last what matters least.
-    fn text(&self, waiting: &Waiting, ago: Duration) -> String {
+    /// The time, the name, the place in line, the holder, and last the trouble: the end of the line may be cut.
+    fn text(&self, waiting: &WaitReport, ago: Duration) -> String {
         let waited = Duration::from_secs(Boot::now().since(self.start).as_secs());
         let time = match (waited, self.wait) {
             (Duration::ZERO, Wait::For(limit)) => format!("up to {} ", human(limit)),
@@ -142,7 +150,7 @@ impl ProgressLine {
         if let Some(rank) = waiting.rank {
             text.push_str(&format!(", {} in line", ordinal(rank + 1)));
         }
-        // While no node answers, there may be no more to say than that.
+        // While no node answers, the holder may not be known.
         if waiting.trouble.is_none() || !matches!(waiting.held.by, Blocker::Unknown) {
             text.push_str(&format!("; {}", situation(&waiting.held, ago)));
         }
@@ -162,19 +170,16 @@ impl Drop for ProgressLine {
     }
 }
 
-/// Who has it, shorter than in a message that stays.
-fn situation(held: &Held, ago: Duration) -> String {
-    match held.by.holder() {
-        Some(Holder { user: Some(user), host: Some(host), label, kept: None, .. }) => {
+/// The holder, in fewer words than in a message that stays.
+fn situation(held: &HeldLock, ago: Duration) -> String {
+    match held.by.holders() {
+        [Holder { user: Some(user), host: Some(host), label, kept: None, .. }] => {
             let whose = if held.by_this_job { "the enclosing job, " } else { "" };
             let label = label.as_ref().filter(|label| !label.is_empty());
             let label = label.map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
             format!("held by {whose}{}@{}{label}", escaped(user, SHOWN), escaped(host, SHOWN))
         }
-        _ => {
-            let situation = held.situation(ago);
-            situation.strip_prefix("is ").map(str::to_owned).unwrap_or(situation)
-        }
+        _ => held.situation_in_short(ago),
     }
 }
 
@@ -190,39 +195,9 @@ fn ordinal(number: u64) -> String {
     format!("{number}{ending}")
 }
 
-/// As much of the text as fits into so many columns, with an ellipsis where it is cut.
-fn cut(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let (mut kept, mut width) = (String::new(), 0);
-    for letter in text.chars() {
-        width += letter.width().unwrap_or(0);
-        if width >= columns {
-            break;
-        }
-        kept.push(letter);
-    }
-    kept.push('…');
-    kept
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_line_is_cut_to_its_columns() {
-        assert_eq!(cut("waiting", 7), "waiting");
-        assert_eq!(cut("waiting", 6), "waiti…");
-        assert_eq!(cut("waiting", 1), "…");
-        // Wide letters take two columns; half of one does not fit.
-        assert_eq!(cut("備份備份", 8), "備份備份");
-        assert_eq!(cut("備份備份", 7), "備份備…");
-        assert_eq!(cut("備份備份", 6), "備份…");
-        // An accent of its own takes none.
-        assert_eq!(cut("e\u{301}te\u{301}", 3), "e\u{301}te\u{301}");
-    }
 
     #[test]
     fn places_are_counted_as_people_do() {

@@ -1,22 +1,41 @@
-//! Text fit for people: times, and what others wrote.
+//! Text for people: durations, and text from other users made safe for a terminal.
 
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A time for people: to the second, or to the millisecond when it is shorter.
+/// A duration rounded to seconds, or to milliseconds below one second.
 pub(crate) fn human(time: Duration) -> String {
     let rounded = match time {
         t if t < Duration::from_secs(1) => Duration::from_millis(u64::try_from(t.as_millis()).unwrap_or(0)),
         t => Duration::from_secs((t + Duration::from_millis(500)).as_secs()),
     };
-    humantime::format_duration(rounded).to_string()
+    exact(rounded)
 }
 
-/// What a terminal obeys instead of showing it: control characters and marks of writing direction.
+/// A duration rounded to seconds.
+pub(crate) fn seconds(time: Duration) -> String {
+    exact(Duration::from_secs((time + Duration::from_millis(500)).as_secs()))
+}
+
+/// A duration in full: `7d`, not humantime's `7days`.
+pub(crate) fn exact(time: Duration) -> String {
+    humantime::format_duration(time).to_string().replace("days", "d").replace("day", "d")
+}
+
+/// A time since 1970 as a date, to the second in UTC, if there is one: `2026-11-21T03:00:02Z`.
+pub(crate) fn rfc3339(since: Duration) -> Option<String> {
+    use std::fmt::Write;
+    let mut text = String::new();
+    write!(text, "{}", humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?)).ok()?;
+    Some(text)
+}
+
+/// True for a character that a terminal obeys instead of showing: control characters and writing-direction marks.
 pub(crate) fn unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// What others wrote, fit for a terminal: control characters escaped, cut after `most` characters.
+/// Text from another user, safe for a terminal: control characters escaped, cut after `most` characters.
 pub(crate) fn escaped(text: &str, most: usize) -> String {
     let mut out = String::new();
     for (count, c) in text.chars().enumerate() {
@@ -33,10 +52,62 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     out
 }
 
-/// What the system says about a failed call, as it reads within a sentence.
+/// The candidate closest to a misspelt `word`. At most one letter in three may differ; two swapped letters count as one.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = candidates.into_iter().map(|candidate| (strsim::osa_distance(word, candidate), candidate));
+    let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance * 3 <= word.chars().count()).then_some(candidate)
+}
+
+/// The system's text for an error, without its number, in lower case for the middle of a sentence.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+}
+
+/// The text cut to this many terminal columns, with an ellipsis.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let (mut kept, mut width) = (String::new(), 0);
+    for letter in text.chars() {
+        width += letter.width().unwrap_or(0);
+        if width >= columns {
+            break;
+        }
+        kept.push(letter);
+    }
+    kept.push('…');
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_people_do() {
+        let hours = |hours: u64| exact(Duration::from_secs(hours * 3600));
+        assert_eq!([hours(168), hours(25), hours(2)], ["7d", "1d 1h", "2h"]);
+        assert_eq!(exact(Duration::from_millis(90_500)), "1m 30s 500ms");
+        assert_eq!(human(Duration::from_millis(90_500)), "1m 31s");
+        assert_eq!(human(Duration::from_millis(494)), "494ms");
+        assert_eq!(seconds(Duration::from_millis(494)), "0s");
+    }
+
+    #[test]
+    fn a_line_is_cut_to_its_columns() {
+        assert_eq!(cut("waiting", 7), "waiting");
+        assert_eq!(cut("waiting", 6), "waiti…");
+        assert_eq!(cut("waiting", 1), "…");
+        // A wide letter takes two columns, and cannot be cut in half.
+        assert_eq!(cut("備份備份", 8), "備份備份");
+        assert_eq!(cut("備份備份", 7), "備份備…");
+        assert_eq!(cut("備份備份", 6), "備份…");
+        // A combining accent takes no column.
+        assert_eq!(cut("e\u{301}te\u{301}", 3), "e\u{301}te\u{301}");
+    }
 }

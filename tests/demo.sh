@@ -60,11 +60,9 @@ now() { echo $((${EPOCHREALTIME//[!0-9]/} / 1000)); }
 # Rare enough to be found among all processes.
 nap=$((100000 + RANDOM))
 
-say "A Redis that the first call starts, just for this."
+say "A Redis that the first lock starts, just for this."
 run "export REDLOCK_REDIS=local:$directory"
 run "redlock status"
-redis=$(redis-cli -s redis.sock info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
-must "redis-server does not run" [ -n "$redis" ]
 
 say "Alice runs her job under the lock. It leaves a process in a session of its own, the kind that gets away."
 run "redlock run --name demo --label alice --ttl 3s -- sh -c 'setsid sleep $nap & sleep $nap' 2> alice.log &"
@@ -72,6 +70,8 @@ alice=$!
 # bash is not to report her death, which is seen below.
 disown "$alice"
 must "alice did not get the lock" eventually grep -q acquired alice.log
+redis=$(redis-cli -s redis.sock info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
+must "redis-server does not run" [ -n "$redis" ]
 both_run() { [ "$(pgrep -fc "^sleep $nap")" = 2 ]; }
 must "alice's job does not run" eventually both_run
 run "cat alice.log"

@@ -15,59 +15,94 @@ mod sys {
     pub(crate) mod clock;
 }
 
-mod acquire;
-mod addresses;
-mod backlog;
-mod cluster;
-mod cold_commands;
-mod completions;
-mod config_files;
-mod docs;
-mod doctor;
-mod environment;
-mod exit_statuses;
-mod extend;
-mod faults;
-mod fencing;
-mod harness;
-mod holds;
-mod holds_faults;
-mod interop;
-mod interrupts;
-mod json;
-mod kept;
-mod local;
-mod losses;
+/// What the commands accept, print and end as.
+mod commands {
+    mod acquire;
+    mod addresses;
+    mod config_files;
+    mod doctor;
+    mod exit_statuses;
+    mod extend;
+    mod json;
+    mod permissions;
+    mod release;
+    mod scripts;
+    mod seeds;
+    mod status;
+    mod unread_output;
+    mod usage;
+    mod wait;
+}
+
+/// The job of `run`: its environment, processes, signals, terminal, and its end with the lease.
+mod run {
+    mod basics;
+    mod cold_commands;
+    mod ends;
+    mod environment;
+    mod keeper;
+    mod kept;
+    mod losses;
+    mod signals;
+    mod terminal;
+    mod timeline;
+    mod tree;
+}
+
+/// Waiting in line.
+mod queue {
+    mod faults;
+    mod line;
+    mod masters;
+    mod order;
+}
+
+/// What a lease is: its owner, holds, fencing token, and other libraries' view of it.
+mod lock {
+    mod fencing;
+    mod holds;
+    mod holds_faults;
+    mod interop;
+    mod owners;
+}
+
+/// The servers: every deployment, and every way in which servers fail.
+mod nodes {
+    mod backlog;
+    mod cluster;
+    mod endless;
+    mod faults;
+    mod local;
+    mod managed;
+    mod masters;
+    mod minorities;
+    mod moved;
+    mod outages;
+    mod quarantine;
+    mod replies;
+    mod restarts;
+    mod sentinel;
+    mod slow;
+    mod tls;
+}
+
+/// The Lua scripts by themselves, and the models of what clients and nodes do.
 mod lua;
-mod managed;
-mod margins;
-mod masters;
-mod minorities;
 mod model;
-mod outages;
-mod owners;
-mod packages;
-mod permissions;
-mod quarantine;
-mod queue;
-mod queue_faults;
-mod queue_line;
-mod queue_masters;
-mod readme;
-mod release;
-mod restarts;
-mod run_basics;
-mod run_ends;
-mod run_keeper;
-mod run_signals;
-mod run_terminal;
-mod run_timeline;
-mod run_tree;
-mod scripts;
-mod seeds;
-mod sentinel;
-mod status;
-mod tls;
-mod unread_output;
-mod usage;
-mod wait;
+
+/// What comes with the binary.
+mod docs {
+    mod architecture;
+    mod generated;
+    mod packages;
+    mod readme;
+    mod shells;
+}
+
+/// What measures how late something is: these tests run after the others, one at a time.
+mod alone {
+    mod handover;
+    mod interrupts;
+    mod margins;
+    mod storms;
+}

@@ -57,7 +57,7 @@ impl Crowd {
     }
 }
 
-/// Whether this process is the job.
+/// True in the process of the job.
 fn is_holding(pid: u32) -> bool {
     let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|&byte| byte == 0);
@@ -67,7 +67,7 @@ fn is_holding(pid: u32) -> bool {
 
 /// From one's end to the next one's start, with 50 contenders who each hold for 20 ms.
 pub(crate) fn hand_over(redis: &Redis, peers: &[Peer]) {
-    let mut table = Table::new("hand-over, 50 contenders who hold the lock for 20 ms each");
+    let mut table = Table::new("handover, 50 contenders who hold the lock for 20 ms each");
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
     // In turn, so that a machine that is slower for a moment is so for more than one of them.
     for round in 0..3 {
@@ -147,7 +147,7 @@ fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
     })
 }
 
-/// Requests that the server gets for each hand-over.
+/// Requests that the server gets for each handover.
 pub(crate) fn wire(redis: &Redis, count: usize) {
     let name = format!("bench-wire-{count}");
     let mut crowd = gather_redlocks(redis, &name, count);
@@ -162,7 +162,7 @@ fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
     let requests = monitor.commands(redis).len();
     let gaps = gaps(&crowd.log());
     println!(
-        "\n{count} waiters get the lock in turn: {:.1} requests on the wire for each hand-over, which takes {:.1} ms (p95 {:.1})",
+        "\n{count} waiters get the lock in turn: {:.1} requests on the wire for each handover, which takes {:.1} ms (p95 {:.1})",
         requests as f64 / count as f64,
         gaps.percentile(50),
         gaps.percentile(95),
@@ -188,7 +188,7 @@ fn in_order(log: &Path, count: usize) {
     println!("  all of them had it, in the order in which they came");
 }
 
-/// What a thousand waiters cost while nothing happens, and how they get the lock.
+/// The cost of a thousand waiters while nothing happens, and of their handovers.
 pub(crate) fn thousand(redis: &Redis) {
     let mut crowd = gather_redlocks(redis, "bench-thousand", 1000);
     // Those who came last are still telling who is first.

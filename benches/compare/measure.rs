@@ -58,7 +58,7 @@ impl Table {
     }
 }
 
-/// How long the command takes, which has to succeed.
+/// The duration of a command, which has to succeed.
 pub(crate) fn time(command: &mut Command) -> Duration {
     let begin = Instant::now();
     let status = command.status().unwrap();
@@ -79,7 +79,7 @@ fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap().into()
 }
 
-/// The job `--hold MS FILE ID`: notes in FILE from when to when it ran. One that is to hold for ever
+/// The job `--hold MS FILE ID`: notes in FILE from when to when it ran. One that is to hold forever
 /// holds until there is a file FILE.go.
 pub(crate) fn hold(arguments: &[String]) {
     let from = now();
@@ -97,7 +97,7 @@ pub(crate) fn hold(arguments: &[String]) {
     log.write_all(line.as_bytes()).unwrap();
 }
 
-/// What the jobs noted, in the order in which they had the lock.
+/// The notes of the jobs, in the order in which they held the lock.
 pub(crate) fn notes(file: &std::path::Path) -> Vec<Held> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut notes: Vec<Held> = text

@@ -23,7 +23,7 @@ pub(crate) fn own_binary() -> String {
     path.into_os_string().into_string().unwrap()
 }
 
-/// What `make bench` has built as it would be installed, else what cargo has.
+/// The binary that `make bench` built as it would be installed, else cargo's.
 fn redlock_binary() -> String {
     std::env::var("REDLOCK").unwrap_or_else(|_| env!("CARGO_BIN_EXE_redlock").to_owned())
 }
@@ -44,7 +44,7 @@ with redis.Redis.from_url(sys.argv[1]).lock(sys.argv[2], timeout=30):
     status = subprocess.call(sys.argv[3:])
 sys.exit(status)";
 
-/// Whoever is installed, redlock first, and who is not.
+/// The peers that are installed, redlock first, and those that are not.
 pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     let url = url.to_owned();

@@ -1,28 +1,26 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
-use super::{block_on, lock, request, settings, talk};
+use super::{block_on, interrupted, lock, request, settings_in_time, signals};
 use crate::cli::{AcquireArgs, Common, Format};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Lease, Lock, Request, Waiting};
+use crate::lock::{Lease, Lock, Request, WaitReport};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
-use crate::sys::signals::{ENDING, Signals, not_ignored};
+use crate::sys::signals::Signals;
 use crate::sys::wait::Readable;
 use std::cell::RefCell;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
+    let settings = settings_in_time(common, args.wait())?;
     let taking = &args.taking;
     let lock = lock(&settings, &taking.name, taking.ttl)?;
     // This process ends before the lease; the script that called it has the token.
     let pid = std::os::unix::process::parent_id();
     let request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
     let line = ProgressLine::new(&taking.name, common.quiet, common.verbose, args.wait());
-    // From here on a signal is read, and ends what is being waited for.
-    let signals =
-        Signals::block(&not_ignored(&ENDING)).map_err(|error| Error::Internal(error.desc().to_lowercase()))?;
+    let signals = signals()?;
     block_on(acquire_and_print(lock, &request, line, signals, common))?;
     Ok(Exit::Done)
 }
@@ -37,15 +35,9 @@ async fn acquire_and_print(
     let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
     let start = Boot::now();
     let line = RefCell::new(line);
-    let mut show = |waiting: &Waiting| line.borrow_mut().show(waiting);
-    let interrupted = async {
-        tokio::select! {
-            biased;
-            arrived = signals.next(Signals::next) => Error::Interrupted(arrived.signal),
-            () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
-        }
-    };
-    let lease = lock.acquire(request, &mut show, interrupted).await?;
+    let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
+    let lease = lock.acquire(request, &mut show, interrupted(&signals, &line)).await?;
+    let waited = line.borrow().waited();
     drop(line);
     let text = match common.format {
         Format::Text => output::token(&lease),
@@ -61,8 +53,9 @@ async fn acquire_and_print(
         return Err(give_back(&mut lock, &lease, error).await);
     }
     if common.verbose {
-        let (name, nodes) = (&lock.name, lock.where_it_is());
-        talk(&format!("acquired {name:?} on {nodes}, fencing token {}", lease.fencing_token));
+        let (name, nodes) = (&lock.name, lock.where_it_holds(&lease));
+        let waited = output::after_waiting(waited);
+        output::say(&format!("acquired {name:?} on {nodes}{waited}, fencing token {}", lease.fencing_token));
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use crate::exit::Exit;
 use crate::output;
 
 pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
-    output::text(match args.shell {
+    output::show(match args.shell {
         Shell::Bash => include_str!("../../completions/redlock.bash"),
         Shell::Zsh => include_str!("../../completions/_redlock"),
         Shell::Fish => include_str!("../../completions/redlock.fish"),

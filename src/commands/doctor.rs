@@ -1,51 +1,63 @@
-//! `redlock doctor`: whether the nodes are ready for locks.
+//! `redlock doctor`: checks whether the nodes are ready for locks.
 
-use super::{DEFAULT_TTL, block_on, start_local, talk};
+use super::{DEFAULT_TTL, block_on, restart_local};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
-use crate::doctor::{self, Diagnosis, Practice};
+use crate::doctor::{self, Diagnosis, Inventory, Practice};
 use crate::exit::Exit;
-use crate::lock::Status;
+use crate::lock::{Holder, Status};
 use crate::output;
 use crate::redis::Local;
 use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
-    let mut settings = config::settings(common)?;
-    let local = start_local(&settings)?;
-    settings.told.extend(local.map(whereabouts));
-    settings.left_out.iter().for_each(|why| talk(why));
+    let mut settings = config::settings(common, Duration::ZERO)?;
+    let local = restart_local(&settings)?;
+    settings.origins.extend(local.map(whereabouts));
+    let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
+    warnings.for_each(|why| output::say(why));
     let findings = block_on(async {
         let practice = practice(&settings).await;
         Ok(doctor::examine(&practice).await)
     })?;
     match common.format {
-        Format::Json => output::checkup_json(&settings.told, &findings)?,
-        _ => output::checkup(&settings.told, &findings, common.quiet, common.verbose)?,
+        Format::Json => output::checkup_json(&settings.origins, &findings)?,
+        _ => output::checkup(&settings.origins, &findings, common.quiet, common.verbose)?,
     }
     let fails = findings.iter().any(|finding| finding.verdict == Diagnosis::Fail);
     Ok(if fails { Exit::Unavailable } else { Exit::Done })
 }
 
-/// Where the server of `local:` is, and how to stop it.
+/// The place of the server of `local:`, and the way to stop it.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
-    let pid = local.pid().map_or_else(String::new, |pid| format!("pid {pid}; "));
-    let from = format!("{pid}redis-cli -s {} shutdown stops it", socket.display());
-    Setting { name: "local", value: socket.display().to_string(), from }
+    let from = match local.pid() {
+        Some(pid) => format!("pid {pid}; redis-cli -s {} shutdown stops it", socket.display()),
+        None => "not running; the first lock starts it".to_owned(),
+    };
+    Setting { name: "local", value: socket.display().to_string(), from, is_default: false }
 }
 
 async fn practice(settings: &Settings) -> Practice<'_> {
-    let mut lock = settings.lock("", &settings.prefix, DEFAULT_TTL);
-    let longest = |all: Vec<Status>| all.iter().filter_map(|status| Some(status.holder()?.longest())).max();
-    let longest_lease = lock.list(&settings.prefix, &[]).await.map(|all| longest(all).unwrap_or(Duration::ZERO));
+    let mut on_nodes = super::locks(settings, DEFAULT_TTL);
+    let locks = on_nodes.list(&settings.prefix, &[]).await.map(|all| locks(&all.locks));
     Practice {
         addresses: &settings.nodes,
         prefix: &settings.prefix,
         given_timeout: settings.node_timeout,
-        node_timeout: lock.node_timeout(),
+        node_timeout: on_nodes.node_timeout(),
         replicas: settings.nodes[0].replicas(),
-        quarantine: lock.quarantine(),
-        longest_lease: longest_lease.map_err(|error| error.trouble()),
+        quarantine: on_nodes.quarantine(),
+        is_default: settings.origins[0].is_default,
+        locks: locks.map_err(|error| error.trouble()),
+    }
+}
+
+fn locks(all: &[Status]) -> Inventory {
+    let longest = all.iter().flat_map(Status::holders).map(Holder::longest).max();
+    let eternal = all.iter().filter(|status| status.never_expires());
+    Inventory {
+        longest_lease: longest.unwrap_or_default(),
+        eternal: eternal.map(|status| status.name.clone()).collect(),
     }
 }

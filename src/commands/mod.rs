@@ -8,23 +8,32 @@ mod release;
 mod run;
 mod status;
 mod wait;
+mod watch;
 
 use crate::cli::{Cli, Command, Common, Taking, Wait};
 use crate::config::{self, Settings};
-use crate::error::{Error, Held};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Lock, Owner, Reenter, Request};
+use crate::lock::keys::fits_one_slot;
+use crate::lock::{Lock, Locks, Owner, ROTATION, Reenter, Request};
+use crate::output::say;
+use crate::progress::ProgressLine;
 use crate::redis::{Local, Place};
-use crate::sys::{self, streams};
+use crate::sys;
+use crate::sys::signals::{ENDING, Signals, not_ignored};
+use crate::sys::wait::Readable;
+use std::cell::RefCell;
 use std::time::Duration;
 
-/// What a command that takes no lease derives its time-outs from.
+/// The ttl from which a command that takes no lease derives its timeouts.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// Carries a command out.
+const NAMELESS: &str = "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together";
+
+/// Executes a command.
 ///
 /// # Errors
-/// Whatever kept it from being done; the exit status follows from it.
+/// The reason why it could not be done; the exit status follows from it.
 pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
     let common = &cli.common;
     match &cli.command {
@@ -34,15 +43,10 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Release(args) => release::run(args, common),
         Command::Status(args) => status::run(args, common),
         Command::Wait(args) => wait::run(args, common),
-        Command::Doctor(_) => doctor::run(common),
+        Command::Doctor => doctor::run(common),
         // Needs no settings, and works with broken ones too.
         Command::Completions(args) => completions::run(args),
     }
-}
-
-/// Says something that is not a result.
-fn talk(text: &str) {
-    streams::say(&format!("redlock: {text}"));
 }
 
 /// Runs `future` to its end.
@@ -53,14 +57,76 @@ fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Erro
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
-/// The lock of this name, with the prefix before it.
+/// Blocks the signals that would end this process: [`interrupted`] reads them.
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys do not fit beside each other, and what [`start_local`] says.
+/// [`Error::Internal`] where that is not possible.
+fn signals() -> Result<Signals, Error> {
+    Signals::block(&not_ignored(&ENDING)).map_err(|error| Error::Internal(error.desc().to_lowercase()))
+}
+
+/// Keeps the live line up to date until a signal comes.
+async fn interrupted(signals: &Readable<Signals>, line: &RefCell<ProgressLine>) -> Error {
+    tokio::select! {
+        biased;
+        arrived = signals.next(Signals::next) => Error::Interrupted(arrived.signal),
+        () = ProgressLine::tick_on(line) => unreachable!("it has no end"),
+    }
+}
+
+/// All locks. Timeouts that are not set are derived from `ttl`.
+fn locks(settings: &Settings, ttl: Duration) -> Locks {
+    Locks::new(&settings.nodes, settings.node_timeout, settings.quarantine, ttl)
+}
+
+/// The lock of this name. Timeouts that are not set are derived from `ttl`.
+///
+/// # Errors
+/// [`Error::Usage`] when its keys do not fit beside each other in a Cluster, and what [`start_local`] says.
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
-    let key = settings.checked_name(name)?;
+    let key = key(settings, name)?;
     start_local(settings)?;
-    Ok(settings.lock(name, &key, ttl))
+    Ok(locks(settings, ttl).lock(name, &key))
+}
+
+/// The same for a command that only looks.
+///
+/// # Errors
+/// As [`lock`].
+fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
+    let key = key(settings, name)?;
+    restart_local(settings)?;
+    Ok(locks(settings, DEFAULT_TTL).lock(name, &key))
+}
+
+/// The lock's key: the prefix, then its name.
+fn key(settings: &Settings, name: &str) -> Result<String, Error> {
+    let key = format!("{}{name}", settings.prefix);
+    match fits_one_slot(&key) {
+        true => Ok(key),
+        false => Err(Error::Usage(format!(
+            "the key {key:?} has a }} but no hash tag like {{this}}, so its parts could not share a slot in a Cluster"
+        ))),
+    }
+}
+
+/// Name and token of extend and release. Those of the enclosing job are a pair: for another name they mean nothing, and a
+/// token that was given does not belong to their name.
+///
+/// # Errors
+/// [`Error::Usage`] when neither the argument nor the enclosing job says which lock.
+fn name_and_token(
+    name: Option<&str>,
+    token: Option<&str>,
+    enclosing: Option<&(String, String)>,
+) -> Result<(String, Option<String>), Error> {
+    let token = token.map(str::to_owned);
+    match (name, token, enclosing) {
+        (None, None, Some((name, token))) => Ok((name.clone(), Some(token.clone()))),
+        (Some(given), None, Some((name, token))) if given == name => Ok((given.to_owned(), Some(token.clone()))),
+        (Some(given), token, _) => Ok((given.to_owned(), token)),
+        (None, _, _) => Err(Error::Usage(NAMELESS.to_owned())),
+    }
 }
 
 /// Starts the server of `local:` unless it runs, if that is where the locks are. That comes first: it takes longer than a
@@ -69,11 +135,29 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Shortage`] when the server cannot be started.
 fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
+    let local = local(settings)?;
+    if let Some(local) = &local {
+        local.start().map_err(|error| Error::Shortage(format!("{} cannot be started: {error}", settings.nodes[0])))?;
+    }
+    Ok(local)
+}
+
+/// The same for a command that only looks: a server that was never started has nothing to show.
+///
+/// # Errors
+/// As [`start_local`].
+fn restart_local(settings: &Settings) -> Result<Option<Local>, Error> {
+    match local(settings)? {
+        Some(local) if local.is_unused() => Ok(Some(local)),
+        _ => start_local(settings),
+    }
+}
+
+/// The server of `local:`, if that is where the locks are.
+fn local(settings: &Settings) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Place::Local(directory) = node.place() else { return Ok(None) };
-    let local = Local::at(directory.as_deref()).map_err(|why| Error::Usage(format!("{node} {why}")))?;
-    local.start().map_err(|error| Error::Shortage(format!("{node} cannot be started: {error}")))?;
-    Ok(Some(local))
+    Local::at(directory.as_deref()).map(Some).map_err(|why| Error::Usage(format!("{node} {why}")))
 }
 
 /// Reads the settings.
@@ -81,33 +165,35 @@ fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
 /// # Errors
 /// [`Error::Usage`] for what is wrong with them.
 fn settings(common: &Common) -> Result<Settings, Error> {
-    let settings = config::settings(common)?;
+    settings_in_time(common, Wait::No)
+}
+
+/// The same for a command that may wait.
+///
+/// # Errors
+/// As [`settings`].
+fn settings_in_time(common: &Common, wait: Wait) -> Result<Settings, Error> {
+    let patience = match wait {
+        Wait::No => Duration::ZERO,
+        Wait::Forever => ROTATION,
+        Wait::For(time) => time.min(ROTATION),
+    };
+    let settings = config::settings(common, patience)?;
+    settings.unknown.iter().filter(|_| !common.quiet).for_each(|why| say(why));
     if common.verbose {
-        settings.left_out.iter().for_each(|why| talk(why));
-        talk(&given(&settings));
+        settings.skipped.iter().for_each(|why| say(why));
+        say(&given(&settings));
     }
     Ok(settings)
 }
 
 /// The settings that were given, and where: the nodes always.
 fn given(settings: &Settings) -> String {
-    let given = settings.told.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default());
+    let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
     given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The error for a token that does not hold the lock, which another does. `what` needs the token.
-fn held_by_other(name: &str, token: &str, held: &Held, what: &str) -> Error {
-    // As `status` shows it.
-    let shown = token.trim_end_matches('…');
-    let is_beginning = shown.len() >= 4 && held.by.holder().is_some_and(|holder| holder.token.starts_with(shown));
-    let text = match is_beginning {
-        true => format!("that is only the start of the token that holds {name:?}; {what} needs the whole token"),
-        false => format!("the token does not hold {name:?}: it {}", held.situation(Duration::ZERO)),
-    };
-    Error::HeldByOther(text, Box::new(held.clone()))
-}
-
-/// What run and acquire ask for. `pid` is the process that will have the lock.
+/// The request of run and acquire. `pid` is the process that will have the lock.
 fn request(taking: &Taking, wait: Wait, settings: &Settings, pid: u32, label: String) -> Request {
     let (ancestors, reenter) = match (&taking.token, taking.reentrant) {
         (Some(token), _) => (vec![token.clone()], Reenter::Must),
@@ -126,5 +212,27 @@ fn request(taking: &Taking, wait: Wait, settings: &Settings, pid: u32, label: St
         owner: Owner::local(pid, label),
         ancestors,
         reenter,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_and_token_of_the_enclosing_job_are_a_pair() {
+        let job = ("n".to_owned(), "t".to_owned());
+        let lease = |name, token, enclosing| {
+            let found = name_and_token(name, token, enclosing).map_err(|error| error.to_string());
+            found.map(|(name, token)| format!("{name} {}", token.unwrap_or_default()))
+        };
+        let missing = Err(NAMELESS.to_owned());
+        assert_eq!(lease(None, None, Some(&job)), Ok("n t".to_owned()));
+        assert_eq!(lease(Some("n"), None, Some(&job)), Ok("n t".to_owned()));
+        assert_eq!(lease(Some("n"), Some("u"), Some(&job)), Ok("n u".to_owned()));
+        assert_eq!(lease(Some("m"), None, Some(&job)), Ok("m ".to_owned()));
+        assert_eq!(lease(None, Some("u"), Some(&job)), missing);
+        assert_eq!(lease(None, None, None), missing);
+        assert_eq!(lease(Some("n"), None, None), Ok("n ".to_owned()));
     }
 }

@@ -1,6 +1,6 @@
 //! `redlock run`: runs a command while it holds a lock.
 
-use super::{lock, request, settings};
+use super::{lock, request, settings_in_time};
 use crate::cli::{Common, OnLost, RunArgs};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -8,22 +8,28 @@ use crate::keeper::Task;
 use crate::progress::ProgressLine;
 use crate::run::timeline::{default_grace, largest_grace};
 use crate::run::{self, Job};
-use humantime::format_duration;
+use crate::sys::files::find_command;
+use crate::text::exact;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
+    let settings = settings_in_time(common, args.wait())?;
     let taking = &args.taking;
     let largest = largest_grace(taking.ttl);
     if args.grace.is_some_and(|grace| grace > largest) {
         let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
-        let (ttl, largest) = (format_duration(taking.ttl), format_duration(largest));
+        let (ttl, largest) = (exact(taking.ttl), exact(largest));
         return Err(Error::Usage(format!(
-            "--grace is too long for a ttl of {ttl}, which needs time for three tries to renew it; the largest is {largest}"
+            "--grace leaves no time for three renewals within a ttl of {ttl}; at most {largest}"
         ))
         .into());
     }
     let label = settings.label.clone().unwrap_or_else(|| args.base_name());
+    // Not after an hour in line.
+    find_command(&args.command[0]).map_err(|errno| {
+        let command = args.command[0].to_string_lossy().into_owned();
+        Error::NoCommand { command, errno }
+    })?;
     let lock = lock(&settings, &taking.name, taking.ttl)?;
     let job = Job {
         request: request(taking, args.wait(), &settings, std::process::id(), label),

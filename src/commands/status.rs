@@ -1,93 +1,94 @@
-//! `redlock status`: who has a lock, or all of them.
+//! `redlock status`: the holder of a lock, or all locks.
 
-use super::{DEFAULT_TTL, lock, settings, start_local, talk};
+use super::watch::watch;
+use super::{DEFAULT_TTL, lock_to_look_at, locks, restart_local, settings};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
-use crate::error::Error;
+use crate::error::{Error, listed};
 use crate::exit::Exit;
-use crate::lock::{Lock, State, same_lease};
+use crate::lock::{Listing, Lock, Locks, State, Status};
 use crate::output;
-use crate::sys::{inherited, signals, wait};
-use nix::libc;
+use crate::sys::wait;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
-    let mut lock = match args.one_name() {
-        Some(name) => lock(&settings, name, DEFAULT_TTL)?,
-        None => {
-            start_local(&settings)?;
-            settings.lock("", &settings.prefix, DEFAULT_TTL)
-        }
-    };
-    // Unless Ctrl-C was ignored from the start (`&` in a script).
-    if args.watch.is_some() && !inherited::is_ignored(libc::SIGINT) {
-        ctrlc::set_handler(|| signals::end_by(libc::SIGINT))?;
-    }
-    wait::block_on(async {
-        let Some(every) = args.watch else { return show(args, common, &settings, &mut lock).await };
-        loop {
-            match show(args, common, &settings, &mut lock).await {
-                Ok(_) => {}
-                // What is watched may come back.
-                Err(error) if Exit::of(&error) == Exit::Unavailable => talk(&format!("{error:#}")),
-                Err(error) => return Err(error),
+    let is_json = common.format == Format::Json;
+    if let Some(name) = args.one_name() {
+        let mut lock = lock_to_look_at(&settings, name)?;
+        return blocking(async {
+            match &args.watch {
+                Some(every) => {
+                    watch(every.every(), is_json, async || {
+                        let status = lock.inspect().await?;
+                        Ok(move |_| output::status(&status, is_json))
+                    })
+                    .await
+                }
+                None => one(args, common, &mut lock).await,
             }
-            tokio::time::sleep(every).await;
+        });
+    }
+    restart_local(&settings)?;
+    let mut locks = locks(&settings, DEFAULT_TTL);
+    blocking(async {
+        match &args.watch {
+            Some(every) => {
+                watch(every.every(), is_json, async || {
+                    let mut all = locks.list(&settings.prefix, &args.names).await?.locks;
+                    all.sort_by_key(Status::gravity);
+                    Ok(move |columns| output::list(&all, is_json, columns))
+                })
+                .await
+            }
+            None => several(&args.names, is_json, &settings, &mut locks).await,
         }
     })
-    .map_err(Error::cannot_wait)?
 }
 
-async fn show(args: &StatusArgs, common: &Common, settings: &Settings, lock: &mut Lock) -> anyhow::Result<Exit> {
-    match args.one_name() {
-        Some(name) => one(name, args, common, lock).await,
-        None => several(args, common, settings, lock).await,
+fn blocking(look: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
+    wait::block_on(look).map_err(Error::cannot_wait)?
+}
+
+async fn several(names: &[String], is_json: bool, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
+    let Listing { locks: all, faults } = locks.list(&settings.prefix, names).await?;
+    if !faults.is_empty() {
+        output::say(&format!("{}; the list is from the other nodes", listed(&faults)));
     }
-}
-
-async fn several(args: &StatusArgs, common: &Common, settings: &Settings, lock: &mut Lock) -> anyhow::Result<Exit> {
-    let names = args.names();
-    let all = lock.list(&settings.prefix, names).await?;
-    let watching = args.watch.is_some();
-    match common.format {
-        Format::Json => output::list_json(&all)?,
-        _ if all.is_empty() && !watching => {
-            let which = match names {
-                [] => format!("under {:?}", settings.prefix),
-                names => format!("called {}", names.join(" or ")),
-            };
-            talk(&format!("no locks {which} on {}", lock.where_it_is()));
-        }
-        _ => output::list(&all, watching)?,
+    if all.is_empty() && !is_json {
+        let which = match names {
+            [] => format!("under {:?}", settings.prefix),
+            names => format!("called {}", names.join(" or ")),
+        };
+        output::say(&format!("no locks {which} on {}", locks.where_they_are()));
+    } else {
+        output::show(&output::list(&all, is_json, None))?;
     }
     Ok(Exit::Done)
 }
 
-async fn one(name: &str, args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
+async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
     let status = lock.inspect().await?;
-    let watching = args.watch.is_some();
-    match common.format {
-        _ if common.quiet => {}
-        Format::Json => output::status_json(&status)?,
-        _ => output::status(&status, watching)?,
-    }
-    if watching {
-        return Ok(Exit::Done);
+    let name = &lock.name;
+    if !common.quiet {
+        output::show(&output::status(&status, common.format == Format::Json))?;
+        if status.state == State::Free && name.contains(['?', '[']) {
+            output::say(&format!("{name:?} is one name: only * stands for anything"));
+        }
     }
     if let Some(error) = &status.unanswered {
-        talk(&error.to_string());
+        output::say(&error.to_string());
         return Ok(Exit::Unavailable);
     }
-    Ok(match (status.state, &args.token, status.holder()) {
-        (_, Some(token), Some(holder)) if same_lease(&holder.token, token) => Exit::Done,
-        (_, Some(_), _) => {
+    Ok(match (status.state, &args.token) {
+        (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::Done,
+        (_, Some(_)) => {
             if !common.quiet {
-                talk(&format!("the token does not hold {name:?}"));
+                output::say(&format!("the token does not hold {name:?}"));
             }
             Exit::NotHeld
         }
-        (State::Free, None, _) => Exit::Done,
-        (_, None, _) if args.exit_code || common.quiet => Exit::Held,
+        (State::Free, None) => Exit::Done,
+        (_, None) if args.exit_code || common.quiet => Exit::Held,
         _ => Exit::Done,
     })
 }

@@ -1,26 +1,35 @@
-//! `redlock wait`: comes back when the lock is free, and takes nothing.
+//! `redlock wait`: returns when the lock is free, and takes nothing.
 
-use super::{DEFAULT_TTL, block_on, lock, settings};
-use crate::cli::{Common, Wait, WaitArgs};
+use super::{block_on, interrupted, lock_to_look_at, settings, signals};
+use crate::cli::{Common, Format, Wait, WaitArgs};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::Waiting;
+use crate::lock::WaitReport;
+use crate::output;
 use crate::progress::ProgressLine;
+use crate::sys::wait::Readable;
 use std::cell::RefCell;
 use std::time::Duration;
 
 pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
-    let (name, _) = settings.name_and_token(args.named.name(), None)?;
-    let mut lock = lock(&settings, &name, DEFAULT_TTL)?;
+    let name = args.named.name().unwrap_or_default();
+    let mut lock = lock_to_look_at(&settings, name)?;
     let wait = args.timeout.map_or(Wait::Forever, Wait::For);
-    let line = RefCell::new(ProgressLine::new(&name, common.quiet, common.verbose, wait));
+    let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, wait));
     let timeout = args.timeout.unwrap_or(Duration::MAX);
-    let mut show = |waiting: &Waiting| line.borrow_mut().show(waiting);
+    let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
+    let signals = signals()?;
     block_on(async {
+        let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
         tokio::select! {
-            () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
+            biased;
+            error = interrupted(&signals, &line) => Err(error),
             free = lock.wait_until_free(timeout, &mut show) => free,
         }
     })?;
+    if common.format == Format::Json {
+        output::free_json(name)?;
+    }
     Ok(Exit::Done)
 }

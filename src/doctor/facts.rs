@@ -1,42 +1,58 @@
-//! What one node tells of itself.
+//! Facts about a node, as its servers report them.
 
 use super::{Trouble, permissions};
-use crate::redis::{Address, Fault, Node, Reply, within};
-use crate::sys::clock::{Boot, unix_time};
+use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
+use crate::sys::clock::Boot;
+use crate::sys::wait::within;
+use futures_util::future::join;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// How often a node is asked for the time, and for how long about.
+/// The number of round trips that are measured, and the time after which no other begins.
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
-/// What INFO does not tell.
+/// The settings that INFO does not report.
 const CONFIG: [&str; 4] = ["appendfsync", "save", "stop-writes-on-bgsave-error", "min-replicas-to-write"];
 
-/// All that a node tells of itself.
+/// A configured node.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) servers: Vec<(String, Result<Facts, Fault>)>,
+    /// Its Sentinels, if it has any.
+    pub(super) sentinels: Vec<(String, Result<SentinelView, Fault>)>,
+}
+
+impl Node {
+    pub(super) fn reached(&self) -> impl Iterator<Item = &Facts> {
+        self.servers.iter().filter_map(|(_, facts)| facts.as_ref().ok())
+    }
+}
+
+/// The facts about one server.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) address: Address,
-    /// How long requests took, the shortest first; never empty.
+    /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    /// By how many ms its clock is ahead of this machine's, give or take half a round trip.
-    pub(super) clock_ahead: Result<i64, Trouble>,
     pub(super) info: Fields,
     pub(super) config: Fields,
     pub(super) cluster: Fields,
-    /// The commands that the user may not run on locks; none where the server cannot be asked.
+    /// The slots of a Cluster that are moving to or from this server.
+    pub(super) moving: Result<Vec<String>, Trouble>,
+    /// The commands that the user may not run on locks; none if the server cannot be asked.
     pub(super) denied: Result<Option<Vec<String>>, Trouble>,
 }
 
 impl Facts {
-    /// Whether it is a Sentinel, which keeps no locks itself.
+    /// True for a Sentinel, which keeps no locks.
     pub(super) fn is_sentinel(&self) -> bool {
         self.info.get("sentinel_masters").is_ok()
     }
 }
 
-/// Names and values, as one command tells them.
+/// Names and values, as a command reports them.
 #[derive(Debug)]
 pub(super) struct Fields {
     command: &'static str,
@@ -57,20 +73,33 @@ impl Fields {
     }
 
     pub(super) fn number(&self, name: &str) -> Result<u64, Trouble> {
-        self.get(name).map(|value| value.parse().unwrap_or_default())
+        let value = self.get(name)?;
+        value.parse().map_err(|_| untold(self.command, format!("reports {name}:{value}, which is not a number")))
     }
 }
 
-/// What a node does not tell, when it answers so to this command.
+/// The finding for something that the server does not reveal.
 fn untold(command: &str, answer: impl fmt::Display) -> Trouble {
-    let advice = format!("let this user run {command}, or look it up where the server is managed");
+    let advice = format!("let this user run {command}, or look it up in the console of the service");
     Trouble::unknown(format!("unknown: {command} {answer}"), advice)
 }
 
-/// Asks each server of a node about itself: one, or every master of a Cluster, by its name. Each request has `patience` to be
-/// answered; an error says why the server cannot be asked at all.
-pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> Vec<(String, Result<Facts, Fault>)> {
-    let mut asked = Asked { node: Node::new(address.clone()), patience };
+/// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take `patience`. A
+/// server of `local:` that never ran is not started.
+pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> Node {
+    let servers = async {
+        if address.local().is_some_and(|local| local.is_unused()) {
+            Vec::new()
+        } else {
+            servers(address, prefix, patience).await
+        }
+    };
+    let (servers, sentinels) = join(servers, sentinel_views(address, patience)).await;
+    Node { servers, sentinels }
+}
+
+async fn servers(address: &Address, prefix: &str, patience: Duration) -> Vec<(String, Result<Facts, Fault>)> {
+    let mut asked = Session { node: redis::Node::new(address.clone(), patience), patience };
     let servers = within(Boot::now() + patience, asked.node.masters()).await.unwrap_or(Err(Fault::TimedOut));
     let servers = match servers {
         Ok(servers) => servers,
@@ -85,51 +114,55 @@ pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) 
     gathered
 }
 
-struct Asked {
-    node: Node,
+struct Session {
+    node: redis::Node,
     patience: Duration,
 }
 
-impl Asked {
+impl Session {
     async fn ask(&mut self, words: &[&str]) -> Result<Reply, Fault> {
         let answer = within(Boot::now() + self.patience, self.node.command(words)).await;
         answer.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))
     }
 
     async fn facts(&mut self, prefix: &str) -> Result<Facts, Fault> {
-        // What is refused on the way there says nothing about the commands that are asked for afterwards.
+        // An error of the login is not an answer to the commands that follow.
         let reached = within(Boot::now() + self.patience, self.node.reach()).await;
         reached.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))?;
-        let (round_trips, clock_ahead) = self.time().await?;
         Ok(Facts {
             address: self.node.address().clone(),
-            round_trips,
-            clock_ahead,
+            round_trips: self.round_trips().await?,
             info: self.lines("INFO", &["INFO"]).await,
             config: self.config().await,
             cluster: self.lines("CLUSTER INFO", &["CLUSTER", "INFO"]).await,
+            moving: self.moving().await,
             denied: self.denied(prefix).await,
         })
     }
 
-    /// How long requests take, and by how many ms the clock is ahead: what the quickest one says is the most exact.
-    async fn time(&mut self) -> Result<(Vec<Duration>, Result<i64, Trouble>), Fault> {
+    async fn round_trips(&mut self) -> Result<Vec<Duration>, Fault> {
         let (start, mut tries) = (Boot::now(), Vec::new());
         while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
-            let (sent, here) = (Boot::now(), unix_time());
-            let answer = self.ask(&["TIME"]).await;
-            let took = sent.elapsed();
-            match answer {
+            let sent = Boot::now();
+            // A refusal is an answer, too.
+            match self.ask(&["TIME"]).await {
                 Err(fault) if !is_untold(&fault) => return Err(fault),
-                answer => tries.push((took, answer.map(|there| ahead(&there, here + took / 2)))),
+                _ => tries.push(sent.elapsed()),
             }
         }
-        tries.sort_by_key(|(took, _)| *took);
-        let clock = tries[0].1.clone().map_err(|fault| untold("TIME", fault));
-        Ok((tries.iter().map(|(took, _)| *took).collect(), clock))
+        tries.sort_unstable();
+        Ok(tries)
     }
 
-    /// The lines `name:value` of this command's answer.
+    /// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
+    async fn moving(&mut self) -> Result<Vec<String>, Trouble> {
+        let nodes = self.ask(&["CLUSTER", "NODES"]).await.map_err(|fault| untold("CLUSTER NODES", fault))?;
+        let words = nodes.as_text().unwrap_or_default().split_whitespace();
+        let slots = words.filter_map(|word| word.strip_prefix('[')?.split_once('-'));
+        Ok(slots.map(|(slot, _)| slot.to_owned()).collect())
+    }
+
+    /// The lines `name:value` of a command's reply.
     async fn lines(&mut self, command: &'static str, words: &[&str]) -> Fields {
         let pair = |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
         let answer = self.ask(words).await.map_err(|fault| untold(command, fault));
@@ -141,7 +174,7 @@ impl Asked {
         let (command, mut values) = ("CONFIG", BTreeMap::new());
         for name in CONFIG {
             match self.ask(&["CONFIG", "GET", name]).await {
-                // A managed service may answer nothing.
+                // A managed service may return an empty list.
                 Ok(pair) => values.extend(pair.at(1).as_text().map(|value| (name.to_owned(), value.to_owned()))),
                 Err(fault) => return Fields { command, values: Err(untold(command, fault)) },
             }
@@ -155,18 +188,16 @@ impl Asked {
             Ok(Reply::Nil) => Ok(None),
             Ok(denied) => Ok(Some(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect())),
             Err(fault) if is_untold(&fault) => Ok(Some(vec!["eval".to_owned()])),
+            Err(Fault::TimedOut) => Err(Trouble::no_vote(
+                "it answers, but its scripts time out: no lock can be taken",
+                "look for a CLIENT PAUSE or a slow script",
+            )),
             Err(fault) => Err(untold("EVAL", fault)),
         }
     }
 }
 
-/// Whether the node answers, but this command it has not got, or the user may not run it.
+/// True if the server answers, but lacks this command, or the user may not run it.
 fn is_untold(fault: &Fault) -> bool {
     matches!(fault, Fault::Refused(code, detail) if code == "NOPERM" || detail.contains("unknown command"))
-}
-
-/// By how many ms the answer to TIME is ahead of this point in time since 1970.
-fn ahead(there: &Reply, here: Duration) -> i64 {
-    let there = there.int(0).unwrap_or_default() * 1000 + there.int(1).unwrap_or_default() / 1000;
-    there - i64::try_from(here.as_millis()).unwrap_or_default()
 }

@@ -1,83 +1,146 @@
-//! Killing a job, round by round, until the process that does it has no children left.
+//! Killing a job in rounds, until the killing process has no children left.
 
 use crate::sys::clock::Boot;
-use crate::sys::process::{Reaped, reap};
-use crate::sys::tree::{self, Known};
+use crate::sys::process::{Handle, Reap, reap};
+use crate::sys::tree::{self, Root, Whereabouts};
+use nix::libc;
+use std::collections::HashSet;
 use std::time::Duration;
 
-/// The pause between rounds never grows, or a chain of processes that fork and exit would get away.
+/// The longest pause between rounds. With longer ones a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a job that does not die is waited for in silence, and processes that may not be killed keep it from being called over.
+/// How long to wait before reporting survivors of SIGKILL, or giving up on processes that this user may not kill.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A job that is being killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Killing {
+/// The first round that kills everything below new children, however much that is. Most large flat jobs are dying by then.
+const DEEP: u64 = 3;
+
+/// How many processes the rounds before look at: a small job is killed at once, not in as many steps as it is deep.
+const FEW: usize = 64;
+
+/// When to look below children that have not died of SIGKILL yet.
+const OVERDUE: Duration = Duration::from_millis(20);
+
+/// The state of killing a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KillLoop {
     since: Boot,
-    /// When to look for survivors.
+    /// When the next round is due.
     again_at: Boot,
     rounds: u64,
-    /// Since when there has been no child that may be killed.
+    /// The children of the last round. What is below them comes to this process when they die.
+    dying: HashSet<i32>,
+    /// When to look below the dying ones too.
+    deep_at: Boot,
+    /// Since when every child is one that this user may not kill.
     stuck_since: Option<Boot>,
     told: bool,
+    whereabouts: Whereabouts,
 }
 
-/// What has come of it so far.
+/// The result of a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// No process is left.
-    Done,
-    /// It goes on; this is when to look again, or sooner when a child has ended.
-    GoesOn(Boot),
-    /// It goes on, though these have been sent SIGKILL and are still there after a second. Said once.
-    Unkillable(Vec<i32>),
-    /// These are another user's, and all that is left; none are named where /proc does not tell them.
+    /// No process of the job is left.
+    Complete,
+    /// The next round is due then, or when a child ends.
+    Wait(Boot),
+    /// These processes are still there a second after SIGKILL; the rounds go on. Returned once.
+    Survivors(Vec<i32>),
+    /// Only these processes of another user are left; the rounds are over.
     OutOfReach(Vec<i32>),
 }
 
-impl Killing {
-    pub(super) fn begin() -> Killing {
+impl KillLoop {
+    pub(super) fn begin() -> KillLoop {
         let now = Boot::now();
-        Killing { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
-    }
-
-    /// Takes in the children that have ended, and kills those that are left if it is time for that.
-    pub(crate) fn step(&mut self) -> Progress {
-        loop {
-            match reap() {
-                Reaped::One(..) => {}
-                Reaped::Nobody => return self.round(Known::default()),
-                Reaped::Childless => return Progress::Done,
-            }
+        KillLoop {
+            since: now,
+            again_at: now,
+            rounds: 0,
+            dying: HashSet::new(),
+            deep_at: now + OVERDUE,
+            stuck_since: None,
+            told: false,
+            whereabouts: Whereabouts::unknown(),
         }
     }
 
-    /// Kills what is left, if it is time for that; there are children.
-    pub(super) fn round(&mut self, known: Known) -> Progress {
+    /// Runs a round if it is due. There must be children apart from the spared ones. Calls `alive` at least every few
+    /// milliseconds.
+    pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {
-            return Progress::GoesOn(self.again_at);
+            return Progress::Wait(self.again_at);
         }
-        let killed = tree::kill_children(known, self.rounds == 0);
+        let killed = tree::kill_children(root, self.rounds == 0, spared, &mut self.whereabouts, alive);
         self.rounds += 1;
+        let children = killed.signalled.iter().chain(&killed.refused).copied();
+        if self.rounds >= DEEP && start >= self.deep_at {
+            let before = Boot::now();
+            tree::kill_below(children.collect(), usize::MAX, alive);
+            // Most of the processor time belongs to the dying processes.
+            self.deep_at = Boot::now() + before.elapsed() * 4;
+        } else {
+            let new = children.filter(|child| !self.dying.contains(child)).collect();
+            tree::kill_below(new, if self.rounds < DEEP { FEW } else { usize::MAX }, alive);
+        }
+        self.dying = killed.signalled.iter().copied().collect();
+        alive();
         let now = Boot::now();
-        // A short round is repeated soon, for the tree may be deep; a long one leaves the processor to those who die.
+        // A short round is repeated soon, since the tree may be deep; a long one leaves the processor to the dying processes.
         self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
         if !killed.signalled.is_empty() {
             self.stuck_since = None;
             if !self.told && (self.since + PATIENCE).passed() {
                 self.told = true;
-                return Progress::Unkillable(killed.signalled);
+                return Progress::Survivors(killed.signalled);
             }
         } else if (*self.stuck_since.get_or_insert(now) + PATIENCE).passed() {
             return Progress::OutOfReach(killed.refused);
         }
-        Progress::GoesOn(self.again_at)
+        Progress::Wait(self.again_at)
     }
 
     /// When the next round is due.
     pub(super) fn again_at(&self) -> Boot {
         self.again_at
+    }
+}
+
+/// Killing a job in the place of its keeper, by the keeper's parent.
+#[derive(Debug)]
+pub(crate) struct Takeover<'a> {
+    keeper: &'a Handle,
+    /// Children of this process that do not belong to the job.
+    spared: &'a [Handle],
+    killing: KillLoop,
+}
+
+impl<'a> Takeover<'a> {
+    pub(super) fn begin(keeper: &'a Handle, spared: &'a [Handle]) -> Takeover<'a> {
+        let _ = keeper.signal(libc::SIGKILL);
+        Takeover { keeper, spared, killing: KillLoop::begin() }
+    }
+
+    /// Reaps the children that have ended, and runs a round if it is due.
+    pub(crate) fn step(&mut self) -> Progress {
+        loop {
+            match reap() {
+                Reap::Child(..) => {}
+                Reap::NoneEnded if self.is_over() => return Progress::Complete,
+                Reap::NoneEnded => return self.killing.round(Root::default(), self.spared, &mut || {}),
+                Reap::NoChildren => return Progress::Complete,
+            }
+        }
+    }
+
+    /// True when the only children are the spared ones and the keeper's corpse, which a tracer may hold.
+    fn is_over(&self) -> bool {
+        // Before the children are listed: the keeper's children change parents before the keeper counts as dead.
+        let corpse = Some(self.keeper).filter(|keeper| keeper.has_ended() && keeper.is_there()).map(Handle::pid);
+        (corpse.is_some() || !self.spared.is_empty())
+            && tree::children(self.spared).into_iter().all(|child| Some(child) == corpse)
     }
 }

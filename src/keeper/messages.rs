@@ -1,63 +1,63 @@
-//! What redlock and the keeper tell each other.
+//! The messages between redlock and the keeper.
 
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 
-/// What the keeper is told.
+/// From redlock to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// SIGTERM to the job at `term_at`, SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
-    /// Start the command with these variables besides, unless it is `not_after` already. Needs a deadline before it.
+    /// Start the command with these additional variables, unless `not_after` has passed. A deadline must have come before.
     Go { environment: Vec<(String, String)>, not_after: Boot },
-    /// A signal that redlock was sent. One that already waits to be passed on is not queued twice.
-    Signal { signal: i32, to: To },
+    /// A signal that redlock received. The keeper queues each kind once.
+    Signal { signal: i32, to: Recipient },
     /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.
     Stop { kill_at: Boot },
 }
 
-/// Whom a signal is for.
+/// The addressee of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum To {
+pub(crate) enum Recipient {
     Job,
     Command,
-    /// The terminal has sent it to the job itself; only `--kill-after` has to know.
-    Nobody,
+    /// The job has it from the terminal; the keeper needs it for `--kill-after`.
+    KeeperOnly,
 }
 
-/// What the keeper tells.
+/// From the keeper to redlock.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
-    Started,
+    Start,
     /// The command could not be executed; there is no job.
-    NotStarted {
+    StartFailure {
         errno: i32,
     },
     /// The order to start came too late; there is no job.
     TooLate,
-    /// The time for SIGTERM has come without a later deadline.
-    Lapsed,
-    /// All of the job is being killed. A keeper that has not said so by `kill_at` is stopped, or stuck in starting the command.
-    Killing,
-    /// SIGKILL was sent a second ago, and these are still there; the keeper goes on waiting for them.
-    Unkillable {
+    /// SIGTERM is due: no later deadline has come.
+    Lapse,
+    /// The keeper is killing the whole job. Repeated every few milliseconds: a keeper that is silent after `kill_at` is
+    /// stopped, or stuck in starting the command.
+    Kill,
+    /// These processes are still there a second after SIGKILL; the keeper waits for them.
+    Survivors {
         pids: Vec<i32>,
     },
-    /// The job has ended at `at`, and the keeper with it. `status` is the command's, as wait(2) gives it; none if the
-    /// command is out of reach.
-    Ended {
+    /// The job ended at `at`. `status` is the command's, as wait(2) gives it; none if the command is out of reach.
+    End {
         status: Option<i32>,
         cause: Cause,
         at: Boot,
-        /// What could not be killed; an empty list where /proc does not tell the pids.
+        /// Processes that could not be killed.
         out_of_reach: Option<Vec<i32>>,
     },
 }
 
-/// Why a job has ended.
+/// Why a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Cause {
-    Itself,
-    TooLong,
-    Lost,
+    OwnEnd,
+    TimeLimit,
+    Loss,
 }

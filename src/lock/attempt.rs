@@ -1,292 +1,300 @@
-//! Getting a lock: one try on all nodes, what has to be true for it to count, and how it is undone.
+//! One try to get a lock on all nodes: the conditions under which it counts, and the way to undo it.
 //!
-//! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. [`Lock::acquire`] then calls
-//! [`Lock::withdraw`] with the same [`Claim`], whose requests arrive behind it on the same connections.
+//! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. Its caller then calls
+//! [`Lock::withdraw`] with the same [`Footprint`], whose requests arrive behind it on the same connections.
 
-use super::answer::{Blocker, HoldsLeft, Identity, Left, OfLease, Raised, Standing, Take};
+use super::answer::{Done, FenceAnswer, Identity, LeaseAnswer, Place, ReleaseAnswer, TakeAnswer, TakeOutcome};
+use super::ask::linger;
 use super::fencing;
+use super::fields::Args;
+use super::holder::{Blocker, most_named};
 use super::lease::Lease;
-use super::quorum::{Verdict, middle};
+use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
-use super::{Claim, Lock, Request, scripts};
-use crate::error::{Error, Held};
+use super::{Lock, Request, scripts};
+use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Call, Fault, FromReply};
 use crate::sys::clock::{Boot, unix_time};
 use std::time::Duration;
 
-/// How long a node is waited for when a try is undone: a signal is to end the wait within 100 ms. The request is on its way at
-/// once; but a server that is about to answer a closed connection does not read what else was sent over it.
+/// The patience with a node when a try is undone: a signal ends the wait within 100 ms. The request is on its way at
+/// once, but a server that is about to answer a closed connection does not read what else was sent over it.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 
-/// How one try went.
+/// The result of one try.
 pub(super) enum Attempt {
     Granted(Lease),
     /// Others have it, or part of it.
     Busy(Box<Busy>),
     /// Too few nodes can answer.
-    Faulty(Error),
+    Failure(Error),
 }
 
-/// What the nodes said that have not granted the lock.
+/// The answers of the nodes that have not granted the lock, together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Busy {
     pub(super) by: Blocker,
-    /// Which run of the server says so, where there is only one.
-    pub(super) from: Identity,
-    /// Until the lock may become free, unless it is extended.
+    /// The identity of the node, where there is only one.
+    pub(super) node: Identity,
+    /// The time until the lock may become free, unless it is extended.
     pub(super) left: Option<Duration>,
-    /// How many are before us in line.
-    pub(super) rank: u64,
-    /// The place that we have in line.
-    pub(super) ticket: String,
-    /// Nodes where we had not been in line.
+    /// The number of waiters ahead of this one.
+    pub(super) rank: Option<u64>,
+    /// Its place in line.
+    pub(super) ticket: Option<String>,
+    /// Nodes where it had not been in line.
     pub(super) queued: Vec<usize>,
     /// No rival has a quorum: several took it at the same time, and each got a part.
     pub(super) split: bool,
 }
 
+/// The possible remains of a try on the nodes.
+#[derive(Debug, Default)]
+pub(super) struct Footprint {
+    /// The token of the latest try. Each try has its own, so that a late answer to one cannot be taken for another's.
+    token: Option<String>,
+    /// The name in the queue, of a caller that queues.
+    pub(super) waiter: Option<String>,
+    /// The place in the queue, once there is one.
+    pub(super) ticket: Option<String>,
+    /// The nodes that may have granted the latest try.
+    may_have_it: Vec<bool>,
+    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
+    pub(super) hold: Option<(String, String)>,
+}
+
 /// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
 #[derive(Clone, Debug)]
-pub(super) struct Remembered {
-    pub(super) token: String,
+pub(super) struct LastSeenLease {
+    pub(super) token: Vec<u8>,
     pub(super) run_id: String,
     pub(super) fencing_token: u64,
-    /// Until when that lease may last.
+    /// The latest end of that lease.
     pub(super) until: Boot,
-    /// How long it may last at the most, until that has been counted from the end of the connection.
+    /// The longest time that it may last, until that is counted from the end of the connection.
     pub(super) longest: Option<Duration>,
+}
+
+impl Footprint {
+    fn add_to(&self, args: Args) -> Args {
+        let Footprint { token, waiter, ticket, .. } = self;
+        args.with("token", token.as_deref()).with("waiter", waiter.as_deref()).with("ticket", ticket.as_deref())
+    }
 }
 
 impl Lock {
     /// One try on all nodes, with a token of its own, and not after `until`.
     pub(super) async fn attempt(
         &mut self,
-        claim: &mut Claim,
+        footprint: &mut Footprint,
         request: &Request,
-        remembered: Option<&Remembered>,
+        seen: Option<&LastSeenLease>,
         until: Boot,
     ) -> Attempt {
-        claim.token = token::new_token();
-        claim.may_have_it = vec![true; self.nodes.len()];
+        let token = token::new_token();
+        footprint.token = Some(token.clone());
+        footprint.may_have_it = vec![true; self.locks.nodes.len()];
         let start = Boot::now();
-        let call = self.take(claim, request, remembered);
-        let deadline = self.nodes.deadline().min(until);
+        let call = self.take_call(footprint, request, seen);
+        let deadline = self.locks.nodes.deadline().min(until);
         let mut decided = None;
-        let patience = |answers: &Answers<Take>| {
-            let linger = match answers.verdict(|take| matches!(take, Take::Granted { .. })) {
+        let patience = |answers: &Answers<TakeAnswer>| {
+            let patience = match answers.verdict(TakeAnswer::is_granted) {
                 // The others should have the lock too, in case one of the quorum is lost.
                 Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
-                Verdict::No if told_why(answers) => {
-                    // With a node down there is no hurry, and slow nodes should not be blamed too.
-                    let least = if answers.faults().next().is_some() { 200 } else { 20 };
-                    start.elapsed() * 2 + Duration::from_millis(least)
-                }
+                Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
                 _ => return Boot::NEVER,
             };
-            *decided.get_or_insert_with(|| Boot::now() + linger)
+            *decided.get_or_insert_with(|| Boot::now() + patience)
         };
-        let answers = self.nodes.ask(&call, |_| true, deadline, patience).await;
+        let answers = self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
         for (node, _, take) in answers.iter() {
-            claim.may_have_it[node] = matches!(take, Take::Granted { .. });
+            footprint.may_have_it[node] = take.is_granted();
         }
         if let Some(error) = self.same_node_twice(&answers) {
-            return Attempt::Faulty(error);
+            return Attempt::Failure(error);
         }
+        let answers = self.without_ageless(answers);
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
-        let answers = self.without_young(answers);
-        let grants: Vec<(usize, u64)> = answers
-            .iter()
-            .filter_map(|(node, _, take)| match take {
-                Take::Granted { counter, .. } => Some((node, *counter)),
-                _ => None,
-            })
-            .collect();
-        let attempt = match grants.len() >= self.quorum() {
-            true => self.confirm(claim, &grants, &answers, request).await,
-            false => self.why_not(&answers),
+        let answers = self.locks.without_young(answers);
+        let attempt = match answers.verdict(TakeAnswer::is_granted) {
+            Verdict::Yes => self.confirm(token, &answers, request).await,
+            _ => self.why_not(&answers),
         };
-        if !matches!(attempt, Attempt::Granted(_)) && !claim.waiter.is_empty() {
-            self.roll_back(claim).await;
+        if !matches!(attempt, Attempt::Granted(_)) && footprint.waiter.is_some() {
+            self.roll_back(footprint).await;
         }
         attempt
     }
 
-    fn take(&self, claim: &Claim, request: &Request, remembered: Option<&Remembered>) -> Call {
-        let millis = |time: Duration| time.as_millis().to_string();
-        // The same number on all nodes, so that they agree on the fencing token at once.
-        let now = millis(unix_time());
-        let quarantine = self.quarantine.length.as_millis().div_ceil(1000).to_string();
-        let [host, pid, user, label] = request.owner.fields();
-        let (seen, run_id, left, fence) = remembered.map_or_else(Default::default, |seen| {
-            (seen.token.as_str(), seen.run_id.as_str(), millis(seen.until.left()), seen.fencing_token.to_string())
-        });
-        let ttl = millis(request.ttl);
-        self.call(
-            &scripts::TAKE,
-            &[
-                &claim.waiter,
-                &claim.token,
-                &ttl,
-                &claim.ticket,
-                &now,
-                "",
-                host,
-                pid,
-                user,
-                label,
-                &quarantine,
-                seen,
-                run_id,
-                &left,
-                &fence,
-            ],
-        )
+    /// The answers; such of nodes that refuse INFO, and so cannot be put into quarantine, count as none.
+    fn without_ageless(&self, answers: Answers<TakeAnswer>) -> Answers<TakeAnswer> {
+        let is_off = self.locks.quarantine.is_off();
+        answers.discard(|take| (take.node.uptime.is_none() && !is_off).then(Fault::without_uptime))
+    }
+
+    fn take_call(&self, footprint: &Footprint, request: &Request, seen: Option<&LastSeenLease>) -> Call {
+        let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
+        // The clock is the same number on all nodes, so that they agree on the fencing token at once.
+        let args = request
+            .owner
+            .add_to(footprint.add_to(Args::default()))
+            .with("ttl", request.ttl)
+            .with("now", unix_time())
+            .with("quarantine", quarantine)
+            .with("seen", seen.map(|seen| seen.token.as_slice()))
+            .with("seen_run", seen.map(|seen| seen.run_id.as_str()))
+            .with("seen_left", seen.map(|seen| seen.until.left()))
+            .with("seen_fence", seen.map(|seen| seen.fencing_token));
+        self.call(&scripts::TAKE, args)
     }
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
     /// lease is still worth something.
-    async fn confirm(
-        &mut self,
-        claim: &Claim,
-        grants: &[(usize, u64)],
-        answers: &Answers<Take>,
-        request: &Request,
-    ) -> Attempt {
-        let fence = fencing::settle(grants, self.nodes.len());
-        if fence.needed > 0 {
-            let call = self.call(&scripts::FENCE, &[&claim.token, &fence.token.to_string()]);
-            let raised = |answers: &Answers<Raised>| answers.count(|&Raised(raised)| raised);
-            let enough = |answers: &Answers<Raised>| {
-                if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER }
-            };
-            let deadline = self.nodes.deadline();
-            let answers = self.nodes.ask(&call, |node| fence.behind.contains(&node), deadline, enough).await;
-            if raised(&answers) < fence.needed {
-                // Where one is ahead another holder has been there meanwhile: try again.
-                return match answers.count(|&Raised(raised)| !raised) {
-                    0 => Attempt::Faulty(self.no_quorum(&answers)),
-                    _ => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
-                };
-            }
+    async fn confirm(&mut self, token: String, answers: &Answers<TakeAnswer>, request: &Request) -> Attempt {
+        let grants = answers.iter().filter_map(|(node, sent, take)| match take.outcome {
+            TakeOutcome::Granted(fence) => Some((node, sent, fence, &take.node)),
+            _ => None,
+        });
+        let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, fence, _)| (node, fence)).collect();
+        let fence = fencing::settle(&counters, answers.nodes());
+        if fence.needed > 0
+            && let Err(attempt) = self.raise(&token, &fence).await
+        {
+            return attempt;
         }
-        let mut lease = Lease::new(claim.token.clone(), BASE.to_owned(), request, self.nodes.len());
+        let mut lease = Lease::new(token, BASE.to_owned(), request, answers.nodes());
         lease.fencing_token = fence.token;
-        for (node, sent, take) in answers.iter() {
-            if let Take::Granted { from, .. } = take {
-                lease.granted(node, sent, request.ttl, from);
-            }
+        // A node that was merely slower than the others has no fault.
+        let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);
+        lease.faults = faults.map(|(node, fault)| (node, fault.clone())).collect();
+        for (node, sent, _, by) in grants {
+            lease.granted(node, sent, request.ttl, by);
         }
         if lease.valid_until().passed() {
             let took = lease.confirmed_at().elapsed();
-            return Attempt::Faulty(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
+            return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
         }
         Attempt::Granted(lease)
     }
 
-    /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
-    async fn roll_back(&mut self, claim: &mut Claim) {
-        if !claim.may_have_it.contains(&true) {
-            return;
-        }
-        let call = self.call(&scripts::ROLLBACK, &[&claim.waiter, &claim.token, &claim.ticket]).in_full();
-        let answers: Answers<Left> = self.undo(&call, |node| claim.may_have_it[node]).await;
-        for (node, _, Left) in answers.iter() {
-            claim.may_have_it[node] = false;
+    /// Raises the nodes that are behind to the fencing token of the lease.
+    async fn raise(&mut self, token: &str, fence: &fencing::Settlement) -> Result<(), Attempt> {
+        let args = Args::default().with("token", token).with("fence", fence.token);
+        let call = self.call(&scripts::FENCE, args);
+        let raised = |answers: &Answers<FenceAnswer>| answers.count(|&FenceAnswer(raised)| raised);
+        let enough = |answers: &Answers<FenceAnswer>| match raised(answers) >= fence.needed {
+            true => Boot::now(),
+            false => Boot::NEVER,
+        };
+        let deadline = self.locks.nodes.deadline();
+        let answers = self.locks.nodes.ask(&call, |node| fence.behind.contains(&node), deadline, enough).await;
+        match (raised(&answers), answers.said().count()) {
+            (raised, _) if raised >= fence.needed => Ok(()),
+            // A node that is ahead has had another holder meanwhile: try again.
+            (raised, said) if said > raised => Err(Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() }))),
+            _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
     }
 
-    /// Takes back all that the claim may have left on the nodes: a grant, a place in line, a hold. Ends within 80 ms.
-    pub(super) async fn withdraw(&mut self, claim: &Claim) {
-        if let Some((stem, hold)) = &claim.hold {
-            let call = self.give_up_call(stem, hold, None).in_full();
-            let _: Answers<OfLease<HoldsLeft>> = self.undo(&call, |_| true).await;
-        }
-        if claim.token.is_empty() && claim.waiter.is_empty() {
+    /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
+    async fn roll_back(&mut self, footprint: &mut Footprint) {
+        if !footprint.may_have_it.contains(&true) {
             return;
         }
-        let call = self.call(&scripts::LEAVE, &[&claim.waiter, &claim.token]).in_full();
-        let _: Answers<Left> = self.undo(&call, |node| !claim.waiter.is_empty() || claim.may_have_it[node]).await;
+        let call = self.call(&scripts::ROLLBACK, footprint.add_to(Args::default())).behind();
+        let answers: Answers<Done> = self.undo(&call, |node| footprint.may_have_it[node]).await;
+        for (node, _, Done) in answers.iter() {
+            footprint.may_have_it[node] = false;
+        }
+    }
+
+    /// Takes back all that the footprint names: a grant, a place in line, a hold. Ends within 80 ms.
+    pub(super) async fn withdraw(&mut self, footprint: &Footprint) {
+        if let Some((stem, hold)) = &footprint.hold {
+            let call = self.release_call(stem, Some(hold), None).behind();
+            let _: Answers<LeaseAnswer<ReleaseAnswer>> = self.undo(&call, |_| true).await;
+        }
+        let Footprint { waiter, token, may_have_it, .. } = footprint;
+        if token.is_none() && waiter.is_none() {
+            return;
+        }
+        let call = self.call(&scripts::LEAVE, footprint.add_to(Args::default())).behind();
+        let _: Answers<Done> = self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached.
     async fn undo<A: FromReply>(&mut self, call: &Call, whom: impl Fn(usize) -> bool) -> Answers<A> {
-        let touched: Vec<bool> = (0..self.nodes.len()).map(|node| whom(node) && self.nodes.is_touched(node)).collect();
-        self.nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
+        let nodes = &mut self.locks.nodes;
+        let touched: Vec<bool> = (0..nodes.len()).map(|node| whom(node) && nodes.is_touched(node)).collect();
+        nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
+    }
+
+    /// True if nodes refuse a password or certificate that comes from a file.
+    pub(super) fn may_be_rotated(&self, error: &Error) -> bool {
+        let Error::NoQuorum { faults, .. } = error else { return false };
+        self.locks.nodes.log_in_by_file()
+            && !error.can_heal()
+            && faults.iter().all(|(_, fault)| !fault.is_final() || fault.is_login())
     }
 
     /// Two addresses that lead to the same run of the same server would vote twice.
-    fn same_node_twice(&self, answers: &Answers<Take>) -> Option<Error> {
-        let mut seen: Vec<(&str, usize)> = Vec::new();
+    fn same_node_twice(&self, answers: &Answers<TakeAnswer>) -> Option<Error> {
+        let mut runs: Vec<(&str, usize)> = Vec::new();
         for (node, _, take) in answers.iter() {
-            let Some(run_id) = &take.from().run_id else { continue };
-            if let Some(&(_, other)) = seen.iter().find(|(other, _)| other == run_id) {
-                return Some(Error::SameNode(self.nodes.name(other), self.nodes.name(node)));
+            let Some(run_id) = &take.node.run_id else { continue };
+            if let Some(&(_, other)) = runs.iter().find(|(other, _)| other == run_id) {
+                return Some(Error::SameNode(self.locks.nodes.name(other), self.locks.nodes.name(node)));
             }
-            seen.push((run_id, node));
+            runs.push((run_id, node));
         }
         None
     }
 
     /// Tells apart "others have it" from "too few nodes can answer".
-    fn why_not(&self, answers: &Answers<Take>) -> Attempt {
-        let nodes = self.nodes.len();
-        let refusals: Vec<(usize, &Blocker, &Identity, &Standing)> = answers
+    fn why_not(&self, answers: &Answers<TakeAnswer>) -> Attempt {
+        let nodes = answers.nodes();
+        let refusals: Vec<(usize, &Blocker, &Identity, &Place)> = answers
             .iter()
-            .filter_map(|(node, _, take)| match take {
-                Take::Held { by, from, standing } => Some((node, by, from, standing)),
+            .filter_map(|(node, _, take)| match &take.outcome {
+                TakeOutcome::Held(by, place) => Some((node, by, &take.node, place)),
                 _ => None,
             })
             .collect();
-        let told_why = answers.said().count() >= self.quorum() || refusals.len() > self.minority();
-        // Who has it: what most nodes name, be it a token or what another library wrote.
-        let token = |by: &Blocker| by.holder().map(|holder| holder.token.clone());
-        let votes = |by: &Blocker| refusals.iter().filter(|(_, other, ..)| token(other) == token(by)).count();
-        let most =
-            refusals.iter().max_by_key(|(_, by, ..)| (votes(by), token(by).is_some_and(|token| !token.is_empty())));
-        let Some((_, by, from, _)) = most.filter(|_| told_why) else {
-            return Attempt::Faulty(self.no_quorum(answers));
+        let enough = answers.verdict(|_| true) == Verdict::Yes || answers.is_denied(|take| !take.is_held());
+        let most = most_named(&refusals.iter().map(|&(_, by, ..)| by).collect::<Vec<_>>());
+        let Some((at, votes)) = most.filter(|_| enough) else {
+            return Attempt::Failure(self.no_quorum(answers));
         };
         // A node that has said nothing may stand behind it too.
         let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Young { .. })).count();
-        let standings = || refusals.iter().map(|&(node, .., standing)| (node, standing));
-        let ticket = standings().map(|(_, at)| at.ticket.as_str()).find(|ticket| !ticket.is_empty());
+        let (_, by, node, _) = refusals[at];
+        let places = || refusals.iter().map(|&(node, .., place)| (node, place));
         Attempt::Busy(Box::new(Busy {
-            by: (*by).clone(),
-            from: (*from).clone(),
+            by: by.clone(),
+            node: node.clone(),
             left: middle(refusals.iter().filter_map(|(_, by, ..)| by.left()).collect(), nodes),
-            rank: middle(standings().filter_map(|(_, at)| at.rank).collect(), nodes).unwrap_or(0),
-            ticket: ticket.unwrap_or_default().to_owned(),
-            queued: standings().filter(|(_, at)| at.just_queued).map(|(node, _)| node).collect(),
-            split: votes(by) + silent < self.quorum(),
+            rank: middle(places().filter_map(|(_, place)| place.rank).collect(), nodes),
+            ticket: places().find_map(|(_, place)| place.ticket.clone()),
+            queued: places().filter(|(_, place)| place.just_queued).map(|(node, _)| node).collect(),
+            split: votes + silent < self.locks.quorum(),
         }))
     }
 
     /// The error for a lock that others have.
-    pub(super) fn is_held(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
-        Error::Held(Box::new(Held { waited, ..self.held(by, request) }))
+    pub(super) fn held_error(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
+        Error::Held(Box::new(HeldLock { waited, ..self.held(by, request) }))
     }
 
-    pub(super) fn held(&self, by: &Blocker, request: &Request) -> Held {
-        let by_this_job = by.holder().is_some_and(|holder| request.ancestors.contains(&holder.token));
-        Held { by_this_job, ..self.held_by(by.clone()) }
+    pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
+        let by_this_job =
+            by.holders().iter().any(|holder| request.ancestors.iter().any(|token| token.as_bytes() == holder.token));
+        HeldLock { by_this_job, ..self.held_by(by.clone()) }
     }
 }
 
-/// Whether so many nodes have it held, or so many fail, that the reason is known.
-fn told_why(answers: &Answers<Take>) -> bool {
-    let minority = (answers.0.len() - 1) / 2;
-    let cannot = answers.faults().count() + answers.count(|take| matches!(take, Take::Young { .. }));
-    answers.count(|take| matches!(take, Take::Held { .. })) > minority || cannot > minority
-}
-
-/// Whether what went wrong can heal during a wait.
-pub(super) fn can_heal(error: &Error) -> bool {
-    match error {
-        Error::Young { .. } | Error::GrantedTooLate { .. } => true,
-        Error::NoQuorum { nodes, faults, .. } => {
-            let minority = (nodes - 1) / 2;
-            faults.iter().filter(|(_, fault)| Fault::is_final(fault)).count() <= minority
-        }
-        _ => false,
-    }
+/// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
+fn is_explained(answers: &Answers<TakeAnswer>) -> bool {
+    let cannot = answers.faults().count() + answers.count(|take| matches!(take.outcome, TakeOutcome::Young));
+    answers.is_denied(|take| !take.is_held()) || cannot + quorum(answers.nodes()) > answers.nodes()
 }

@@ -4,21 +4,23 @@
 //! largest counter among the nodes that granted it, and q of them must stand at it before it is used; those that are
 //! behind are raised, on the condition that they still have the lease and are not ahead. Two winners' quorums share such
 //! a node, where the later one's grant came after the earlier one's token, and is larger.
+//!
+//! The models (tests/model) include this file by its path: of redlock it imports only the other files that they include.
 
 use super::quorum::quorum;
 
-/// What has to happen before a granted lease may use its fencing token.
+/// The condition for a granted lease to use its fencing token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Settlement {
     /// The fencing token of the lease.
     pub(super) token: u64,
     /// Nodes that granted the lease and stand lower.
     pub(super) behind: Vec<usize>,
-    /// How many of them have to be raised.
+    /// The number of them that have to be raised.
     pub(super) needed: usize,
 }
 
-/// Decides from what each granting node's counter stands at: node, counter.
+/// Decides from the counter of each node that granted the lease: node, counter.
 pub(super) fn settle(grants: &[(usize, u64)], nodes: usize) -> Settlement {
     let token = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let behind: Vec<usize> = grants.iter().filter(|&&(_, counter)| counter < token).map(|&(node, _)| node).collect();

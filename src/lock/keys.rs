@@ -1,13 +1,16 @@
 //! The names of everything that a lock has in Redis.
 
+use super::fields::Args;
+use crate::redis::{Call, Script};
+
 /// Separates the lock's key from the part. No name has a control character, so no lock's key can look like one of ours.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-/// What is behind the lock's own key, in the order that the scripts expect.
+/// The other keys of a lock, behind its own, in the order that the scripts expect.
 const PARTS: [&str; 5] = [
     "lease",    // Hash: the owner record of the present lease.
     "fence",    // String: the counter of fencing tokens, which outlives the lease.
-    "queue",    // Sorted set: who queues, by ticket.
+    "queue",    // Sorted set: the waiters, by ticket.
     "reserved", // String: the waiter that the free lock is promised to.
     "holds",    // Sorted set: the holds of a re-entrant lease.
 ];
@@ -17,7 +20,7 @@ const PARTS: [&str; 5] = [
 pub(crate) struct Keys {
     /// The lock itself: a plain string, its value the token.
     pub(crate) lock: String,
-    /// What the names of the other keys begin with, and of the channels: `free`, or `w:` and a waiter.
+    /// The prefix of the names of the other keys, and of the channels: `free`, or `w:` and a waiter.
     pub(crate) base: String,
 }
 
@@ -32,9 +35,14 @@ impl Keys {
     }
 
     /// All keys, in the order that the scripts expect.
-    pub(crate) fn all(&self) -> Vec<String> {
+    fn all(&self) -> Vec<String> {
         let others = PARTS.map(|part| format!("{}{part}", self.base));
         [self.lock.clone()].into_iter().chain(others).collect()
+    }
+
+    /// A call of this script for the lock.
+    pub(super) fn call(&self, script: &'static Script, args: Args) -> Call {
+        Call::new(script, self.all(), args.with("base", self.base.as_str()).into_list())
     }
 
     /// The channel on which the waiter `id` is called.
@@ -48,7 +56,7 @@ impl Keys {
     }
 }
 
-/// What everything besides the locks themselves begins with, for locks whose keys begin with `prefix` and have no hash tag
+/// The prefix of all names besides the locks themselves, for locks whose keys begin with `prefix` and have no hash tag
 /// behind it.
 pub(crate) fn beside(prefix: &str) -> String {
     match hash_tag(prefix) {
@@ -65,7 +73,7 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// Whether all keys of the lock can be put into its slot: they carry the lock's own tag, or the whole key as their
+/// True if all keys of the lock can be put into its slot: they carry the lock's own tag, or the whole key as their
 /// tag, which a `}` in it would end too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')

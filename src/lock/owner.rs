@@ -1,5 +1,6 @@
-//! Who holds a lease: what is written into Redis about its owner.
+//! The owner of a lease, as it is written into Redis.
 
+use super::fields::Args;
 use crate::sys;
 
 /// The owner of a lease. Never the job's arguments, which may hold secrets.
@@ -17,9 +18,13 @@ impl Owner {
         Owner { host: sys::host::name(), pid: pid.to_string(), user: sys::host::user(), label }
     }
 
-    /// As the scripts expect it.
-    pub(super) fn fields(&self) -> [&str; 4] {
-        [&self.host, &self.pid, &self.user, &self.label]
+    /// Adds it as the scripts record it.
+    pub(super) fn add_to(&self, args: Args) -> Args {
+        let Owner { host, pid, user, label } = self;
+        args.with("host", host.as_str())
+            .with("pid", pid.as_str())
+            .with("user", user.as_str())
+            .with("label", label.as_str())
     }
 }
 

@@ -1,4 +1,6 @@
 //! The arithmetic of the Redlock algorithm: quorum, drift, validity, decision. Pure: no clock, no I/O.
+//!
+//! The models (tests/model) include this file by its path: it imports nothing of redlock.
 
 use std::time::Duration;
 
@@ -7,13 +9,13 @@ pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// How much earlier than the ttl a lease may end, for all that we know: clocks that run at different speeds, and the
-/// grain of a server's expiry. One percent and 2 ms, as in Redis' description of Redlock.
+/// The allowance for a lease that ends earlier than its ttl: clocks run at different speeds, and the expiry of a
+/// server has a grain. One percent and 2 ms, as in Redis' description of Redlock.
 pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// What a node's grant is good for, from the moment the request was sent: the ttl less drift.
+/// The time for which a node's grant is good, from the moment the request was sent: the ttl less drift.
 pub(crate) fn surely(ttl: Duration) -> Duration {
     ttl.saturating_sub(drift(ttl))
 }
@@ -34,7 +36,7 @@ pub(crate) fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option
     answers.get(quorum(nodes) - 1).or(answers.last()).copied()
 }
 
-/// What the nodes have answered so far to one question.
+/// The answers of the nodes so far to one question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) nodes: usize,
@@ -44,7 +46,7 @@ pub(crate) struct Tally {
     pub(crate) no: usize,
 }
 
-/// What follows from a [`Tally`].
+/// The conclusion from a [`Tally`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A quorum said yes.

@@ -1,16 +1,18 @@
-//! What a holder does about nodes that say that its lease is gone. Pure: no clock, no I/O.
+//! The answer of a holder to nodes that say that its lease is gone. Pure: no clock, no I/O.
 //!
 //! A node *backs* a lease while it keeps the key, and after a restart without memory while its quarantine keeps rivals
 //! out. The lease is valid until the moment from which fewer than q nodes back it. A search through all that can happen
 //! (tests/model) finds two holders, or a lock that comes back after `release --force`, when a clause is left out.
+//!
+//! The models (tests/model) include this file by its path: of redlock it imports only the other files that they include.
 
 use super::quorum::{quorum, validity};
 
-/// What one node has answered in a round of renewal. `run` is its run_id, none where INFO is refused.
+/// The answer of one node in a round of renewal. `run` is its run_id, none where INFO is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Said<R> {
-    /// The lease is there, and was extended.
-    Confirmed { run: Option<R> },
+pub(crate) enum NodeReport<T, R> {
+    /// The lease is there, and was extended: the node backs it until then.
+    Confirmed { until: T, run: Option<R> },
     /// The lock is free. `young`: the node is in quarantine.
     Gone { run: Option<R>, young: bool },
     /// Another has the lock there.
@@ -21,10 +23,10 @@ pub(crate) enum Said<R> {
     Silent,
 }
 
-/// What a holder knows of one node.
+/// The knowledge of a holder about one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Backing<T, R> {
-    /// Until when the node surely backs the lease, from its last confirmation.
+    /// The time until which the node surely backs the lease, from its last confirmation.
     pub(crate) until: Option<T>,
     /// The run of the node that gave it.
     pub(crate) run: Option<R>,
@@ -42,16 +44,14 @@ impl<T, R> Default for Backing<T, R> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round<T> {
     pub(crate) sent: T,
-    /// Until when a node that confirms backs the lease: `sent` + ttl, less drift.
-    pub(crate) until: T,
-    /// When all have answered, or the time is up.
+    /// The moment at which all have answered, or the time is up.
     pub(crate) now: T,
 }
 
-/// What is to be done after a round.
+/// The steps after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement<R> {
-    /// On which nodes the lease is to be created again, and on which run of each.
+    /// The nodes on which the lease is to be created again, and the run of each.
     pub(crate) recreate: Vec<(usize, Option<R>)>,
     /// Fewer than q nodes back the lease, or its validity is over.
     pub(crate) lost: bool,
@@ -62,7 +62,7 @@ pub(crate) fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T
     validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
 }
 
-/// Whether the lease is still valid at `now`.
+/// True if the lease is still valid at `now`.
 fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
     valid_until(nodes).is_some_and(|end| now < end)
 }
@@ -87,12 +87,11 @@ pub(crate) fn confirm<T: Ord + Copy, R>(
 /// Judges all the answers of a round together, one for each node.
 pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
     nodes: &mut [Backing<T, R>],
-    said: &[Said<R>],
+    said: &[NodeReport<T, R>],
     round: Round<T>,
 ) -> Judgement<R> {
-    let mut judgement = Judgement { recreate: Vec::new(), lost: true };
     if !is_valid(nodes, round.now) {
-        return judgement;
+        return Judgement { recreate: Vec::new(), lost: true };
     }
     // Nodes that forgot the lease and let in no other since; nodes that need the word of q others.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
@@ -100,22 +99,22 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
     let alone = nodes.len() == 1;
     for (index, (node, said)) in nodes.iter_mut().zip(said).enumerate() {
         match said {
-            Said::Silent => {}
-            Said::Confirmed { run } => {
+            NodeReport::Silent => {}
+            NodeReport::Confirmed { until, run } => {
                 confirmed += 1;
-                node.until = Some(round.until);
+                node.until = Some(*until);
                 node.run = run.clone();
             }
             // Not passed when it was asked: ours was taken away before theirs could come.
-            Said::Another => {
+            NodeReport::Another => {
                 node.removed |= node.until.is_some_and(|until| round.sent < until);
                 node.until = None;
             }
-            Said::Revoked => {
+            NodeReport::Revoked => {
                 node.until = None;
                 revoked = true;
             }
-            Said::Gone { run, young } => {
+            NodeReport::Gone { run, young } => {
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
@@ -135,7 +134,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
             }
         }
     }
-    judgement.lost = !is_valid(nodes, round.now);
+    let mut judgement = Judgement { recreate: Vec::new(), lost: !is_valid(nodes, round.now) };
     let by_others = confirmed >= quorum(nodes.len());
     if !revoked && !judgement.lost {
         judgement.recreate = forgot;
@@ -151,34 +150,34 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
 mod tests {
     use super::*;
 
-    const ROUND: Round<u32> = Round { sent: 10, until: 40, now: 12 };
+    const ROUND: Round<u32> = Round { sent: 10, now: 12 };
 
-    /// What is judged when each node has confirmed until 30 on run 1.
-    fn judged(said: &[Said<u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
+    /// The judgement when each node has confirmed until 30 on run 1.
+    fn judged(said: &[NodeReport<u32, u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
         let known = Backing { until: Some(30), run: Some(1), removed: false };
         let mut nodes = vec![known; said.len()];
         (judge(&mut nodes, said, ROUND), nodes)
     }
 
-    fn gone(run: Option<u32>, young: bool) -> Said<u32> {
-        Said::Gone { run, young }
+    fn gone(run: Option<u32>, young: bool) -> NodeReport<u32, u32> {
+        NodeReport::Gone { run, young }
     }
 
-    const HERE: Said<u32> = Said::Confirmed { run: Some(1) };
+    const HERE: NodeReport<u32, u32> = NodeReport::Confirmed { until: 40, run: Some(1) };
 
     #[test]
     fn a_node_whose_quarantine_is_over_needs_the_word_of_the_others() {
-        let (judgement, nodes) = judged(&[gone(Some(2), false), HERE, Said::Silent]);
+        let (judgement, nodes) = judged(&[gone(Some(2), false), HERE, NodeReport::Silent]);
         assert_eq!((judgement.recreate, judgement.lost, nodes[0].until), (vec![], false, None));
         let (judgement, _) = judged(&[gone(Some(2), false), HERE, HERE]);
         assert_eq!(judgement.recreate, [(0, Some(2))]);
-        let (judgement, nodes) = judged(&[gone(Some(2), true), HERE, Said::Silent]);
+        let (judgement, nodes) = judged(&[gone(Some(2), true), HERE, NodeReport::Silent]);
         assert_eq!((judgement.recreate, nodes[0].until), (vec![(0, Some(2))], Some(30)));
     }
 
     #[test]
     fn a_node_that_does_not_say_its_run_needs_it_too_and_is_not_taken_to_be_emptied() {
-        let (judgement, nodes) = judged(&[gone(None, false), HERE, Said::Silent]);
+        let (judgement, nodes) = judged(&[gone(None, false), HERE, NodeReport::Silent]);
         assert_eq!((judgement.recreate, nodes[0].removed), (vec![], false));
         let (judgement, _) = judged(&[gone(None, false), HERE, HERE]);
         assert_eq!(judgement.recreate, [(0, None)]);
@@ -186,7 +185,7 @@ mod tests {
 
     #[test]
     fn nothing_is_created_again_once_a_node_says_revoked() {
-        let (judgement, _) = judged(&[gone(Some(2), true), HERE, HERE, HERE, Said::Revoked]);
+        let (judgement, _) = judged(&[gone(Some(2), true), HERE, HERE, HERE, NodeReport::Revoked]);
         assert_eq!((judgement.recreate, judgement.lost), (vec![], false));
     }
 

@@ -5,13 +5,11 @@ use crate::sys::random::uuid;
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// How much of a token may be shown.
+/// The part of a token that may be shown, in characters.
 const SHOWN: usize = 8;
 
-/// The hold of the one who took the lock.
+/// The hold that took the lock.
 pub(super) const BASE: &str = "base";
-/// The hold that was entered last, where a single node says which one that is.
-pub(super) const NEWEST: &str = "newest";
 
 /// A token that no lease had before.
 pub(super) fn new_token() -> String {
@@ -36,11 +34,6 @@ pub(super) fn split(token: &str) -> (&str, Option<&str>) {
         }
         _ => (token, None),
     }
-}
-
-/// Whether two tokens name the same lease, be it by different holds of it.
-pub(crate) fn same_lease(one: &str, other: &str) -> bool {
-    split(one).0 == split(other).0
 }
 
 /// The part of a token that may be shown.

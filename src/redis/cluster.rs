@@ -1,60 +1,88 @@
-//! A Cluster: the server that has the slot of a lock, and what the others say to a request that is not theirs.
+//! Cluster: finding the server that has the slot of a lock, and following redirections.
 //!
-//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and promised at the same
-//! time). So a server that imports the slot has no use for ASKING: to a request with several keys, some of them missing, it
-//! says TRYAGAIN until the whole slot is there. ASK is answered by trying again too.
+//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the same time).
+//! So ASKING is of no use while a slot moves: a server answers TRYAGAIN to a request with several keys, some of them missing,
+//! until the whole slot is there. ASK is answered by trying again, too.
 
-use super::address::{Address, Host};
+use super::address::Address;
 use super::connect::{self, Socket, exchange};
 use super::fault::Fault;
-use futures_util::future::select_ok;
+use super::url::Host;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How often a request that was not executed is sent again, and the pause before the first time; it grows by as much.
+/// The number of times a redirected request is sent again, and the first pause; each later pause is that much longer.
 const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(8);
+/// The number of slots of a Cluster.
+const SLOTS: u64 = 16_384;
+/// The delay before trying a seed that reported the Cluster as down, or a server that the user did not name.
+const DETOUR: Duration = Duration::from_millis(50);
+/// The number of masters that are remembered besides the seeds.
+const REMEMBERED: usize = 8;
 
-/// Connects to the server that is known, else to the first of the seeds that answers, and logs in.
+/// The way into a Cluster: a server, connected to and logged in, and other masters that it knows.
+pub(super) struct Entrance {
+    pub(super) server: Host,
+    pub(super) socket: Box<dyn Socket>,
+    pub(super) others: Vec<Host>,
+}
+
+/// Connects and logs in to the first seed that knows the Cluster. The servers in `later` are tried after a short delay.
 ///
 /// # Errors
-/// Why it, or none of them, can be reached.
-pub(super) async fn open(
-    address: &Address,
-    seeds: &[Host],
-    known: Option<Host>,
-) -> Result<(Host, Box<dyn Socket>), Fault> {
-    if let Some(server) = known {
-        let socket = connect::open(&address.at(&server)).await.map_err(|fault| fault.of_server(&server))?;
-        return Ok((server, socket));
-    }
-    let (entered, _) = select_ok(seeds.iter().map(|seed| Box::pin(enter(address, seed)))).await?;
-    Ok(entered)
-}
-
-/// A server that is stopped accepts, but does not answer; one that does not permit PING does.
-async fn enter(address: &Address, seed: &Host) -> Result<(Host, Box<dyn Socket>), Fault> {
-    let answer = async {
-        let mut socket = connect::open(&address.at(seed)).await?;
-        match exchange(&mut socket, &[redis::cmd("PING")]).await {
-            Ok(_) | Err(Fault::Refused(..)) => Ok((seed.clone(), socket)),
-            Err(fault) => Err(fault),
+/// The reason why no seed can be used; preferably that of a seed that may come back.
+pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<Entrance, Fault> {
+    let now = seeds.iter().filter(|seed| !later.contains(seed));
+    let enter = |seed, waits| async move {
+        if waits {
+            sleep(DETOUR).await;
         }
+        enter_at(address, seed).await
     };
-    answer.await.map_err(|fault| fault.of_server(seed))
+    let now = now.map(|seed| enter(seed, false));
+    let mut tries: FuturesUnordered<_> = now.chain(later.iter().map(|seed| enter(seed, true))).collect();
+    let mut faults = Vec::new();
+    while let Some(entered) = tries.next().await {
+        match entered {
+            Ok(entrance) => return Ok(entrance),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// The server that has the slot, when `from` answers that it has not.
-pub(super) fn moved_to(error: &RedisError, from: &Host) -> Option<Host> {
-    let (address, _slot) = error.redirect_node().filter(|_| error.code() == Some("MOVED"))?;
-    let (name, port) = address.rsplit_once(':')?;
-    Some(host(name, port.parse().ok()?, from))
+/// Refuses a server that left the Cluster: it knows no masters. A user who may not ask for them has to trust the seeds.
+async fn enter_at(address: &Address, seed: &Host) -> Result<Entrance, Fault> {
+    let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
+    let others = match table(seed, &mut socket).await {
+        Ok(table) => table.masters.into_iter().take(REMEMBERED).collect(),
+        Err(Fault::Refused(..)) => Vec::new(),
+        Err(fault) => return Err(fault),
+    };
+    Ok(Entrance { server: seed.clone(), socket, others })
 }
 
-/// Waits a little before a request is sent again: its slot is on its way to another server, or to another master. At the
-/// first redirection there is nothing to wait for; later ones may point at each other. False for every other error, and when
-/// that has been going on for long enough to be told.
+/// The server that has the slot, when `from` answers that it does not.
+///
+/// # Errors
+/// [`Fault::Garbage`] when the answer is not a server's name.
+pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Option<Host>, Fault> {
+    if error.code() != Some("MOVED") {
+        return Ok(None);
+    }
+    let named = || {
+        let (name, port) = error.redirect_node()?.0.rsplit_once(':')?;
+        host(name, port.parse().ok()?, from)
+    };
+    named().map(Some).ok_or(Fault::Garbage("MOVED without a host"))
+}
+
+/// Waits a little before a request is sent again, because its slot is moving to another server. The first redirection needs no
+/// pause; later redirections may form a loop. False for every other error, and after [`TRIES`].
 pub(super) async fn pause(error: &RedisError, tries: u32) -> bool {
     match error.code() {
         Some("MOVED") if tries == 0 => {}
@@ -64,26 +92,56 @@ pub(super) async fn pause(error: &RedisError, tries: u32) -> bool {
     true
 }
 
+/// The Cluster as a server sees it.
+pub(super) struct Table {
+    pub(super) masters: Vec<Host>,
+    /// The number of slots that they serve together.
+    slots: u64,
+}
+
+impl Table {
+    /// All masters.
+    ///
+    /// # Errors
+    /// [`Fault::Unreachable`] when some slots have no master: their locks cannot be listed.
+    pub(super) fn complete(self, server: &Host) -> Result<Vec<Host>, Fault> {
+        if self.slots < SLOTS {
+            let known = format!("{server} knows the masters of {} of {SLOTS} slots", self.slots);
+            return Err(Fault::Unreachable(known));
+        }
+        Ok(self.masters)
+    }
+}
+
 /// All masters that have slots, as `server` knows them.
-pub(super) async fn masters(server: &Host, socket: &mut Box<dyn Socket>) -> Result<Vec<Host>, Fault> {
+///
+/// # Errors
+/// The server's error; [`Fault::Unreachable`] when it knows no masters.
+pub(super) async fn table(server: &Host, socket: &mut Box<dyn Socket>) -> Result<Table, Fault> {
     let mut slots = redis::cmd("CLUSTER");
     slots.arg("SLOTS");
-    let slots = exchange(socket, &[slots]).await?;
-    let mut masters = Vec::new();
-    for range in slots[0].items() {
+    let ranges = exchange(socket, &[slots]).await.map_err(|fault| fault.of_server(server))?;
+    let mut table = Table { masters: Vec::new(), slots: 0 };
+    for range in ranges[0].items() {
         // {first slot, last slot, master, replicas …}
         let master = range.at(2);
         let port = master.count(1).and_then(|port| u16::try_from(port).ok());
-        let master = host(master.text(0), port.ok_or(Fault::Garbage("in answer to CLUSTER SLOTS"))?, server);
-        if !masters.contains(&master) {
-            masters.push(master);
+        let master = port.and_then(|port| host(master.text(0), port, server));
+        let (Some(first), Some(last), Some(master)) = (range.count(0), range.count(1), master) else {
+            return Err(Fault::Garbage("in answer to CLUSTER SLOTS"));
+        };
+        table.slots += (last + 1).saturating_sub(first);
+        if !table.masters.contains(&master) {
+            table.masters.push(master);
         }
     }
-    Ok(masters)
+    if table.masters.is_empty() {
+        return Err(Fault::Unreachable(format!("{server} knows no masters, or is no longer in a Cluster")));
+    }
+    Ok(table)
 }
 
-/// A server that `from` names; one without a name is where `from` is.
-fn host(name: &str, port: u16, from: &Host) -> Host {
-    let name = if name.is_empty() { &from.name } else { name };
-    Host { name: name.to_owned(), port }
+/// A server named by `from`; an empty name means the host of `from`.
+fn host(name: &str, port: u16, from: &Host) -> Option<Host> {
+    Host::named(if name.is_empty() { &from.name } else { name }, port)
 }

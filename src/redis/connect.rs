@@ -1,10 +1,12 @@
-//! Opening a socket to a node and logging in. Every wait here ends with the deadline that the caller puts around it.
+//! Opening a socket to a node and logging in. No wait here has a deadline of its own: the caller sets one.
 
-use super::address::{Address, Host, Place};
+use super::address::Address;
 use super::fault::Fault;
+use super::limit::ReplyLimit;
 use super::local;
 use super::reply::Reply;
 use super::tls;
+use super::url::{Host, Place};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -16,8 +18,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-/// A connection that has been silent for this long is tried by the kernel, and one whose other side has not taken
-/// anything for `UNANSWERED` is closed: a peer that was switched off says nothing by itself.
+/// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the kernel closes it:
+/// a machine that was switched off says nothing by itself.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
 /// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
@@ -30,27 +32,34 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 /// Connects to the node and logs in.
 ///
 /// # Errors
-/// Why it cannot be reached, or what it answered to AUTH or SELECT.
+/// The reason why it cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let mut socket = match address.place() {
+    let mut socket = dial(address).await?;
+    log_in(&mut socket, address).await?;
+    Ok(socket)
+}
+
+/// Connects to the node, and does not log in.
+///
+/// # Errors
+/// The reason why it cannot be reached.
+pub(super) async fn dial(address: &Address) -> Result<Box<dyn Socket>, Fault> {
+    let socket = match address.place() {
         Place::Tcp(host) => to_host(host, address).await?,
         Place::Unix(path) => Box::new(unix(path).await.map_err(|error| Fault::of_io(&error))?),
         Place::Local(directory) => {
             let connected = local::connect(directory.as_deref()).await;
             Box::new(connected.map_err(|error| Fault::of_io(&error))?)
         }
-        Place::Sentinel { .. } | Place::Cluster(_) => {
-            return Err(Fault::Garbage("not a single server"));
-        }
+        Place::Sentinel { .. } | Place::Cluster(_) => return Err(Fault::Garbage("not a single server")),
     };
-    log_in(&mut socket, address).await?;
-    Ok(socket)
+    Ok(Box::new(ReplyLimit::new(socket)))
 }
 
-/// Connects to this host in the way that the address says, and does not log in.
+/// Connects to this host, with TLS if the address asks for it, and does not log in.
 ///
 /// # Errors
-/// Why it cannot be reached.
+/// The reason why it cannot be reached.
 pub(super) async fn to_host(host: &Host, address: &Address) -> Result<Box<dyn Socket>, Fault> {
     let stream = tcp(host).await.map_err(|error| Fault::of_io(&error))?;
     Ok(match address.tls() {
@@ -90,8 +99,8 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// AUTH and SELECT in one round trip, where the address asks for them.
-async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), Fault> {
+/// AUTH and SELECT, where the address asks for them.
+pub(super) fn login(address: &Address) -> Vec<Cmd> {
     let mut requests = Vec::new();
     if let Some(password) = address.password() {
         let mut auth = redis::cmd("AUTH");
@@ -103,6 +112,15 @@ async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), F
         select.arg(address.database());
         requests.push(select);
     }
+    requests
+}
+
+/// Logs in, in one round trip at most.
+///
+/// # Errors
+/// The server's refusal of AUTH or SELECT.
+pub(super) async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), Fault> {
+    let requests = login(address);
     if requests.is_empty() {
         return Ok(());
     }
@@ -118,19 +136,16 @@ async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), F
 /// Sends requests over a socket that nothing else is read from, and reads the answers to all of them.
 ///
 /// # Errors
-/// What ails the socket, or the first of the answers that is an error.
+/// The error of the socket, or the first answer that is an error.
 pub(super) async fn exchange(socket: &mut Box<dyn Socket>, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
-    const LONGEST: usize = 1 << 20;
     let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
     let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
     sent.await.map_err(|error| Fault::of_io(&error))?;
-    // Read as one list: then all of them have come, and nothing behind them.
+    // Parsed as one list, which is complete once all answers are there.
     let mut list = format!("*{}\r\n", requests.len()).into_bytes();
     loop {
-        match socket.read_buf(&mut list).await.map_err(|error| Fault::of_io(&error))? {
-            0 => return Err(Fault::Closed),
-            _ if list.len() > LONGEST => return Err(Fault::Garbage("it is too long")),
-            _ => {}
+        if socket.read_buf(&mut list).await.map_err(|error| Fault::of_io(&error))? == 0 {
+            return Err(Fault::Closed);
         }
         match redis::parse_redis_value(&list) {
             Err(error) if error.is_io_error() => {} // there is more to come

@@ -1,8 +1,8 @@
-//! What went wrong with a node, in words that continue "10.0.0.1:6379 …".
+//! The faults of a node, in words that continue "10.0.0.1:6379 …".
 
-use super::address::Host;
-use super::script::Call;
-use super::tls::{self, Untrusted};
+use super::limit::Oversize;
+use super::tls::{self, TlsFailure};
+use super::url::Host;
 use crate::sys::host;
 use crate::text::{escaped, human, reason};
 use redis::RedisError;
@@ -11,34 +11,37 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a node gave no answer that can be used. Displayed, it continues "10.0.0.1:6379 …".
+/// The reason why a node gave no usable answer. Displayed, it continues "10.0.0.1:6379 …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// No answer before the deadline.
     TimedOut,
-    /// The others have decided, and this one had not answered yet.
+    /// The other nodes have decided before this node has answered.
     Slower,
-    /// The other side closed the connection; a new one may work at once.
+    /// The other side closed the connection; a new connection may work at once.
     Closed,
-    /// One of these two, and it has never said anything: it may speak TLS, or not, other than its URL says.
+    /// `TimedOut` or `Closed` by a node that has never answered: its URL may be wrong about TLS.
     Mute(Box<Fault>),
-    /// It was started so recently that it may have forgotten what it is asked about: how long ago, and for how long it cannot tell.
+    /// It was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
     Young { uptime: Duration, left: Duration },
+    /// The server of `local:` exited instead of answering; its log says why.
+    Exited(String),
     /// There is no connection, for this reason.
     Unreachable(String),
     /// This machine, not the node, lacks something.
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
-    /// It answers, but cannot serve now: loading, out of memory, read-only. The code of a [`Meaning`] and the server's text.
+    /// It answers, but cannot serve now: loading, out of memory, read-only, or for a reason that is not known. Its code, which
+    /// may have a [`Meaning`], and the server's text.
     CannotServe(String, String),
-    /// Refused for good: password, ACL. Its code, which may have a [`Meaning`], and the server's text.
+    /// Refused for good: password, ACL. The code of a [`Meaning`] and the server's text.
     Refused(String, String),
     /// The address itself is wrong: a Sentinel, no such database. The code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
     /// TLS has failed for good.
-    Untrusted(Untrusted),
-    /// It has done what was asked, but too few of its replicas have said in time that they have it: how many, of how many.
+    TlsFailure(TlsFailure),
+    /// It has executed the request, but too few of its replicas have confirmed that in time: their number, and the number wanted.
     Unconfirmed(i64, u32),
 }
 
@@ -49,8 +52,11 @@ impl Fault {
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
+        if error.get_ref().is_some_and(|inner| inner.is::<Oversize>()) {
+            return Fault::Garbage("more than 4 MB");
+        }
         if let Some(untrusted) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
-            return Fault::Untrusted(untrusted);
+            return Fault::TlsFailure(untrusted);
         }
         match error.kind() {
             TimedOut => Fault::TimedOut,
@@ -75,31 +81,10 @@ impl Fault {
         let (code, detail) = without_script(code, error.detail().unwrap_or_default());
         match (code, detail) {
             ("", _) => Fault::Garbage("an empty error"),
-            // To a long request a server that requires a password says no more than that it is too long.
+            // A server that requires a password answers only that a long request is too long.
             (_, detail) if detail.contains("unauthenticated") => classified("NOAUTH", detail),
-            // What follows are our own arguments.
+            // The rest is redlock's own arguments.
             (code, detail) => classified(code, detail.split(", with args").next().unwrap_or(detail)),
-        }
-    }
-
-    /// The same for a script. Of a command in it that is forbidden or renamed, or of a key, many servers do not say which.
-    pub(super) fn of_call(error: &RedisError, call: &Call) -> Fault {
-        let detail = error.detail().unwrap_or_default();
-        let says = |words: &str| detail.contains(words);
-        let command = || call.script.command_at(line_of_script(detail)).unwrap_or("a command of the script");
-        let refused = |code: &str, detail: String| Fault::Refused(code.to_owned(), detail);
-        match Fault::of(error) {
-            Fault::Refused(..) if says("Unknown Redis command") => {
-                refused("unknown command", format!("unknown command {}", command()))
-            }
-            Fault::Refused(..) if says("can't run this command") => {
-                refused("NOPERM", format!("the user may not run {}", command()))
-            }
-            Fault::Refused(..) if says("one of the keys") => {
-                let keys: Vec<&str> = call.keys.iter().map(|key| beginning(key)).take(2).collect();
-                refused("NOPERM", format!("the user may not use the keys {}…", keys.join(", ")))
-            }
-            fault => fault,
         }
     }
 
@@ -112,60 +97,79 @@ impl Fault {
         }
     }
 
-    /// The same for a node that has let redlock in before: a password or a certificate may be being replaced on one side, and
-    /// trying again help.
+    /// The same as a temporary fault, for a node that has let redlock in before: a password or a certificate may be in the middle
+    /// of a rotation.
     pub(super) fn for_now(self) -> Fault {
         match self {
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
-            Fault::Untrusted(Untrusted { what, .. }) => Fault::CannotServe(String::new(), what),
+            Fault::TlsFailure(TlsFailure { what, .. }) => Fault::CannotServe(String::new(), what),
             fault => fault,
         }
     }
 
-    /// The same for a subscription.
-    pub(super) fn of_channel(error: &RedisError, channel: &str) -> Fault {
-        match Fault::of(error) {
-            Fault::Refused(code, detail) if detail.contains("one of the channels") => {
-                Fault::Refused(code, format!("the user may not use the channels {}…", beginning(channel)))
-            }
-            fault => fault,
-        }
+    /// A node with too many keys to list, or with a list that repeats itself without end.
+    pub(super) fn too_many_keys() -> Fault {
+        Fault::CannotServe(TOO_MANY_KEYS.to_owned(), String::new())
     }
 
-    /// Whether trying again at once on a new connection makes sense: the server is gone, or just coming back.
+    /// True if the server says that it is no longer a primary. Its name may lead to another server by now.
+    pub(super) fn is_demotion(&self) -> bool {
+        matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
+    }
+
+    /// True if it makes sense to try again at once on a new connection: the server is gone, or just coming back.
     pub(crate) fn heals_soon(&self) -> bool {
         match self {
-            Fault::Closed | Fault::Unreachable(_) => true,
+            Fault::Closed | Fault::Exited(_) | Fault::Unreachable(_) => true,
             Fault::Mute(fault) => fault.heals_soon(),
-            Fault::CannotServe(code, _) => code == "LOADING",
+            Fault::CannotServe(code, _) => code == "LOADING" || self.is_demotion(),
             _ => false,
         }
     }
 
-    /// Whether waiting cannot help: the node refuses us for good, or its address is wrong.
+    /// True if the password or a certificate is refused.
+    pub(crate) fn is_login(&self) -> bool {
+        match self {
+            Fault::Refused(code, _) => ["NOAUTH", "WRONGPASS", "AUTH <password> called"].contains(&code.as_str()),
+            fault => matches!(fault, Fault::TlsFailure(_)),
+        }
+    }
+
+    /// True if waiting cannot help: the node refuses redlock for good, or its address is wrong.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::Untrusted(_))
+        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::TlsFailure(_))
     }
 }
 
 impl Fault {
-    /// What to do about it. Of several faults, the one with the highest rank says what to do.
+    /// A node that does not reveal its uptime, although a quarantine needs it.
+    pub(crate) fn without_uptime() -> Fault {
+        Fault::Refused(NO_UPTIME.to_owned(), String::new())
+    }
+
+    /// The advice to the user, and its rank: of several faults, the advice of the highest rank is shown.
     pub(crate) fn advice(&self) -> (u8, &'static str) {
         match self {
-            Fault::Untrusted(untrusted) => (6, untrusted.advice),
+            Fault::TlsFailure(untrusted) => (6, untrusted.advice),
             Fault::Misconfigured(code, _) => (5, Meaning::of(code).map_or("check --redis", |met| met.advice)),
             Fault::Refused(code, _) => {
                 (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
             }
             Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
             Fault::Unconfirmed(..) => (3, "are its replicas connected, and is --replicas right?"),
+            Fault::Exited(_) => (3, "is its disk full?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
-            Fault::Garbage(_) => (2, "is --redis right?"),
+            Fault::Garbage(_) => (2, "is the address right?"),
             Fault::Mute(fault) if **fault == Fault::Closed => {
                 (1, "is Redis running there, or is it a TLS port (rediss://)?")
             }
-            Fault::Mute(_) => (1, "is Redis running there, or is it a plain port (redis://)?"),
-            _ => (0, "is --redis right, and is Redis running there?"),
+            Fault::Mute(_) => {
+                (1, "is Redis running there, or is it a plain port (redis://)? a slow network needs a longer --ttl")
+            }
+            Fault::TimedOut => {
+                (0, "is the address right, and is Redis running there? a slow network needs a longer --ttl")
+            }
+            _ => (0, "is the address right, and is Redis running there?"),
         }
     }
 }
@@ -182,43 +186,50 @@ impl fmt::Display for Fault {
             }
             Fault::Mute(fault) => fault.fmt(f),
             Fault::TimedOut => f.write_str("timed out"),
+            Fault::Exited(log) => write!(f, "exited (see {log})"),
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Young { uptime, left } => {
-                write!(f, "started {} ago, no vote for another {}", human(*uptime), human(*left))
+                write!(f, "started {} ago and cannot vote for another {}", human(*uptime), human(*left))
             }
-            Fault::Unreachable(why) => write!(f, "cannot be reached: {why}"),
+            Fault::Unreachable(why) => write!(f, "is unreachable ({why})"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
-            Fault::Untrusted(Untrusted { what, .. }) => f.write_str(what),
+            Fault::TlsFailure(TlsFailure { what, .. }) => f.write_str(what),
             Fault::Unconfirmed(confirmed, wanted) => {
-                write!(f, "got the lease confirmed by only {confirmed} of {wanted} replicas")
+                write!(f, "had the lease confirmed by only {confirmed} of {wanted} replicas")
             }
             Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
     }
 }
 
-/// Whether this is the code of an error reply, rather than words that one begins with.
+/// True for the code of an error reply, false for words that its text begins with.
 fn is_code(code: &str) -> bool {
     code.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// An error in the server's own words.
+/// An error in the server's own words; without a code in redlock's.
 fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result {
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
+        // The text begins with it.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
 }
 
-/// The code of what was asked as a Sentinel, and is none.
+/// The code of a server that is configured as a Sentinel and is none.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
+/// The code of a node that does not reveal its uptime.
+const NO_UPTIME: &str = "no uptime";
 
-/// What an error reply means.
+/// The code of a server with too many keys to list.
+const TOO_MANY_KEYS: &str = "too many keys";
+
+/// The meaning of an error reply.
 struct Meaning {
-    /// Its code, or where that is ERR the words that its text begins with.
+    /// The code, or, if that is ERR, the first words of the text.
     code: &'static str,
     fault: fn(String, String) -> Fault,
     /// Continues "10.0.0.1:6379 …"; empty where the server's own words say more.
@@ -226,8 +237,8 @@ struct Meaning {
     advice: &'static str,
 }
 
-/// Written as a table: code, fault, what the node is or does, what to do.
-const MEANINGS: [Meaning; 23] = {
+/// A table: code, fault, state of the node, advice.
+const MEANINGS: [Meaning; 26] = {
     use Fault::{CannotServe, Misconfigured, Refused};
     const fn met(
         code: &'static str,
@@ -238,6 +249,7 @@ const MEANINGS: [Meaning; 23] = {
         Meaning { code, fault, what, advice }
     }
     [
+        met(TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
         met("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
         met("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
         met("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
@@ -253,8 +265,8 @@ const MEANINGS: [Meaning; 23] = {
         met(
             "WRONGTYPE",
             CannotServe,
-            // Of the lock's own key the scripts know that it may be of any type.
-            "has a key beside the lock, {…}:…, of a type that redlock does not use",
+            // The scripts handle every type of the lock's own key, so it is another key.
+            "has a helper key of this lock ({…}:…) that is of the wrong type",
             "delete it",
         ),
         met(
@@ -263,6 +275,12 @@ const MEANINGS: [Meaning; 23] = {
             "is one node of a Cluster, and the lock belongs to another",
             "use redis+cluster://",
         ),
+        met(
+            "This instance has cluster support",
+            Misconfigured,
+            "is not part of a Cluster",
+            "use redis:// for a single server",
+        ),
         met("DB index", Misconfigured, "has no database with that number", "check the end of the URL"),
         met(
             "unknown command",
@@ -270,7 +288,7 @@ const MEANINGS: [Meaning; 23] = {
             "",
             "redlock needs it under its own name; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
-        met("NOPERM", Refused, "", "man redlock has the ACL rule that suffices"),
+        met("NOPERM", Refused, "", "redlock doctor prints the ACL rule it needs"),
         met(
             "No such master",
             Refused,
@@ -283,9 +301,15 @@ const MEANINGS: [Meaning; 23] = {
             "is not a Sentinel",
             "name the Sentinels, or use redis:// for a single server",
         ),
+        met(
+            NO_UPTIME,
+            Refused,
+            "refuses INFO, so a restart that lost its data cannot be detected",
+            "allow it (ACL rule +info), or give --quarantine 0 if no lease can be lost",
+        ),
         met("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
-        met("WRONGPASS", Refused, "does not accept this user and password", "check both"),
-        met("AUTH <password> called", Refused, "has no password, but one was given", "leave the password out"),
+        met("WRONGPASS", Refused, "rejected this user and password", "check both"),
+        met("AUTH <password> called", Refused, "uses no password, but one was given", "remove the password"),
         met(
             "DENIED",
             Refused,
@@ -301,25 +325,13 @@ impl Meaning {
     }
 }
 
-/// The system's error in one of the client library's, which wraps it.
+/// The system's error that an error of the client library wraps.
 fn io_error(error: &RedisError) -> Option<&io::Error> {
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
-/// What stands before the part of a lock that a key or channel is for.
-fn beginning(key: &str) -> &str {
-    key.split('\u{1f}').next().unwrap_or(key)
-}
-
-/// The number of the line in our script that an error names, counted from 1; 0 without one.
-fn line_of_script(detail: &str) -> usize {
-    let behind = detail.rsplit_once("user_script:").map_or("", |(_, behind)| behind.trim_start());
-    behind.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
-}
-
-/// An error without the name of our script and the line in it, which Redis 7 tells behind what went wrong, and older ones
-/// before it, wrapped into an ERR.
+/// An error without the name of the script and the line in it. Redis 7 appends them; older servers put them first, in an ERR.
 fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
     let (head, tail) = detail.rsplit_once(" script: ").unwrap_or((detail, ""));
     let detail = if tail.contains("user_script") { head } else { detail };
@@ -330,14 +342,19 @@ fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
     inner.split_once(' ').unwrap_or((inner, ""))
 }
 
-/// The error replies of servers of every age: before Redis 7 what fails inside a script is wrapped into an ERR.
+/// The fault for an error reply of any server: before Redis 7 an error inside a script is wrapped into an ERR. Unknown errors
+/// are temporary: proxies, modules and later versions have errors of their own, and few are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
+    let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     let says =
-        |word: &str| code == word || detail.contains(&format!("-{word} ")) || detail.starts_with(&format!("{word} "));
+        |word: &str| code == word || text.contains(&format!("-{word} ")) || text.starts_with(&format!("{word} "));
     match MEANINGS.iter().find(|met| says(met.code)) {
-        Some(met) => (met.fault)(met.code.to_owned(), detail.to_owned()),
-        None if detail.starts_with("ACL failure") => Fault::Refused("NOPERM".to_owned(), detail.to_owned()),
-        None => Fault::Refused(code.to_owned(), detail.to_owned()),
+        Some(met) => (met.fault)(met.code.to_owned(), text),
+        None if text.starts_with("ACL failure") || text.starts_with("The user executing the script") => {
+            Fault::Refused("NOPERM".to_owned(), text)
+        }
+        None if text.starts_with("Unknown Redis command") => Fault::Refused("unknown command".to_owned(), text),
+        None => Fault::CannotServe(code.to_owned(), text),
     }
 }
 

@@ -1,11 +1,11 @@
 //! Subscriptions: one channel on every node, each over a connection of its own that is opened again when it ends.
 
-use super::address::Host;
 use super::fault::Fault;
 use super::route::Route;
-use super::within;
+use super::url::Host;
 use crate::sys::clock::Boot;
 use crate::sys::random::jitter;
+use crate::sys::wait::within;
 use futures_util::future::select_all;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use redis::RedisConnectionInfo;
@@ -16,17 +16,17 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// How soon a subscription that worked is opened again, and one that could not be opened.
+/// The pause before a subscription that worked is opened again, and that after a failure to open it.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Something that happened to a subscription.
 #[derive(Debug)]
-pub(crate) enum Heard {
-    /// The server has confirmed it: what is published from now on is heard.
+pub(crate) enum SubscriptionEvent {
+    /// The server has confirmed it: messages published from now on arrive.
     Listening,
     Message(String),
-    /// It could not be opened, or has ended.
+    /// The subscription could not be opened, or has ended.
     Deaf,
     /// The same, and for good: a user without the right to it.
     Refused(Fault),
@@ -40,7 +40,7 @@ struct Listener {
     channel: String,
     patience: Duration,
     hears: bool,
-    events: Pin<Box<dyn Stream<Item = Heard>>>,
+    events: Pin<Box<dyn Stream<Item = SubscriptionEvent>>>,
 }
 
 impl Listeners {
@@ -55,21 +55,21 @@ impl Listeners {
         Listeners(nodes.map(listener).collect())
     }
 
-    /// What happens next, and on which node. May be dropped at any time without missing anything.
-    pub(crate) async fn next(&mut self) -> (usize, Heard) {
+    /// The next event, and its node. May be dropped at any time without missing an event.
+    pub(crate) async fn next(&mut self) -> (usize, SubscriptionEvent) {
         let all = self.0.iter_mut().map(|listener| listener.events.next());
         let (heard, node, _) = select_all(all).await;
-        let heard = heard.unwrap_or(Heard::Deaf);
-        self.0[node].hears = !matches!(heard, Heard::Deaf | Heard::Refused(_));
+        let heard = heard.unwrap_or(SubscriptionEvent::Deaf);
+        self.0[node].hears = !matches!(heard, SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_));
         (node, heard)
     }
 
-    /// On how many nodes a message would be heard.
+    /// The number of nodes whose messages arrive.
     pub(crate) fn hearing(&self) -> usize {
         self.0.iter().filter(|listener| listener.hears).count()
     }
 
-    /// Subscribes anew on a node that did not find us: its end of the connection is gone.
+    /// Subscribes again on a node that did not find this subscriber: its end of the connection is gone.
     pub(crate) fn reopen(&mut self, node: usize) {
         let Listener { route, channel, patience, hears, events } = &mut self.0[node];
         *events = Box::pin(listen(route.clone(), channel.clone(), *patience));
@@ -77,38 +77,43 @@ impl Listeners {
     }
 }
 
-/// Where a subscription stands.
+/// The state of a subscription.
 enum State {
     Closed { pause: Duration },
-    Open(PubSubStream, Option<Host>),
+    Open { messages: PubSubStream, server: Option<Host>, demotions: u32 },
 }
 
-/// The life of one subscription, without end.
-fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = Heard> {
+/// The events of one subscription, without end.
+fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
     unfold(State::Closed { pause: Duration::ZERO }, move |state| {
         let (route, channel) = (route.clone(), channel.clone());
         async move {
             Some(match state {
                 State::Closed { pause } => {
                     sleep(pause).await;
+                    let demotions = route.demotions();
                     match within(Boot::now() + patience, subscribe(&route, &channel)).await {
-                        Some(Ok((messages, server))) => (Heard::Listening, State::Open(messages, server)),
-                        Some(Err(fault)) if fault.is_final() => {
-                            (Heard::Refused(fault), State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) })
+                        Some(Ok((messages, server))) => {
+                            (SubscriptionEvent::Listening, State::Open { messages, server, demotions })
                         }
-                        _ => (Heard::Deaf, State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) }),
+                        Some(Err(fault)) if fault.is_final() => {
+                            (SubscriptionEvent::Refused(fault), State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) })
+                        }
+                        _ => (SubscriptionEvent::Deaf, State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) }),
                     }
                 }
-                State::Open(mut messages, server) => {
-                    // A node that has moved calls its waiters there. The caller polls this after each of its own requests.
-                    let moved = || route.has_left(server.as_ref());
+                State::Open { mut messages, server, demotions } => {
+                    // Waiters are notified on the new server. The caller polls this after each of its own requests.
+                    let moved = || route.has_left(server.as_ref()) || route.demotions() != demotions;
                     match poll_fn(|cx| if moved() { Poll::Ready(None) } else { messages.poll_next_unpin(cx) }).await {
                         Some(message) => (
-                            Heard::Message(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()),
-                            State::Open(messages, server),
+                            SubscriptionEvent::Message(
+                                String::from_utf8_lossy(message.get_payload_bytes()).into_owned(),
+                            ),
+                            State::Open { messages, server, demotions },
                         ),
-                        None if moved() => (Heard::Deaf, State::Closed { pause: Duration::ZERO }),
-                        None => (Heard::Deaf, State::Closed { pause: jitter(AGAIN) }),
+                        None if moved() => (SubscriptionEvent::Deaf, State::Closed { pause: Duration::ZERO }),
+                        None => (SubscriptionEvent::Deaf, State::Closed { pause: jitter(AGAIN) }),
                     }
                 }
             })
@@ -121,6 +126,6 @@ async fn subscribe(route: &Route, channel: &str) -> Result<(PubSubStream, Option
     let login = RedisConnectionInfo::default().set_skip_set_lib_name();
     let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
     let (mut requests, messages) = opened.split();
-    requests.subscribe(channel).await.map_err(|error| Fault::of_channel(&error, channel))?;
+    requests.subscribe(channel).await.map_err(|error| Fault::of(&error))?;
     Ok((messages, server))
 }

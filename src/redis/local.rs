@@ -1,16 +1,19 @@
 //! `local:`, a server for the locks of one user on one machine. The first call that finds none starts it; it outlives that
 //! call, and has on disk what it answers for.
 //!
-//! All of it is in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself has `lock` locked,
-//! as its standard input, from before it is executed to the end of its last process. So there is never a second one, however
-//! many calls begin at once, and whatever is killed or removed at which moment.
+//! All of it is in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself has the directory
+//! locked, and `lock` as its standard input, from before it is executed to the end of its last process. So there is never a
+//! second one, however many calls begin at once, and whatever is killed or removed at which moment. The directory's lock is
+//! still there when `lock` was removed; `lock` serves where directories cannot be locked (NFS).
 
 use crate::sys::clock::Boot;
 use crate::sys::{host, process};
+use crate::text::reason;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::geteuid;
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, access, geteuid};
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, Type};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -18,19 +21,19 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// How long the first call waits for the server to read its file: some 10 ms, on a slow disk more.
+/// The time that the first call waits for the server to load its file: about 10 ms, more on a slow disk.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a server that has accepted a connection may take to say whether it still reads.
+/// The time that a connected server may take to answer PING.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How often a server that is being started is tried.
+/// The interval between connection attempts while the server starts.
 const AGAIN: Duration = Duration::from_millis(5);
-/// What a Unix socket's path may have in bytes (unix(7)).
+/// The longest path of a Unix socket, in bytes (unix(7)).
 const LONGEST_PATH: usize = 107;
-/// In bytes: a log that has more is begun anew with the next start, of which each takes one thousand.
+/// In bytes. A longer log is truncated at the next start; each start writes about 1,000.
 const LONGEST_LOG: u64 = 1 << 20;
 
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
-/// What installs one, by the tool that is there.
+/// The command that installs a server, by package manager.
 const INSTALLS: [(&str, &str); 6] = [
     ("apt-get", "apt-get install redis-server"),
     ("dnf", "dnf install redis"),
@@ -40,20 +43,20 @@ const INSTALLS: [(&str, &str); 6] = [
     ("brew", "brew install redis"),
 ];
 
-/// The directory of such a server.
+/// A server of `local:`, by its directory.
 #[derive(Debug)]
 pub(crate) struct Local {
     directory: PathBuf,
 }
 
-/// Connects to the server, and starts it where there is none. May be dropped at any time.
+/// Connects to the server, and starts it if it is not running. May be dropped at any time.
 pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> {
     let local = Local::at(directory).map_err(io::Error::other)?;
     let mut started = false;
     loop {
         match UnixStream::connect(local.socket()).await {
             Err(error) if is_down(&error) => local.start_once(&mut started)?,
-            // The server accepts nothing at present.
+            // The server's backlog is full.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             connected => return connected,
         }
@@ -62,22 +65,26 @@ pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> 
 }
 
 impl Local {
-    /// The server in this directory, or in the user's own of this machine.
+    /// The server in this directory, or in the user's default one for this machine.
     ///
     /// # Errors
-    /// What is wrong with the directory, in words that continue its URL.
+    /// The fault of the directory, in words that continue its URL.
     pub(crate) fn at(directory: Option<&Path>) -> Result<Local, String> {
         let own = || {
             let state = host::absolute("XDG_STATE_HOME").or_else(|| Some(host::home()?.join(".local/state")));
-            // The home may be on several machines.
+            // Several machines may share the home directory.
             state.map(|state| state.join("redlock").join(host::machine()))
         };
         let directory = directory.map(Path::to_owned).or_else(own);
-        let directory = directory.ok_or("needs a directory: HOME is not set, and /etc/passwd has none; local:/DIR?")?;
+        let directory =
+            directory.ok_or("has no directory: HOME is not set, and /etc/passwd has none; use local:/DIR")?;
         let local = Local { directory };
         if local.socket().as_os_str().len() > LONGEST_PATH {
             let socket = local.socket();
-            return Err(format!("is too deep: {} has more than {LONGEST_PATH} bytes", socket.display()));
+            return Err(format!(
+                "is in too deep a directory: {} is longer than {LONGEST_PATH} bytes",
+                socket.display()
+            ));
         }
         local.check()?;
         Ok(local)
@@ -88,15 +95,15 @@ impl Local {
         self.directory.join("redis.sock")
     }
 
-    /// The server's pid, if it runs.
+    /// The server's pid, if it is running.
     pub(crate) fn pid(&self) -> Option<i32> {
         Some(getsockopt(&self.dial().ok()?, PeerCredentials).ok()?.pid())
     }
 
-    /// Starts the server unless it runs, and waits until it serves.
+    /// Starts the server unless it is running, and waits until it serves.
     ///
     /// # Errors
-    /// Why there is none. What a request would meet as well is left to that.
+    /// Start-up failures only; other errors surface on the first request.
     pub(crate) fn start(&self) -> io::Result<()> {
         let deadline = Boot::now() + PATIENCE;
         let mut started = false;
@@ -108,11 +115,48 @@ impl Local {
             }
             std::thread::sleep(AGAIN);
         }
-        let (lock, socket) = (self.file("lock"), self.socket());
-        Err(io::Error::other(format!("what has {} locked does not serve at {}", lock.display(), socket.display())))
+        let socket = self.socket();
+        let what = if socket.exists() { "does not answer on" } else { "runs without" };
+        let socket = socket.display();
+        let end = format!("pkill -f unixsocket:{socket} ends it, and the next call starts it again");
+        Err(io::Error::other(format!("it {what} {socket}; {end}")))
     }
 
-    /// A connection whose waits end.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The server's log file.
+    pub(crate) fn log(&self) -> PathBuf {
+        self.file("log")
+    }
+
+    /// The free bytes on its disk; none if this user may not write there, or the disk does not report it.
+    pub(crate) fn room(&self) -> Option<u64> {
+        let existing = self.directory.ancestors().find(|directory| directory.exists())?;
+        access(existing, AccessFlags::W_OK | AccessFlags::X_OK).ok()?;
+        let disk = statvfs(existing).ok()?;
+        Some(disk.blocks_available() * disk.fragment_size())
+    }
+
+    /// The command that installs a server, if none is installed.
+    pub(crate) fn missing_server(&self) -> Option<&'static str> {
+        SERVERS.iter().all(|name| host::program(name).is_none()).then(how_to_install)
+    }
+
+    /// True if only another user can start the server.
+    pub(crate) fn is_of_another(&self) -> bool {
+        !self.is_ours()
+    }
+
+    /// True if no server has ever run here, so that there are no locks.
+    pub(crate) fn is_unused(&self) -> bool {
+        let absent =
+            |name: &&str| fs::symlink_metadata(self.file(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        ["redis.sock", "appendonlydir", "appendonly.aof"].iter().all(absent)
+    }
+
+    /// A blocking connection with a timeout.
     fn dial(&self) -> io::Result<Socket> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_read_timeout(Some(SILENCE))?;
@@ -121,7 +165,7 @@ impl Local {
         Ok(socket)
     }
 
-    /// Whether the server still reads its file, or has just ended over that.
+    /// True if the server is still loading its file, or has just exited.
     fn is_loading(&self) -> io::Result<bool> {
         let mut socket = self.dial()?;
         socket.write_all(b"PING\r\n")?;
@@ -130,49 +174,56 @@ impl Local {
         Ok(length == 0 || reply[..length] == *b"-LOADING")
     }
 
-    /// Starts the server if it neither runs nor is being started, as its lock tells.
+    /// Starts the server unless its lock file shows that it is running or starting.
     ///
     /// # Errors
-    /// Why it cannot be started. One that was `started` here, and has ended, is not started again.
+    /// The reason why it cannot be started. A server that was `started` here, and has exited, is not started again.
     fn start_once(&self, started: &mut bool) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        let create = DirBuilder::new().recursive(true).mode(0o700).create(&self.directory);
+        create.map_err(|error| self.unusable(&self.directory, &error))?;
         self.check().map_err(io::Error::other)?;
         if !self.is_ours() {
-            return Err(io::Error::other("it does not run, and only the owner of its directory can start it"));
+            return Err(io::Error::other("it is not running, and only the owner of its directory can start it"));
         }
-        let lock =
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(self.file("lock"))?;
-        match lock.try_lock() {
-            Ok(()) if *started => {
-                Err(io::Error::other(format!("it ended at once; see {}", self.file("log").display())))
-            }
+        let directory = File::open(&self.directory).map_err(|error| self.unusable(&self.directory, &error))?;
+        let lock = self.open(File::options().read(true).write(true), "lock")?;
+        match lock.try_lock().and_then(|()| directory.try_lock().or_else(unless_locked)) {
+            Ok(()) if *started => Err(io::Error::other(format!("it exited at once; see {}", self.log().display()))),
             Ok(()) => {
                 *started = true;
-                process::start_detached(&mut self.server(lock)?)
+                process::start_detached(&mut self.server(lock)?, &directory)
             }
             Err(TryLockError::WouldBlock) => Ok(()),
-            Err(TryLockError::Error(error)) => Err(error),
+            Err(TryLockError::Error(error)) => Err(self.unusable(&self.file("lock"), &error)),
         }
     }
 
-    /// The command that runs the server with this lock, in its directory.
+    /// Opens a file of the server, creating it if it is missing.
+    fn open(&self, options: &mut OpenOptions, name: &str) -> io::Result<File> {
+        let path = self.file(name);
+        options.create(true).mode(0o600).open(&path).map_err(|error| self.unusable(&path, &error))
+    }
+
+    fn unusable(&self, path: &Path, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(error)))
+    }
+
+    /// The command that runs the server in its directory, holding this lock.
     fn server(&self, lock: File) -> io::Result<Command> {
         let install = || {
-            let known = INSTALLS.iter().find(|(tool, _)| host::program(tool).is_some());
-            let hint = known.map_or("install Redis or Valkey", |(_, command)| command);
-            io::Error::other(format!("there is neither {} nor {}; {hint}", SERVERS[0], SERVERS[1]))
+            io::Error::other(format!("neither {} nor {} is installed; {}", SERVERS[0], SERVERS[1], how_to_install()))
         };
         let program = SERVERS.iter().find_map(|name| host::program(name)).ok_or_else(install)?;
-        let log = File::options().append(true).create(true).mode(0o600).open(self.file("log"))?;
+        let log = self.open(File::options().append(true), "log")?;
         if log.metadata()?.len() > LONGEST_LOG {
             log.set_len(0)?;
         }
-        // The directory says who may connect.
+        // The permissions of the directory decide who may connect.
         let shared = fs::metadata(&self.directory)?.mode() & 0o011 != 0;
         let mut command = Command::new(program);
         command.args(["--port", "0", "--unixsocketperm", if shared { "777" } else { "700" }, "--unixsocket"]);
         command.arg(self.socket()).args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-        // Small files are read quickly.
+        // Small files load quickly.
         command.args(["--auto-aof-rewrite-min-size", "1mb", "--loglevel", "warning"]);
         command.current_dir(&self.directory).env_clear().stdin(lock).stdout(log.try_clone()?).stderr(log);
         Ok(command)
@@ -183,14 +234,18 @@ impl Local {
     }
 
     fn is_ours(&self) -> bool {
-        // One that is missing will be.
+        // A missing directory will be created by this user.
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
 
-    /// Refuses a directory in which others could put a server of their own.
+    /// Refuses what is no directory, and a directory where other users could put a server of their own.
     fn check(&self) -> Result<(), String> {
+        let existing = self.directory.ancestors().find(|directory| directory.exists());
+        if let Some(file) = existing.filter(|existing| !existing.is_dir()) {
+            return Err(format!("cannot be used: {} is not a directory", file.display()));
+        }
         let open_to_others = |directory: &Path| fs::metadata(directory).is_ok_and(|found| found.mode() & 0o022 != 0);
-        // Another user's may be a trap, unless only its owner and root can have put it there.
+        // A directory owned by another user is trusted only if no one else can write to any parent.
         let depth = if self.is_ours() { 1 } else { usize::MAX };
         match self.directory.ancestors().take(depth).find(|directory| open_to_others(directory)) {
             Some(open) => Err(format!("is not safe: others may write to {}", open.display())),
@@ -199,7 +254,20 @@ impl Local {
     }
 }
 
-/// Whether no server listens there, or one that has just ended.
+fn how_to_install() -> &'static str {
+    let known = INSTALLS.iter().find(|(tool, _)| host::program(tool).is_some());
+    known.map_or("install Redis or Valkey", |(_, command)| command)
+}
+
+/// Treats a file that cannot be locked as not locked by another process.
+fn unless_locked(error: TryLockError) -> Result<(), TryLockError> {
+    match error {
+        TryLockError::WouldBlock => Err(error),
+        TryLockError::Error(_) => Ok(()),
+    }
+}
+
+/// True if no server is listening, or it has just exited.
 fn is_down(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound};
     matches!(error.kind(), ConnectionRefused | ConnectionReset | BrokenPipe | NotFound)

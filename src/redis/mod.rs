@@ -1,70 +1,88 @@
 //! The nodes: asked side by side, answers collected until a deadline or until they suffice. The only folder that names
 //! the `redis` crate.
 
-pub(crate) mod address;
+mod address;
 mod cluster;
 mod connect;
+mod connection;
 mod fault;
+mod file_value;
+mod limit;
 mod listen;
 mod local;
 mod node;
 mod reply;
-mod rotated;
 mod route;
 mod script;
 mod sentinel;
 pub(crate) mod tls;
+pub(crate) mod url;
 
-pub(crate) use address::{Access, Address, Place};
+pub(crate) use address::{Access, Address};
 pub(crate) use fault::Fault;
-pub(crate) use listen::{Heard, Listeners};
+pub(crate) use file_value::{FileValue, read};
+pub(crate) use listen::{Listeners, SubscriptionEvent};
 pub(crate) use local::Local;
-pub(crate) use node::{Got, Node};
+pub(crate) use node::Node;
+use node::NodeAnswer;
 pub(crate) use reply::{FromReply, Reply};
-pub(crate) use rotated::{Rotated, read};
-pub(crate) use script::{Call, Script, sha1};
+pub(crate) use script::{BareCode, Call, Script, sha1};
+pub(crate) use sentinel::{View as SentinelView, views as sentinel_views};
+pub(crate) use url::Place;
 
 use crate::sys::clock::Boot;
+use crate::sys::wait::within;
 use futures_util::StreamExt;
 use futures_util::future::{join_all, select_all};
 use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeSet;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
-use tokio::time::timeout;
+
+/// The limits of listing a node's keys, in timeouts of one request and in bytes: a server may send keys without end.
+const LISTING: u32 = 20;
+const LISTED: usize = 8 << 20;
+/// The memory of a listed key beyond its name, in bytes.
+const LISTED_KEY: usize = 64;
 
 /// All configured nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
-    /// How long one node may take for one request: look-up, connecting, AUTH and reply together.
+    /// The timeout of one request to one node: look-up, connecting, AUTH and reply together.
     pub(crate) timeout: Duration,
 }
 
-/// What one question has brought: for each node what came of it; none for a node that was not asked, or, while the
-/// answers are being collected, has not answered yet.
+/// The answers to one question, by node; none for a node that was not asked, or, while answers are being collected, has not
+/// answered yet.
 #[derive(Debug)]
-pub(crate) struct Answers<A>(pub(crate) Vec<Option<Got<A>>>);
-
-/// Waits for `future` until the deadline; none when it has not come by then.
-pub(crate) async fn within<T>(deadline: Boot, future: impl Future<Output = T>) -> Option<T> {
-    timeout(deadline.left(), future).await.ok()
-}
+pub(crate) struct Answers<A>(Vec<Option<NodeAnswer<A>>>);
 
 impl Nodes {
-    /// Nodes that are contacted when they are first asked something.
+    /// Nodes that are contacted by the first request.
     pub(crate) fn new(addresses: &[Address], timeout: Duration) -> Nodes {
-        Nodes { nodes: addresses.iter().cloned().map(Node::new).collect(), timeout }
+        Nodes { nodes: addresses.iter().cloned().map(|address| Node::new(address, timeout)).collect(), timeout }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// What messages call a node.
+    /// True for a server of `local:` that was never started: nothing is locked there.
+    pub(crate) fn are_unused(&self) -> bool {
+        matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))
+    }
+
+    /// The name of a node in messages.
     pub(crate) fn name(&self, node: usize) -> String {
         self.nodes[node].address().to_string()
+    }
+
+    /// The same with the server that was last asked, if the node has several.
+    pub(crate) fn asked(&self, node: usize) -> String {
+        match self.nodes[node].route().server() {
+            Some(server) => format!("{} ({server})", self.name(node)),
+            None => self.name(node),
+        }
     }
 
     /// A fresh deadline for one request.
@@ -72,23 +90,33 @@ impl Nodes {
         Boot::now() + self.timeout
     }
 
-    /// Asks the nodes that `whom` picks the same, at the same time. `patience` is called after each answer, and says
-    /// until when to wait for the others; `deadline` ends it in any case. A node that has not answered by then has
-    /// [`Fault::TimedOut`], or, when it was not waited for until the deadline, [`Fault::Slower`].
+    /// Sends one call to the nodes that `whom` picks, in parallel. `patience` is called after each answer, and returns the time
+    /// until which to wait for the others, at most `deadline`. A node that has not answered at the deadline has
+    /// [`Fault::TimedOut`]; when the wait ends before, [`Fault::Slower`].
     ///
-    /// When the future is dropped, what has been sent stays sent.
+    /// Requests that were sent stay sent when the future is dropped.
     pub(crate) async fn ask<A: FromReply>(
         &mut self,
         call: &Call,
         whom: impl Fn(usize) -> bool,
         deadline: Boot,
+        patience: impl FnMut(&Answers<A>) -> Boot,
+    ) -> Answers<A> {
+        self.ask_apart(|node| whom(node).then_some(call), deadline, patience).await
+    }
+
+    /// The same with a call for each node; a node without one is not asked.
+    pub(crate) async fn ask_apart<'a, A: FromReply>(
+        &mut self,
+        call: impl Fn(usize) -> Option<&'a Call>,
+        deadline: Boot,
         mut patience: impl FnMut(&Answers<A>) -> Boot,
     ) -> Answers<A> {
         let start = Boot::now();
         let mut answers = Answers(self.nodes.iter().map(|_| None).collect());
-        let asked = self.nodes.iter_mut().enumerate().filter(|(node, _)| whom(*node));
+        let asked = self.nodes.iter_mut().enumerate().filter_map(|(at, node)| Some((at, node, call(at)?)));
         let mut pending: FuturesUnordered<_> =
-            asked.map(|(at, node)| async move { (at, node.ask(call, deadline).await) }).collect();
+            asked.map(|(at, node, call)| async move { (at, node.ask(call, deadline).await) }).collect();
         let mut until = deadline;
         while let Some(Some((node, got))) = within(until, pending.next()).await {
             answers.0[node] = Some(got);
@@ -96,8 +124,9 @@ impl Nodes {
         }
         drop(pending);
         let silent = if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
-        for (node, got) in answers.0.iter_mut().enumerate().filter(|(node, got)| whom(*node) && got.is_none()) {
-            *got = Some(Got { sent: start, answer: Err(self.nodes[node].suspecting_tls(silent.clone())) });
+        for (node, got) in answers.0.iter_mut().enumerate().filter(|(node, got)| call(*node).is_some() && got.is_none())
+        {
+            *got = Some(NodeAnswer { sent: start, answer: Err(self.nodes[node].suspecting_tls(silent.clone())) });
         }
         answers
     }
@@ -109,17 +138,18 @@ impl Nodes {
 
     /// Runs one script for many locks on every node, in one round trip each.
     pub(crate) async fn ask_many<A: FromReply>(&mut self, calls: &[Call], deadline: Boot) -> Answers<Vec<A>> {
-        let silent = || Got { sent: Boot::now(), answer: Err(Fault::TimedOut) };
+        let silent = || NodeAnswer { sent: Boot::now(), answer: Err(Fault::TimedOut) };
         let asked = self.nodes.iter_mut().map(|node| async { within(deadline, node.ask_many(calls)).await });
         Answers(join_all(asked).await.into_iter().map(|got| Some(got.unwrap_or_else(silent))).collect())
     }
 
-    /// Every key that matches the pattern on each node, or why a node could not be looked through. Each page has a
-    /// deadline of its own.
+    /// The keys that match the pattern, by node, or the reason why they cannot be listed. Each page has a deadline, and so have all
+    /// together.
     pub(crate) async fn scan(&mut self, pattern: &str) -> Vec<Result<BTreeSet<String>, Fault>> {
         let patience = self.timeout;
         let asked = self.nodes.iter_mut().map(|node| async move {
-            let mut found = BTreeSet::new();
+            let (mut found, mut size) = (BTreeSet::new(), 0);
+            let end = Boot::now() + patience * LISTING;
             let masters = within(Boot::now() + patience, node.masters()).await;
             for master in masters.unwrap_or(Err(Fault::TimedOut))? {
                 node.turn_to(master);
@@ -127,7 +157,14 @@ impl Nodes {
                 loop {
                     let page = within(Boot::now() + patience, node.scan(pattern, &cursor)).await;
                     let (next, keys) = page.unwrap_or_else(|| Err(node.suspecting_tls(Fault::TimedOut)))?;
-                    found.extend(keys);
+                    let new = keys.into_iter().filter_map(|key| {
+                        let length = key.len();
+                        found.insert(key).then_some(length + LISTED_KEY)
+                    });
+                    size += new.sum::<usize>();
+                    if size > LISTED || end.passed() {
+                        return Err(Fault::too_many_keys());
+                    }
                     match next.as_str() {
                         "0" => break,
                         _ => cursor = next,
@@ -139,25 +176,21 @@ impl Nodes {
         join_all(asked).await
     }
 
-    /// Whether a request may have reached the node.
+    /// True if passwords or certificates come from files, which may be replaced.
+    pub(crate) fn log_in_by_file(&self) -> bool {
+        self.nodes.iter().any(|node| node.address().logs_in_by_file())
+    }
+
+    /// True if a request may have reached the node.
     pub(crate) fn is_touched(&self, node: usize) -> bool {
         self.nodes[node].is_touched()
     }
 
-    /// Closes the connection to a node that has not answered.
-    pub(crate) fn disconnect(&mut self, node: usize) {
-        self.nodes[node].disconnect();
-    }
-
-    /// Comes back once a node that had closed its connection can be reached again.
+    /// Returns once a node that had closed its connection can be reached again.
     pub(crate) async fn reconnected(&mut self) {
-        // With one node everything hangs on it.
+        // The only node decides alone.
         let eagerly = self.nodes.len() == 1;
-        let patience = self.timeout;
-        let all = self
-            .nodes
-            .iter_mut()
-            .map(|node| Box::pin(node.reconnected(patience, eagerly)) as Pin<Box<dyn Future<Output = ()>>>);
+        let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(eagerly)));
         select_all(all).await;
     }
 
@@ -168,27 +201,52 @@ impl Nodes {
 }
 
 impl<A> Answers<A> {
-    /// The answers that came: node, when it was asked, what it said.
+    /// The answers that came: node, time of the request, answer.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Boot, &A)> + Clone {
         self.0.iter().enumerate().filter_map(|(node, got)| match got {
-            Some(Got { sent, answer: Ok(answer) }) => Some((node, *sent, answer)),
+            Some(NodeAnswer { sent, answer: Ok(answer) }) => Some((node, *sent, answer)),
             _ => None,
         })
     }
 
-    /// What was answered, without by whom.
+    /// The answers without their nodes.
     pub(crate) fn said(&self) -> impl Iterator<Item = &A> + Clone {
         self.iter().map(|(_, _, answer)| answer)
     }
 
     pub(crate) fn faults(&self) -> impl Iterator<Item = (usize, &Fault)> {
         self.0.iter().enumerate().filter_map(|(node, got)| match got {
-            Some(Got { answer: Err(fault), .. }) => Some((node, fault)),
+            Some(NodeAnswer { answer: Err(fault), .. }) => Some((node, fault)),
             _ => None,
         })
     }
 
-    /// How many nodes say what `is` accepts.
+    /// The number of nodes, asked or not.
+    pub(crate) fn nodes(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The answer or the fault of one node; none if it was not asked or has not answered.
+    pub(crate) fn of(&self, node: usize) -> Option<Result<&A, &Fault>> {
+        self.0[node].as_ref().map(|got| got.answer.as_ref())
+    }
+
+    /// The number of nodes that have answered or failed.
+    pub(crate) fn finished(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+
+    /// The same, with a fault in the place of each answer for which `reason` gives one.
+    pub(crate) fn discard(mut self, reason: impl Fn(&A) -> Option<Fault>) -> Answers<A> {
+        for got in self.0.iter_mut().flatten() {
+            if let Some(fault) = got.answer.as_ref().ok().and_then(&reason) {
+                got.answer = Err(fault);
+            }
+        }
+        self
+    }
+
+    /// The number of answers that `is` accepts.
     pub(crate) fn count(&self, is: impl Fn(&A) -> bool) -> usize {
         self.said().filter(|answer| is(answer)).count()
     }

@@ -1,74 +1,135 @@
 //! One node: its connection, one request and its answer.
 
-use super::address::{Address, Host, Place};
+use super::address::Address;
+use super::connection::{Answer, Connection, ConnectionAttempts};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
-use super::script::{Call, Script};
-use super::within;
+use super::script::{Call, Delivery};
+use super::url::{Host, Place};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
-use futures_util::future::{join, try_join};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisError, RedisResult, Value};
+use crate::sys::wait::within;
+use futures_util::future::try_join;
+use redis::{Cmd, Pipeline, RedisError, Value};
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 
-/// How often a node whose connection was closed is tried again, and for how long so often.
+/// The pause between attempts to reach a node that has closed its connection; after `RECONNECT_EAGERLY` it is `RECONNECT_LATER`.
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_EAGERLY: Duration = Duration::from_secs(10);
 const RECONNECT_LATER: Duration = Duration::from_secs(1);
+/// The number of connections with an unanswered request that are kept besides the latest, in case the answer is only late.
+const KEPT: usize = 4;
+/// The time until which a late answer counts, in node timeouts.
+const LATE: u32 = 2;
 
-/// What came of one request to one node.
+/// The outcome of one request to one node.
 #[derive(Clone, Debug)]
-pub(crate) struct Got<A> {
-    /// When the request was sent: what the node grants counts from then.
+pub(crate) struct NodeAnswer<A> {
+    /// The time at which the request was sent: a lease counts from then.
     pub(crate) sent: Boot,
     pub(crate) answer: Result<A, Fault>,
 }
 
 /// One configured node.
-#[derive(Debug)]
 pub(crate) struct Node {
     route: Route,
-    connection: Option<Connection>,
-    /// Something has been sent to it, on this connection or on one before.
-    touched: bool,
-    /// It has answered something, on this connection or on one before.
-    heard: bool,
-    /// What was last asked and dropped before the answer came.
-    unanswered: Option<&'static Script>,
-    /// Since when the other side has closed every connection, and when the next one may be opened for that.
+    /// The timeout of one request.
+    timeout: Duration,
+    link: Link,
+    attempts: ConnectionAttempts,
+    /// The insistent calls that are not answered, the youngest last; each connection has one at most.
+    unanswered: Vec<Request>,
+    contact: Contact,
+    /// The shortest time of an answer.
+    round_trip: Duration,
+    /// The time since which the other side has closed every connection, and the earliest time of the next attempt.
     closed: Option<(Boot, Boot)>,
 }
 
-/// An open connection: requests are answered in the order in which they are made. A request whose future is dropped after
-/// it was sent stays in that order, so that what is asked next arrives behind it.
-#[derive(Debug)]
-struct Connection {
-    requests: MultiplexedConnection,
-    /// Of several servers, the one at its other end.
-    server: Option<Host>,
-    /// Ends when the connection is closed.
-    driver: JoinHandle<()>,
-    /// It has been given its name in CLIENT LIST.
-    named: bool,
+/// The connection for the next request, and its state after the last request.
+enum Link {
+    Missing,
+    /// All requests are answered.
+    Answering(Rc<Connection>),
+    /// The last request is not answered: a new connection replaces this connection as soon as it is open.
+    Silent(Rc<Connection>),
+    /// The last request is not answered, and the next must arrive behind it.
+    Ordered(Rc<Connection>),
 }
 
-impl Drop for Connection {
-    fn drop(&mut self) {
-        self.driver.abort();
+/// The best result of any request so far, on any connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Contact {
+    Never,
+    /// A request was sent, and may have been executed.
+    Asked,
+    Answered,
+}
+
+/// A request that is under way, and the connection on which its answer comes.
+struct Request {
+    connection: Rc<Connection>,
+    begun: Boot,
+    answer: Pin<Box<dyn Future<Output = Answer>>>,
+}
+
+impl Request {
+    fn new(connection: Rc<Connection>, call: &Call) -> Request {
+        let (over, call) = (Rc::clone(&connection), call.clone());
+        Request { connection, begun: Boot::now(), answer: Box::pin(async move { over.call(&call).await }) }
+    }
+}
+
+/// The position and the answer of the first request that is answered. Without requests it never returns.
+async fn first_answer(requests: &mut [Request]) -> (usize, Answer) {
+    poll_fn(|cx| {
+        let mut polled = requests.iter_mut().map(|request| request.answer.as_mut().poll(cx)).enumerate();
+        polled
+            .find_map(|(at, answer)| match answer {
+                Poll::Ready(answer) => Some(Poll::Ready((at, answer))),
+                Poll::Pending => None,
+            })
+            .unwrap_or(Poll::Pending)
+    })
+    .await
+}
+
+impl Link {
+    fn connection(&self) -> Option<&Rc<Connection>> {
+        match self {
+            Link::Missing => None,
+            Link::Answering(connection) | Link::Silent(connection) | Link::Ordered(connection) => Some(connection),
+        }
+    }
+
+    fn is_over(&self, connection: &Rc<Connection>) -> bool {
+        self.connection().is_some_and(|own| Rc::ptr_eq(own, connection))
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.address(), f)
     }
 }
 
 impl Node {
-    pub(crate) fn new(address: Address) -> Node {
+    /// A node that is contacted by the first request.
+    pub(crate) fn new(address: Address, timeout: Duration) -> Node {
         Node {
             route: Route::new(address),
-            connection: None,
-            touched: false,
-            heard: false,
-            unanswered: None,
+            timeout,
+            link: Link::Missing,
+            attempts: ConnectionAttempts::default(),
+            unanswered: Vec::new(),
+            contact: Contact::Never,
+            round_trip: Duration::MAX,
             closed: None,
         }
     }
@@ -81,33 +142,28 @@ impl Node {
         &self.route
     }
 
-    /// All servers that have a part of the node's keys; one, without a name, unless it is a Cluster.
+    /// The servers that have a part of the node's keys; a single `None` unless the node is a Cluster.
     pub(crate) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
         self.route.masters().await
     }
 
-    /// The next request goes to this one of its servers.
+    /// Sends the next request to this server; with none, the server is looked up again.
     pub(crate) fn turn_to(&mut self, server: Option<Host>) {
         self.route.turn_to(server);
+        self.attempts.clear();
     }
 
-    /// Whether a request may have reached it.
+    /// True if a request may have reached the node.
     pub(super) fn is_touched(&self) -> bool {
-        self.touched
+        self.contact > Contact::Never
     }
 
-    /// Closes the connection: a server that has not answered may never do so.
-    pub(super) fn disconnect(&mut self) {
-        self.connection = None;
-        self.route.turn_to(None);
-    }
-
-    /// Runs a script. The caller sets the deadline by dropping the future; what else has to be asked is asked within it.
-    pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> Got<A> {
+    /// Runs a script. The caller drops the future at the deadline; the Sentinels and the replicas are asked before it.
+    pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> NodeAnswer<A> {
         let mut sent = Boot::now();
-        // What is about to be opened is found anew.
+        // A new connection looks the server up itself.
         let route = self.route.clone();
-        let connected = self.open_connection().is_some();
+        let connected = self.usable().is_some();
         let current = async { if connected { route.is_current(deadline).await } else { Ok(()) } };
         let answer = try_join(self.run(call, &mut sent), current).await.map(|(answer, ())| answer);
         let mut answer = self.heed(answer).and_then(read::<A>);
@@ -116,21 +172,21 @@ impl Node {
         {
             answer = Err(fault);
         }
-        Got { sent, answer }
+        NodeAnswer { sent, answer }
     }
 
     /// Runs a script several times in one round trip, each time for another lock.
-    pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> Got<Vec<A>> {
+    pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> NodeAnswer<Vec<A>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
         let answer = self.heed(answer).and_then(|values| values.into_iter().map(read).collect());
-        Got { sent, answer }
+        NodeAnswer { sent, answer }
     }
 
     /// Connects and logs in, unless that is done. The caller sets the deadline by dropping the future.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
-        match self.connect().await {
-            // A TLS port accepts too: nothing has been heard of the server yet.
+        match self.connect(self.timeout).await {
+            // A TLS port accepts plain connections, too: the server has not answered yet.
             Ok(_) => Ok(()),
             Err(fault) => self.heed(Err(fault)),
         }
@@ -141,14 +197,14 @@ impl Node {
         let mut command = Cmd::new();
         command.arg(words);
         let answer = async {
-            let answer = self.connect().await?.send_packed_command(&command).await;
-            answer.and_then(Value::extract_error).map_err(|error| Fault::of(&error))
+            let connection = self.connect(self.timeout).await?;
+            connection.command(&command).await.map_err(|error| Fault::of(&error))
         };
         let answer = answer.await;
         Reply::of(self.heed(answer)?)
     }
 
-    /// One page of the keys that match; the cursor of the next one is "0" behind the last.
+    /// The cursor of the next page ("0" after the last), and the matching keys of this page.
     pub(super) async fn scan(&mut self, pattern: &str, cursor: &str) -> Result<(String, Vec<String>), Fault> {
         let page = self.command(&["SCAN", cursor, "MATCH", pattern, "COUNT", "1000"]).await?;
         match page.items() {
@@ -159,71 +215,158 @@ impl Node {
         }
     }
 
-    /// Comes back once a connection that the other side had closed is open again. A node that was never reached, or that does
-    /// not answer, is not waited for. `patience` is how long one try may take; `eagerly` tries as often as at first all the
-    /// time.
-    pub(super) async fn reconnected(&mut self, patience: Duration, eagerly: bool) {
-        if let Some(connection) = &mut self.connection {
-            let _ = (&mut connection.driver).await;
-            self.lost_connection();
+    /// Returns once a connection that the other side had closed is open again; never for a node that was never reached, or that
+    /// does not answer. If `eagerly`, the pause between attempts stays short.
+    pub(super) async fn reconnected(&mut self, eagerly: bool) {
+        if let Some(connection) = self.link.connection() {
+            connection.closed().await;
+            self.lose();
         }
         loop {
             let Some((since, retry_at)) = self.closed else { return std::future::pending().await };
             sleep_until(retry_at).await;
             let often = eagerly || !(since + RECONNECT_EAGERLY).passed();
-            self.closed = Some((since, Boot::now() + if often { RECONNECT } else { RECONNECT_LATER }));
-            if let Some(Ok(_)) = within(Boot::now() + patience, self.connect()).await {
+            let pause = if often { RECONNECT } else { RECONNECT_LATER };
+            self.closed = Some((since, Boot::now() + pause));
+            if let Some(Ok(_)) = within(Boot::now() + self.timeout, self.connect(pause)).await {
                 return;
             }
         }
     }
 
-    /// The other side has closed the connection.
-    fn lost_connection(&mut self) {
-        self.connection = None;
-        self.closed.get_or_insert((Boot::now(), Boot::now()));
-    }
-
     async fn run(&mut self, call: &Call, sent: &mut Boot) -> Result<Value, Fault> {
-        self.touched |= self.connection.is_some();
-        if !call.in_full && self.unanswered.replace(call.script).is_some_and(|last| std::ptr::eq(last, call.script)) {
-            // What is asked again may be for another server by now. What undoes it comes behind it on the same connection.
-            self.route.turn_to(None);
-        }
         let mut tries = 0;
-        let answer = loop {
-            let mut requests = self.connect().await?;
-            self.touched = true;
-            *sent = Boot::now();
-            let (answer, ()) = join(call.send(&mut requests, sent), self.name()).await;
-            match answer {
-                Err(error) if self.route.follow(&error, tries).await => tries += 1,
-                answer => break answer,
+        let value = loop {
+            let answer = match call.delivery {
+                Delivery::Insistent(pause) => self.insist(call, pause).await?,
+                _ => self.request(call).await?,
+            };
+            *sent = answer.sent;
+            match answer.value {
+                Err(error) if self.route.follow(&error, tries).await? => {
+                    tries += 1;
+                    self.attempts.clear();
+                    if self.link.connection().is_some_and(|connection| connection.server != self.route.server()) {
+                        self.link = Link::Missing;
+                    }
+                }
+                value => break value,
             }
         };
-        self.unanswered = None;
-        answer.map_err(|error| match (self.address().place(), error.code()) {
+        value.map_err(|error| match (self.address().place(), error.code()) {
             (Place::Cluster(_), Some("MOVED")) => {
                 Fault::Unreachable("its servers name each other for this lock (MOVED)".to_owned())
             }
-            _ => Fault::of_call(&error, call),
+            _ => self.fault_of(&error),
         })
     }
 
-    /// Every answer says where its lock is; those that are elsewhere are asked for there.
+    /// Sends a request once.
+    async fn request(&mut self, call: &Call) -> Result<Answer, Fault> {
+        let connection = match (call.delivery, &self.link) {
+            (Delivery::Once | Delivery::InOrder, Link::Silent(_)) => {
+                self.route.forget();
+                self.open(self.timeout).await?
+            }
+            _ => self.connect(self.timeout).await?,
+        };
+        self.link = match (call.delivery, &self.link) {
+            (_, Link::Ordered(_)) | (Delivery::InOrder, _) => Link::Ordered(Rc::clone(&connection)),
+            (Delivery::Behind, Link::Answering(_)) => Link::Answering(Rc::clone(&connection)),
+            _ => Link::Silent(Rc::clone(&connection)),
+        };
+        self.contact = self.contact.max(Contact::Asked);
+        let answer = connection.call(call).await;
+        self.link = Link::Answering(connection);
+        self.take_time(&answer);
+        Ok(answer)
+    }
+
+    /// Sends a request that may be repeated: over the open connection, and over new connections until there is an answer. The
+    /// answer to an earlier request of this kind counts as well.
+    async fn insist(&mut self, call: &Call, pause: Duration) -> Result<Answer, Fault> {
+        // Over a slow line the answer takes longer.
+        let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
+        let mut silent_at = self.insist_on_open(call, patience);
+        self.contact = self.contact.max(Contact::Asked);
+        let works = self.contact == Contact::Answered;
+        loop {
+            if silent_at.passed() && self.attempts.is_idle() {
+                // There may be another primary by now.
+                self.route.forget();
+            }
+            tokio::select! {
+                (at, answer) = first_answer(&mut self.unanswered) => {
+                    let connection = self.unanswered.remove(at).connection;
+                    let is_latest = self.link.is_over(&connection);
+                    if self.route.has_left(connection.server.as_ref()) || (answer.value.is_err() && !is_latest) {
+                        // From a former primary, or over a connection that has been replaced.
+                        silent_at = silent_at.min(Boot::now());
+                        continue;
+                    }
+                    if answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE {
+                        // From a server that stood still, and may have been demoted meanwhile.
+                        if is_latest {
+                            self.unanswered.push(Request::new(connection, call));
+                        }
+                        continue;
+                    }
+                    if answer.value.is_ok() {
+                        self.unanswered.clear();
+                    }
+                    self.link = Link::Answering(connection);
+                    self.take_time(&answer);
+                    return Ok(answer);
+                }
+                opened = self.attempts.next(&self.route, works, pause), if silent_at.passed() => {
+                    let connection = opened.map_err(|fault| self.failed(fault))?;
+                    if self.unanswered.len() == KEPT {
+                        self.unanswered.remove(0);
+                    }
+                    self.unanswered.push(Request::new(Rc::clone(&connection), call));
+                    self.link = Link::Silent(connection);
+                    silent_at = Boot::now() + patience;
+                }
+                () = sleep_until(silent_at), if !silent_at.passed() => {}
+            }
+        }
+    }
+
+    /// Sends such a request over the open connection, unless an earlier one is under way there. Returns the time after which the
+    /// connection counts as silent.
+    fn insist_on_open(&mut self, call: &Call, patience: Duration) -> Boot {
+        let now = Boot::now();
+        let Some(connection) = self.usable() else { return now };
+        let under_way = self.unanswered.iter().find(|request| Rc::ptr_eq(&request.connection, &connection));
+        let silent_at = match (&self.link, under_way) {
+            // Later requests must arrive behind the last.
+            (Link::Ordered(_), _) => Boot::NEVER,
+            (Link::Silent(_), None) => now,
+            (_, Some(request)) => request.begun + patience,
+            (_, None) => now + patience,
+        };
+        if under_way.is_none() && !matches!(self.link, Link::Silent(_)) {
+            self.unanswered.push(Request::new(Rc::clone(&connection), call));
+        }
+        if !matches!(self.link, Link::Ordered(_)) {
+            self.link = Link::Silent(connection);
+        }
+        silent_at
+    }
+
+    /// In a Cluster, an answer may say that its lock is elsewhere: that lock is then asked for there.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Value>, Fault> {
         let mut values = vec![Value::Nil; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
         while let Some((&first, others)) = left.split_first() {
             values[first] = self.run(&calls[first], sent).await?;
-            let mut pipeline = redis::Pipeline::with_capacity(others.len());
+            let mut pipeline = Pipeline::with_capacity(others.len());
             for &other in others {
                 pipeline.add_command(calls[other].by_name());
             }
             let mut elsewhere = Vec::new();
             if !others.is_empty() {
-                let mut requests = self.connect().await?;
-                let more = requests.send_packed_commands(&pipeline, 0, others.len()).await;
+                let more = self.connect(self.timeout).await?.commands(&pipeline, others.len()).await;
                 for (&other, value) in others.iter().zip(more.map_err(|error| Fault::of(&error))?) {
                     match &value {
                         Value::ServerError(error) if error.code() == "MOVED" => elsewhere.push(other),
@@ -236,18 +379,21 @@ impl Node {
         Ok(values)
     }
 
-    /// Waits until as many replicas as the options ask for have what was last written.
+    /// Waits until enough replicas for `--replicas` have the last write.
     async fn replicated(&mut self, deadline: Boot) -> Result<(), Fault> {
         let wanted = self.address().replicas();
-        // The server answers nothing else meanwhile: when this is dropped, what comes next needs another connection.
-        let Some(mut connection) = self.connection.take_if(|_| wanted > 0) else { return Ok(()) };
+        if wanted == 0 {
+            return Ok(());
+        }
+        // The server answers nothing else meanwhile: if this is dropped, the next request needs another connection.
+        let link = std::mem::replace(&mut self.link, Link::Missing);
+        let Some(connection) = link.connection() else { return Err(Fault::Closed) };
         let patience = (deadline.left() * 3 / 4).as_millis().max(1);
         let mut wait = redis::cmd("WAIT");
         wait.arg(wanted).arg(patience.to_string());
-        let answer = connection.requests.send_packed_command(&wait).await.and_then(Value::extract_error);
-        match answer.map_err(|error| Fault::of(&error))? {
+        match connection.command(&wait).await.map_err(|error| Fault::of(&error))? {
             Value::Int(confirmed) => {
-                self.connection = Some(connection);
+                self.link = link;
                 if confirmed >= i64::from(wanted) {
                     return Ok(());
                 }
@@ -258,105 +404,92 @@ impl Node {
     }
 
     /// The connection, unless the other side has closed it or it no longer leads to the right server.
-    fn open_connection(&mut self) -> Option<&mut Connection> {
-        let route = &self.route;
-        self.connection.as_mut().filter(|open| !open.driver.is_finished() && route.server() == open.server)
+    fn usable(&self) -> Option<Rc<Connection>> {
+        let fits = |open: &&Rc<Connection>| !open.is_closed() && !self.route.has_left(open.server.as_ref());
+        self.link.connection().filter(fits).cloned()
     }
 
-    /// The open connection, or a new one where there is none.
-    async fn connect(&mut self) -> Result<MultiplexedConnection, Fault> {
-        if let Some(connection) = self.open_connection() {
-            return Ok(connection.requests.clone());
-        }
-        let opened = Connection::open(&self.route).await;
-        let opened = opened.map_err(|fault| if self.heard { fault.for_now() } else { fault });
-        if opened.is_err() {
-            self.route.turn_to(None);
-        }
-        // The handshake is an answer.
-        self.heard |= opened.is_ok() && self.address().is_tls();
-        Ok(self.connection.insert(opened?).requests.clone())
-    }
-
-    /// Gives a new connection its name in CLIENT LIST, behind the first request and in one packet with it: so what keeps the
-    /// server from answering is told to that request. No answer is waited for, and none matters.
-    async fn name(&mut self) {
-        if let Some(Connection { requests, named: named @ false, .. }) = &mut self.connection {
-            *named = true;
-            let mut name = redis::cmd("CLIENT");
-            let _ = requests.send_packed_command(name.arg("SETNAME").arg("redlock").set_no_response(true)).await;
+    /// The open connection; a new connection if there is none.
+    async fn connect(&mut self, apart: Duration) -> Result<Rc<Connection>, Fault> {
+        match self.usable() {
+            Some(connection) => Ok(connection),
+            None => self.open(apart).await,
         }
     }
 
-    /// Draws the conclusions from an answer: what has been closed, or is out of step, answers nothing more.
+    /// A new connection; the old one is kept until it is open. Attempts begin this far `apart`.
+    async fn open(&mut self, apart: Duration) -> Result<Rc<Connection>, Fault> {
+        let opened = self.attempts.next(&self.route, self.contact == Contact::Answered, apart).await;
+        let connection = opened.map_err(|fault| self.failed(fault))?;
+        if self.address().is_tls() {
+            // The handshake is an answer.
+            self.contact = Contact::Answered;
+        }
+        self.link = Link::Answering(Rc::clone(&connection));
+        Ok(connection)
+    }
+
+    /// No connection could be opened.
+    fn failed(&mut self, fault: Fault) -> Fault {
+        self.route.forget();
+        if self.contact == Contact::Answered { fault.for_now() } else { fault }
+    }
+
+    fn fault_of(&self, error: &RedisError) -> Fault {
+        let refused = self.link.connection().is_some_and(|connection| connection.was_refused());
+        let fault = Fault::of(error);
+        if refused && self.contact == Contact::Answered { fault.for_now() } else { fault }
+    }
+
+    fn take_time(&mut self, answer: &Answer) {
+        if answer.value.is_ok() {
+            self.round_trip = self.round_trip.min(answer.sent.elapsed());
+        }
+    }
+
+    /// The other side has closed the connection.
+    fn lose(&mut self) {
+        self.link = Link::Missing;
+        self.closed.get_or_insert((Boot::now(), Boot::now()));
+    }
+
+    /// Drops a connection that is closed or out of step, or whose server is no longer a primary.
     fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
-            Err(Fault::Closed) => self.lost_connection(),
-            Err(Fault::Garbage(_) | Fault::Unreachable(_)) => self.connection = None,
+            Err(Fault::Closed | Fault::TimedOut) => self.lose(),
+            Err(fault) if fault.is_demotion() => {
+                self.route.leave();
+                self.unanswered.clear();
+                self.lose();
+            }
+            Err(Fault::Garbage(_) | Fault::Unreachable(_)) => {
+                self.unanswered.clear();
+                self.link = Link::Missing;
+            }
             _ => {
-                self.heard |= self.connection.is_some();
+                if self.link.connection().is_some() {
+                    self.contact = Contact::Answered;
+                }
                 self.closed = None;
             }
         }
         answer.map_err(|fault| self.suspecting_tls(fault))
     }
 
-    /// A server that has never said anything may expect TLS, or not expect it: a TLS port closes the connection at once, and a
-    /// plain one waits for the end of the line.
+    /// The same fault; [`Fault::Mute`] if TLS may be the reason. A TLS port closes a plain connection at once, and a plain port
+    /// waits for the end of the line.
     pub(crate) fn suspecting_tls(&self, fault: Fault) -> Fault {
-        match (&fault, self.heard, self.address().is_tls()) {
+        if let (Fault::Closed, Some(local)) = (&fault, self.address().local()) {
+            return Fault::Exited(local.log().display().to_string());
+        }
+        match (&fault, self.contact == Contact::Answered, self.address().is_tls()) {
             (Fault::Closed, false, false) | (Fault::TimedOut, false, true) => Fault::Mute(Box::new(fault)),
             _ => fault,
         }
     }
 }
 
-impl Connection {
-    async fn open(route: &Route) -> Result<Connection, Fault> {
-        let (server, socket) = route.open().await?;
-        // `open` has logged in; deadlines are the caller's, around the whole request.
-        let login = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let opened = MultiplexedConnection::new_with_config(&login, socket, config).await;
-        let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
-        Ok(Connection { requests, server, driver: tokio::spawn(driver), named: false })
-    }
-}
-
 fn read<A: FromReply>(value: Value) -> Result<A, Fault> {
     let reply = Reply::of(value)?;
     A::from_reply(&reply).ok_or(Fault::Garbage("in answer to a script"))
-}
-
-fn is_unknown_script(error: &RedisError) -> bool {
-    error.code() == Some("NOSCRIPT")
-}
-
-impl Call {
-    /// Sends it by its name, and once more with its body to a server that does not know it.
-    async fn send(&self, to: &mut MultiplexedConnection, sent: &mut Boot) -> RedisResult<Value> {
-        if !self.in_full {
-            match to.send_packed_command(&self.by_name()).await.and_then(Value::extract_error) {
-                Err(error) if is_unknown_script(&error) => *sent = Boot::now(),
-                answer => return answer,
-            }
-        }
-        to.send_packed_command(&self.with_body()).await.and_then(Value::extract_error)
-    }
-
-    /// The request for a server that knows the script.
-    fn by_name(&self) -> Cmd {
-        self.request("EVALSHA", self.script.sha1())
-    }
-
-    /// The request that works on any server.
-    fn with_body(&self) -> Cmd {
-        self.request("EVAL", self.script.body)
-    }
-
-    fn request(&self, command: &str, script: &str) -> Cmd {
-        let mut cmd = redis::cmd(command);
-        cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        cmd
-    }
 }

@@ -1,23 +1,25 @@
-//! What a script answered, in the few shapes that ours have.
+//! The reply of a script.
 
 use super::fault::Fault;
 use redis::Value;
 
-/// What a script answered.
+/// The reply of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Nil,
     Int(i64),
     Text(String),
+    /// Bytes that are no text, and what of them can be shown.
+    Binary(Vec<u8>, String),
     List(Vec<Reply>),
 }
 
-/// A type that one script's answers are read into.
+/// A type that the replies of one script are parsed into.
 pub(crate) trait FromReply: Sized {
-    /// None when the script never answers so.
+    /// None for a reply that the script does not give.
     fn from_reply(reply: &Reply) -> Option<Self>;
 
-    /// Whether a lease rests on it, so that as many replicas have to know of it as the options ask for.
+    /// True if a lease rests on this reply, so that `--replicas` applies.
     fn is_confirmation(&self) -> bool {
         false
     }
@@ -28,7 +30,13 @@ impl Reply {
         Ok(match value {
             Value::Nil => Reply::Nil,
             Value::Int(n) => Reply::Int(n),
-            Value::BulkString(bytes) => Reply::Text(String::from_utf8_lossy(&bytes).into_owned()),
+            Value::BulkString(bytes) => String::from_utf8(bytes).map_or_else(
+                |error| {
+                    let shown = String::from_utf8_lossy(error.as_bytes()).into_owned();
+                    Reply::Binary(error.into_bytes(), shown)
+                },
+                Reply::Text,
+            ),
             Value::SimpleString(text) => Reply::Text(text),
             Value::Okay => Reply::Text("OK".to_owned()),
             Value::Array(items) => Reply::List(items.into_iter().map(Reply::of).collect::<Result<_, _>>()?),
@@ -39,9 +47,31 @@ impl Reply {
 
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
-            Reply::Text(text) => Some(text),
+            Reply::Text(text) | Reply::Binary(_, text) => Some(text),
             _ => None,
         }
+    }
+
+    pub(crate) fn as_bytes(&self) -> Option<&[u8]> {
+        match self {
+            Reply::Text(text) => Some(text.as_bytes()),
+            Reply::Binary(bytes, _) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The number, given as such or as digits.
+    fn as_int(&self) -> Option<i64> {
+        match self {
+            Reply::Int(n) => Some(*n),
+            Reply::Text(text) => text.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The number, unless it is negative.
+    pub(crate) fn as_count(&self) -> Option<u64> {
+        self.as_int().and_then(|n| u64::try_from(n).ok())
     }
 
     /// The text at this place of a list; otherwise nothing.
@@ -49,21 +79,12 @@ impl Reply {
         self.at(at).as_text().unwrap_or_default()
     }
 
-    /// The number at this place of a list, given as such or as digits.
-    pub(crate) fn int(&self, at: usize) -> Option<i64> {
-        match self.at(at) {
-            Reply::Int(n) => Some(*n),
-            Reply::Text(text) => text.parse().ok(),
-            _ => None,
-        }
-    }
-
     /// The number at this place, unless it is negative.
     pub(crate) fn count(&self, at: usize) -> Option<u64> {
-        self.int(at).and_then(|n| u64::try_from(n).ok())
+        self.at(at).as_count()
     }
 
-    /// What is at this place of a list.
+    /// The item at this place of a list; nil if there is none.
     pub(crate) fn at(&self, at: usize) -> &Reply {
         self.items().get(at).unwrap_or(&Reply::Nil)
     }

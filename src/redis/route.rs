@@ -1,8 +1,9 @@
-//! The way to a node: straight, or to the one of several servers that Sentinels or a Cluster name, which changes.
+//! The way to a node: straight, or to the server that Sentinels or a Cluster name, which changes.
 
-use super::address::{Address, Host, Place};
+use super::address::Address;
 use super::connect::{self, Socket};
 use super::fault::Fault;
+use super::url::{Host, Place};
 use super::{cluster, sentinel};
 use crate::sys::clock::Boot;
 use redis::RedisError;
@@ -10,37 +11,53 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long the word of the Sentinels is good for: shorter than a third of any lease that is renewed.
+/// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that is renewed.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
-/// The way to one node. Its clones share what is learnt on the way: those of the node's requests and its subscriptions.
+/// The way to one node. Its clones, for requests and subscriptions, share what is learnt on the way.
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: Address,
     /// Behind Sentinels or in a Cluster: the server that was last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
+    /// The seeds of a Cluster that reported it as down when they were last asked. Others are tried first.
+    avoided: Rc<RefCell<Vec<Host>>>,
+    /// The number of times that the server at the other end has said that it is no longer a primary.
+    demotions: Rc<Cell<u32>>,
+    /// The masters of a Cluster that the last seed knew, for the case that no seed is left.
+    learned: Rc<RefCell<Vec<Host>>>,
 }
 
 impl Route {
     pub(super) fn new(address: Address) -> Route {
-        Route { address, server: Rc::default(), named_at: Rc::new(Cell::new(Boot::at(Duration::ZERO))) }
+        Route {
+            address,
+            server: Rc::default(),
+            named_at: Rc::new(Cell::new(Boot::at(Duration::ZERO))),
+            avoided: Rc::default(),
+            demotions: Rc::default(),
+            learned: Rc::default(),
+        }
     }
 
     pub(super) fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Connects and logs in. Returns which server it is, where there are several.
+    /// Connects. If there are several servers, also logs in, and returns the server's name.
     ///
     /// # Errors
-    /// Why it cannot be reached, or what it answered to the login.
-    pub(super) async fn open(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
-        let known = self.server();
-        let opened = match self.address.place() {
-            Place::Sentinel { .. } => sentinel::open(&self.address).await,
-            Place::Cluster(seeds) => cluster::open(&self.address, seeds, known).await,
-            _ => return Ok((None, connect::open(&self.address).await?)),
+    /// The reason why it cannot be reached, or the refusal of the login.
+    pub(super) async fn dial(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
+        let opened = match (self.address.place(), self.server()) {
+            (Place::Sentinel { .. }, _) => sentinel::open(&self.address).await,
+            (Place::Cluster(_), Some(server)) => {
+                let opened = connect::open(&self.address.at(&server)).await;
+                opened.map_err(|fault| fault.of_server(&server)).map(|socket| (server, socket))
+            }
+            (Place::Cluster(seeds), None) => self.enter(seeds).await,
+            _ => return Ok((None, connect::dial(&self.address).await?)),
         };
         let (server, socket) = opened?;
         self.turn_to(Some(server.clone()));
@@ -48,23 +65,63 @@ impl Route {
         Ok((Some(server), socket))
     }
 
-    /// The server that was last named; none where there is only one, or none is known.
+    /// Connects and logs in. If there are several servers, returns the server's name.
+    ///
+    /// # Errors
+    /// The reason why it cannot be reached, or the refusal of the login.
+    pub(super) async fn open(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
+        let (server, mut socket) = self.dial().await?;
+        if server.is_none() {
+            connect::log_in(&mut socket, &self.address).await?;
+        }
+        Ok((server, socket))
+    }
+
+    async fn enter(&self, seeds: &[Host]) -> Result<(Host, Box<dyn Socket>), Fault> {
+        let mut later = self.avoided.borrow().clone();
+        later.extend(self.learned.borrow().iter().filter(|host| !seeds.contains(host)).cloned());
+        let entrance = cluster::enter(&self.address, seeds, &later).await?;
+        if !entrance.others.is_empty() {
+            self.learned.replace(entrance.others);
+        }
+        Ok((entrance.server, entrance.socket))
+    }
+
+    /// The server that was last named; none if there is only one server, or none is known.
     pub(super) fn server(&self) -> Option<Host> {
         self.server.borrow().clone()
     }
 
-    /// The next request goes to this server; with none, to one that is found anew.
+    /// Sends the next request to this server; with none, the server is looked up again.
     pub(super) fn turn_to(&self, server: Option<Host>) {
         self.server.replace(server);
     }
 
-    /// Whether another server than this has been named since.
+    /// True if another server than this has been named since.
     pub(super) fn has_left(&self, server: Option<&Host>) -> bool {
         self.server.borrow().as_ref().is_some_and(|named| Some(named) != server)
     }
 
-    /// Fails when the Sentinels name another primary than the one that is connected to: a primary of yesterday may still
-    /// answer. Sentinels that say nothing by half of the time change nothing.
+    /// Forgets a server of a Cluster that cannot be reached: the next connection looks it up again.
+    pub(super) fn forget(&self) {
+        // Sentinels are asked for each connection; the last answer is kept to compare the next with.
+        if let Place::Cluster(_) = self.address.place() {
+            self.turn_to(None);
+        }
+    }
+
+    /// Leaves a server that is no longer a primary: all clones look the server up again.
+    pub(super) fn leave(&self) {
+        self.turn_to(None);
+        self.demotions.set(self.demotions.get() + 1);
+    }
+
+    pub(super) fn demotions(&self) -> u32 {
+        self.demotions.get()
+    }
+
+    /// Fails if the Sentinels name another primary: a former primary may still answer. Sentinels that do not answer within half of
+    /// the time are ignored.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
         let (Place::Sentinel { .. }, Some(server)) = (self.address.place(), self.server()) else { return Ok(()) };
         if self.named_at.get().elapsed() < NAMED_FOR {
@@ -75,24 +132,48 @@ impl Route {
         Ok(())
     }
 
-    /// Follows a Cluster that has not executed a request, and says where or when it would be. False for every other error,
-    /// and where the address names one server: that it is part of a Cluster is then for the user to know.
-    pub(super) async fn follow(&self, error: &RedisError, tries: u32) -> bool {
-        let (Place::Cluster(_), Some(server)) = (self.address.place(), self.server()) else { return false };
-        if let Some(moved) = cluster::moved_to(error, &server) {
+    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, and for an address that
+    /// names a single server.
+    ///
+    /// # Errors
+    /// [`Fault::Garbage`] if the redirection names no server.
+    pub(super) async fn follow(&self, error: &RedisError, tries: u32) -> Result<bool, Fault> {
+        let (Place::Cluster(seeds), Some(server)) = (self.address.place(), self.server()) else { return Ok(false) };
+        if let Some(moved) = cluster::moved_to(error, &server)? {
             self.turn_to(Some(moved));
         }
-        cluster::pause(error, tries).await
+        if error.code() == Some("CLUSTERDOWN") {
+            self.avoid(server, seeds);
+        }
+        Ok(cluster::pause(error, tries).await)
     }
 
-    /// All servers that have a part of the node's keys.
-    pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
-        match self.address.place() {
-            Place::Cluster(_) => {
-                let (Some(server), mut socket) = self.open().await? else { return Ok(Vec::new()) };
-                Ok(cluster::masters(&server, &mut socket).await?.into_iter().map(Some).collect())
-            }
-            _ => Ok(vec![None]),
+    /// Enters the Cluster at another server next: this server may be cut off, or have left.
+    fn avoid(&self, server: Host, seeds: &[Host]) {
+        let mut avoided = self.avoided.borrow_mut();
+        avoided.retain(|one| *one != server);
+        avoided.push(server);
+        if seeds.iter().all(|seed| avoided.contains(seed)) {
+            avoided.clear();
         }
+        self.turn_to(None);
+    }
+
+    /// The servers that have a part of the node's keys.
+    ///
+    /// # Errors
+    /// The reason why no server can be asked, or knows all masters.
+    pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
+        let Place::Cluster(seeds) = self.address.place() else { return Ok(vec![None]) };
+        let mut known = Err(Fault::TimedOut);
+        for _ in seeds {
+            let (Some(server), mut socket) = self.open().await? else { break };
+            known = cluster::table(&server, &mut socket).await.and_then(|table| table.complete(&server));
+            if !matches!(known, Err(Fault::Unreachable(_))) {
+                break;
+            }
+            self.avoid(server, seeds);
+        }
+        Ok(known?.into_iter().map(Some).collect())
     }
 }

@@ -1,11 +1,13 @@
 //! A Lua script, and one call of it.
 
+use redis::Cmd;
 use std::sync::LazyLock;
+use std::time::Duration;
 
-/// One script: what is sent when the server knows it, and when it does not.
+/// A Lua script, sent with its body only to a server that does not know its name.
 #[derive(Debug)]
 pub(crate) struct Script {
-    pub(super) body: &'static str,
+    body: &'static str,
     sha1: LazyLock<String>,
 }
 
@@ -15,15 +17,14 @@ impl Script {
         Script { body, sha1: LazyLock::new(sha1) }
     }
 
-    /// The name by which EVALSHA knows it.
-    pub(super) fn sha1(&self) -> &str {
-        &self.sha1
+    /// The Lua code.
+    pub(crate) fn body(&self) -> &'static str {
+        self.body
     }
 
-    /// The Redis command that a line, counted from 1, calls.
-    pub(super) fn command_at(&self, line: usize) -> Option<&'static str> {
-        let line = self.body.lines().nth(line.checked_sub(1)?)?;
-        line.split_once("call('")?.1.split('\'').next()
+    /// The script's name for EVALSHA.
+    pub(super) fn sha1(&self) -> &str {
+        &self.sha1
     }
 }
 
@@ -32,23 +33,110 @@ pub(crate) fn sha1(body: &str) -> String {
     redis::Script::new(body).get_hash().to_owned()
 }
 
+/// Lua code without comments and indentation, stripped by the compiler. A server reads only 16 kB from a client that has gone:
+/// a TAKE and the two scripts that undo it have to fit in that.
+#[derive(Debug)]
+pub(crate) struct BareCode<const N: usize> {
+    bytes: [u8; N],
+    length: usize,
+}
+
+impl<const N: usize> BareCode<N> {
+    /// `N` is the length of `lua`.
+    pub(crate) const fn of(lua: &str) -> BareCode<N> {
+        let lua = lua.as_bytes();
+        let mut bare = BareCode { bytes: [0; N], length: 0 };
+        let mut at = 0;
+        while at < lua.len() {
+            while at < lua.len() && lua[at] == b' ' {
+                at += 1;
+            }
+            let is_comment = at + 1 < lua.len() && lua[at] == b'-' && lua[at + 1] == b'-';
+            let is_blank = at < lua.len() && lua[at] == b'\n';
+            while at < lua.len() {
+                if !is_comment && !is_blank {
+                    bare.bytes[bare.length] = lua[at];
+                    bare.length += 1;
+                }
+                at += 1;
+                if lua[at - 1] == b'\n' {
+                    break;
+                }
+            }
+        }
+        bare
+    }
+
+    pub(crate) const fn as_str(&self) -> &str {
+        match std::str::from_utf8(self.bytes.split_at(self.length).0) {
+            Ok(code) => code,
+            Err(_) => panic!("whole lines of a text are text"),
+        }
+    }
+}
+
 /// One call of a script, the same for all nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
-    pub(super) args: Vec<String>,
-    /// Sent with its body at once: one request that needs no answer before it is executed.
-    pub(super) in_full: bool,
+    pub(super) args: Vec<Vec<u8>>,
+    pub(super) delivery: Delivery,
+}
+
+/// The way in which a call reaches a node whose connection may be dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// Once, over a new connection if the last request got no answer.
+    Once,
+    /// Once, with its body, over the connection of the request that it undoes: it arrives behind that request, and is executed even
+    /// if the caller does not wait for the answer.
+    Behind,
+    /// Once; the next request goes over the same connection, behind it.
+    InOrder,
+    /// Over the open connection, and after each such pause without an answer over another new connection. The first answer counts,
+    /// also to an earlier call of this kind.
+    Insistent(Duration),
 }
 
 impl Call {
-    pub(crate) fn new(script: &'static Script, keys: Vec<String>, args: Vec<String>) -> Call {
-        Call { script, keys, args, in_full: false }
+    pub(crate) fn new(script: &'static Script, keys: Vec<String>, args: Vec<Vec<u8>>) -> Call {
+        Call { script, keys, args, delivery: Delivery::Once }
     }
 
-    /// For a request that must be executed even if its answer is not waited for.
-    pub(crate) fn in_full(self) -> Call {
-        Call { in_full: true, ..self }
+    /// True if it is sent with its body at once, so that it is executed without another request.
+    pub(super) fn is_in_full(&self) -> bool {
+        self.delivery == Delivery::Behind
+    }
+
+    /// The same, to undo the request before it.
+    pub(crate) fn behind(self) -> Call {
+        Call { delivery: Delivery::Behind, ..self }
+    }
+
+    /// The same, for a request that must not be executed after later requests.
+    pub(crate) fn in_order(self) -> Call {
+        Call { delivery: Delivery::InOrder, ..self }
+    }
+
+    /// The same, for a request that does no harm when it is executed twice, or late.
+    pub(crate) fn insistent(self, pause: Duration) -> Call {
+        Call { delivery: Delivery::Insistent(pause), ..self }
+    }
+
+    /// The request for a server that knows the script.
+    pub(super) fn by_name(&self) -> Cmd {
+        self.command("EVALSHA", self.script.sha1())
+    }
+
+    /// The request that works on any server.
+    pub(super) fn with_body(&self) -> Cmd {
+        self.command("EVAL", self.script.body())
+    }
+
+    fn command(&self, command: &str, script: &str) -> Cmd {
+        let mut cmd = redis::cmd(command);
+        cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
+        cmd
     }
 }

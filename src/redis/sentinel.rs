@@ -1,24 +1,26 @@
-//! The primary of a service, as its Sentinels name it. Any of them may be down, hang, or know less than the others.
+//! Sentinel: finding the primary of a service. Any Sentinel may be down, hang, or know less than the others.
 
-use super::address::{Address, Host, Place};
+use super::address::Address;
 use super::connect::{self, Socket, exchange};
 use super::fault::{Fault, NOT_A_SENTINEL};
-use super::within;
+use super::url::{Host, Place};
 use crate::sys::clock::Boot;
+use crate::sys::wait::within;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use std::time::Duration;
 
-/// How long the other Sentinels are waited for once one has answered, unless most of them agree before.
+/// The time to wait for the other Sentinels after the first answer, unless a majority agrees sooner.
 const OTHERS: Duration = Duration::from_millis(100);
 
-/// What a Sentinel says: since which fail-over, and who is the primary. The latest is right.
-type Named = (u64, Host);
+/// The vote of a Sentinel: the epoch of the last failover, and the primary. The highest epoch wins.
+type Vote = (u64, Host);
 
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// Why no Sentinel, or not the primary, can be reached; [`Fault::Unreachable`] too for one that does not say it is primary.
+/// The reason why no Sentinel, or not the primary, can be reached; [`Fault::Unreachable`] for a server that is not a primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, Box<dyn Socket>), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;
@@ -32,7 +34,7 @@ pub(super) async fn open(address: &Address) -> Result<(Host, Box<dyn Socket>), F
 /// Fails when the Sentinels name another primary by the deadline.
 ///
 /// # Errors
-/// [`Fault::Unreachable`], with the one that they name.
+/// [`Fault::Unreachable`], naming that primary.
 pub(super) async fn still_names(address: &Address, server: &Host, deadline: Boot) -> Result<(), Fault> {
     match within(deadline, primary(address)).await {
         Some(Ok(primary)) if primary != *server => {
@@ -42,42 +44,73 @@ pub(super) async fn still_names(address: &Address, server: &Host, deadline: Boot
     }
 }
 
-/// Asks all Sentinels side by side. Enough is known when most of them agree.
+/// The service as a Sentinel sees it.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) primary: Host,
+    /// The reason why the Sentinels could not agree on a failover now.
+    pub(crate) no_quorum: Option<String>,
+}
+
+/// The views of all Sentinels, or their faults within `patience`; empty if there are no Sentinels.
+pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<View, Fault>)> {
+    let Place::Sentinel { sentinels, service, .. } = address.place() else { return Vec::new() };
+    let asked = sentinels.iter().map(|sentinel| async move {
+        let view = within(Boot::now() + patience, view(address, sentinel, service)).await;
+        (sentinel.to_string(), view.unwrap_or(Err(Fault::TimedOut)))
+    });
+    join_all(asked).await
+}
+
+async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<View, Fault> {
+    let (_, primary) = ask(address, sentinel, service).await?;
+    let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
+    let mut check = redis::cmd("SENTINEL");
+    check.arg("CKQUORUM").arg(service);
+    let no_quorum = match exchange(&mut socket, &[check]).await {
+        Err(Fault::Refused(code, detail) | Fault::CannotServe(code, detail)) if code == "NOQUORUM" => Some(detail),
+        // The user may lack the right to ask.
+        _ => None,
+    };
+    Ok(View { primary, no_quorum })
+}
+
+/// Asks all Sentinels in parallel, until a majority agrees.
 async fn primary(address: &Address) -> Result<Host, Fault> {
     let Place::Sentinel { sentinels, service, .. } = address.place() else {
         return Err(Fault::Garbage("not behind Sentinels"));
     };
     let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| ask(address, sentinel, service)).collect();
-    let (mut named, mut faults, mut until) = (Vec::<Named>::new(), Vec::new(), Boot::NEVER);
+    let (mut votes, mut faults, mut until) = (Vec::<Vote>::new(), Vec::new(), Boot::NEVER);
     while let Some(Some(answer)) = within(until, asked.next()).await {
-        // One that refuses has answered too.
+        // A refusal is an answer, too.
         if answer.as_ref().map_or_else(Fault::is_final, |_| true) {
             until = until.min(Boot::now() + OTHERS);
         }
         match answer {
             Ok(answer) => {
-                named.push(answer);
-                let latest = named.iter().max_by_key(|(since, _)| since);
-                if named.iter().filter(|answer| Some(*answer) == latest).count() > sentinels.len() / 2 {
+                votes.push(answer);
+                let latest = votes.iter().max_by_key(|(epoch, _)| epoch);
+                if votes.iter().filter(|vote| Some(*vote) == latest).count() > sentinels.len() / 2 {
                     break;
                 }
             }
             Err(fault) => faults.push(fault),
         }
     }
-    if let Some((_, primary)) = named.into_iter().max_by_key(|(since, _)| *since) {
+    if let Some((_, primary)) = votes.into_iter().max_by_key(|(epoch, _)| *epoch) {
         return Ok(primary);
     }
-    // Unless most of them refuse, those that may come back may know more.
+    // Unless most Sentinels refuse, the error of a Sentinel that may recover says more.
     let refused = faults.iter().filter(|fault| fault.is_final()).count() > sentinels.len() / 2;
     let told = faults.into_iter().find(|fault| fault.is_final() == refused);
     Err(told.unwrap_or(Fault::TimedOut))
 }
 
-async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Named, Fault> {
+async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, Fault> {
     let answer = async {
         let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
-        // The first names the replica that is being promoted already, the second says by which fail-over.
+        // The first names the replica that is being promoted; the second gives the epoch.
         let [mut name, mut details] = [redis::cmd("SENTINEL"), redis::cmd("SENTINEL")];
         name.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         details.arg("MASTER").arg(service);
@@ -85,8 +118,8 @@ async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Named,
         let epoch = answers[1].items().chunks_exact(2).find(|pair| pair[0].as_text() == Some("config-epoch"));
         let epoch = epoch.and_then(|pair| pair[1].as_text()?.parse().ok());
         let port = answers[0].count(1).and_then(|port| u16::try_from(port).ok());
-        match (epoch, port) {
-            (Some(epoch), Some(port)) => Ok((epoch, Host { name: answers[0].text(0).to_owned(), port })),
+        match (epoch, port.and_then(|port| Host::named(answers[0].text(0), port))) {
+            (Some(epoch), Some(primary)) => Ok((epoch, primary)),
             _ => Err(Fault::Garbage("in answer to SENTINEL")),
         }
     };

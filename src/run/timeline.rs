@@ -1,18 +1,21 @@
-//! The arithmetic of a lease's time line: when to renew, when the job must stop, when nothing of it
-//! may be alive. No clock, no I/O.
+//! The arithmetic of a lease's timeline: when to renew, when the job must stop, when nothing of it may be alive. No clock,
+//! no I/O.
 //!
 //! ```text
 //! 0 ······ R ······ R+S ····· R+2S ···· TERM ······ KILL ···· V
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
+//!
+//! Only a try that times out takes a slot S. After one that fails sooner, the next follows after a pause, up to TERM. So the lease
+//! survives every outage shorter than a third of its ttl, whenever it begins.
 
-use crate::lock::surely;
+use crate::lock::{renewal_interval, surely};
 use crate::sys::clock::Boot;
 use std::time::Duration;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The time line of a lease with this ttl.
+/// The timeline of a lease with this ttl.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timeline {
     ttl: Duration,
@@ -21,65 +24,69 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is what the user asked for, at most [`largest_grace`] of the ttl that was asked for: it is cut where the lease of an
-    /// enclosing job is shorter.
+    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. It is cut if the lease of an enclosing job is shorter.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
 
-    /// When the job of a lease that is valid until then gets SIGTERM, and when SIGKILL.
+    /// The times of SIGTERM and SIGKILL for the job of a lease that is valid until then.
     pub(crate) fn deadlines(&self, valid_until: Boot) -> (Boot, Boot) {
         let kill_at = valid_until - margin(self.ttl);
         (kill_at - self.grace, kill_at)
     }
 
-    /// When a keeper that should have begun to kill the job at `kill_at`, and has not said so, is given up.
+    /// The time at which redlock gives up on a keeper that was due to kill the job at `kill_at` and has not reported it.
     pub(crate) fn overdue_at(&self, kill_at: Boot) -> Boot {
         kill_at + margin(self.ttl) / 3
     }
 
-    /// When the first try to renew a lease that was confirmed then is due.
+    /// The time of the first renewal after a confirmation.
     pub(crate) fn renew_at(&self, confirmed_at: Boot) -> Boot {
-        confirmed_at + (self.ttl / 3).min(Duration::from_secs(60))
+        confirmed_at + renewal_interval(self.ttl)
     }
 
-    /// When a try that starts at `start` gives up. Three of them fit before SIGTERM.
+    /// The deadline of a try that starts at `start`. Three of them fit before SIGTERM.
     pub(crate) fn give_up_at(&self, start: Boot, confirmed_at: Boot, valid_until: Boot) -> Boot {
         start + self.node_timeout.min(self.slot(confirmed_at, valid_until))
     }
 
-    /// When the try after the one that started at `start`, and failed, is due.
+    /// The time of the next try, after one that started at `start` and timed out.
     pub(crate) fn retry_at(&self, start: Boot, confirmed_at: Boot, valid_until: Boot) -> Boot {
         start + self.slot(confirmed_at, valid_until).min(Duration::from_secs(5))
+    }
+
+    /// The pause after a try that failed before its deadline.
+    pub(crate) fn pause(&self) -> Duration {
+        (self.ttl / 25).clamp(20 * MILLISECOND, 500 * MILLISECOND)
     }
 
     /// A third of the time between the first try and SIGTERM.
     fn slot(&self, confirmed_at: Boot, valid_until: Boot) -> Duration {
         let term_at = self.deadlines(valid_until).0;
-        // Where the votes of a lease have drifted apart there may be no time left for three tries.
+        // If the nodes confirmed at different times, there may be no time left for three tries.
         (term_at.since(self.renew_at(confirmed_at)) / 3).max(MILLISECOND * 20)
     }
 
-    /// SIGKILL for the job of a lease that was found lost now, and had been believed valid until then.
+    /// The time of SIGKILL for a lease that is found lost `now`, and was believed valid until `valid_until`.
     pub(crate) fn kill_after_loss(&self, now: Boot, valid_until: Boot) -> Boot {
         (now + self.grace).min(self.deadlines(valid_until).1)
     }
 }
 
-/// The time kept free between SIGKILL and the end of validity, for a busy machine to obey in.
+/// The time between SIGKILL and the end of validity, for a busy machine to carry it out.
 fn margin(ttl: Duration) -> Duration {
-    (ttl / 20).clamp(50 * MILLISECOND, Duration::from_secs(1))
+    (ttl / 10).clamp(50 * MILLISECOND, Duration::from_secs(1))
 }
 
-/// The grace where the user asked for none.
+/// The grace if the user gave none.
 pub(crate) fn default_grace(ttl: Duration) -> Duration {
-    (ttl / 4).min(Duration::from_secs(10))
+    (ttl / 6).min(Duration::from_secs(10))
 }
 
-/// The longest grace that leaves time for three tries to renew.
+/// The longest grace that leaves time for three renewals.
 pub(crate) fn largest_grace(ttl: Duration) -> Duration {
     let tries = 3 * (ttl / 20).max(50 * MILLISECOND);
-    surely(ttl).saturating_sub(margin(ttl) + ttl / 3 + tries)
+    surely(ttl).saturating_sub(margin(ttl) + ttl / 4 + tries)
 }
 
 #[cfg(test)]
@@ -101,20 +108,20 @@ mod tests {
             .map(|at| (at.since(zero) + MILLISECOND / 2).as_millis())
     }
 
-    /// The default time-out of a single node.
+    /// The default timeout of a single node.
     fn node_timeout(ttl: u64) -> u64 {
         (ttl / 10).clamp(250, 3000).min(ttl / 2)
     }
 
     #[test]
     fn documented_time_lines() {
-        assert_eq!(line(500, None, 250), [167, 217, 268, 217, 268, 318, 318, 443, 493]);
-        assert_eq!(line(1000, None, 250), [333, 452, 570, 452, 570, 688, 688, 938, 988]);
-        assert_eq!(line(30_000, None, 3000), [10_000, 13_733, 17_465, 13_000, 16_733, 20_465, 21_198, 28_698, 29_698]);
-        // Long ttls: renewed every minute, tried again every five seconds.
+        assert_eq!(line(500, None, 250), [125, 203, 281, 203, 281, 360, 360, 443, 493]);
+        assert_eq!(line(1000, None, 250), [250, 407, 564, 407, 564, 721, 721, 888, 988]);
+        assert_eq!(line(30_000, None, 3000), [7_500, 12_500, 17_500, 10_500, 15_500, 20_500, 23_698, 28_698, 29_698]);
+        // Long ttls: renewed every ten seconds, tried again every five.
         assert_eq!(
             line(3_600_000, None, 3000),
-            [60_000, 65_000, 70_000, 63_000, 68_000, 73_000, 3_552_998, 3_562_998, 3_563_998]
+            [10_000, 15_000, 20_000, 13_000, 18_000, 23_000, 3_552_998, 3_562_998, 3_563_998]
         );
     }
 
@@ -147,9 +154,9 @@ mod tests {
     #[test]
     fn graces_that_fit() {
         let largest = |ttl| largest_grace(Duration::from_millis(ttl)).as_micros();
-        assert_eq!(largest(500), 126_333);
-        assert_eq!(largest(1000), 454_666);
-        assert_eq!(largest(30_000), 14_198_000);
+        assert_eq!(largest(500), 168_000);
+        assert_eq!(largest(1000), 488_000);
+        assert_eq!(largest(30_000), 16_698_000);
         // Never less than nothing, however short the ttl.
         assert_eq!(largest(100), 0);
     }
@@ -178,5 +185,76 @@ mod tests {
         let valid = zero + surely(ttl);
         let start = timeline.renew_at(confirmed);
         assert_eq!(timeline.retry_at(start, confirmed, valid), start + 20 * MILLISECOND);
+    }
+
+    /// How a server is away.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Away {
+        /// It refuses everything at once.
+        Refusing,
+        /// Nothing comes back, and what was sent is lost, connections that are open included.
+        Silent,
+    }
+
+    /// Whether a job whose server is away from `from` until `to` after the confirmation survives that, by the rules of
+    /// `renewal.rs` and `redis/node.rs`. Behind an outage a connection has to be opened first, which takes a round trip.
+    fn survives(timeline: Timeline, away: Away, from: Duration, to: Duration, round_trip: Duration) -> bool {
+        let zero = Boot::now();
+        let (from, to) = (zero + from, zero + to);
+        let mut confirmed = zero;
+        let mut start = timeline.renew_at(confirmed);
+        let mut connected = true;
+        loop {
+            let valid = confirmed + surely(timeline.ttl);
+            let term_at = timeline.deadlines(valid).0;
+            if start >= term_at {
+                return false;
+            }
+            let give_up = timeline.give_up_at(start, confirmed, valid).min(term_at);
+            let next = timeline.retry_at(start, confirmed, valid);
+            // Of the attempts that begin one after the other within the try, the first that the outage does not meet.
+            let mut attempt = start;
+            let mut takes = round_trip * if connected { 1 } else { 2 };
+            while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {
+                // The first one begins when the answer should be there.
+                let silent = if attempt == start && connected { round_trip * 2 } else { Duration::ZERO };
+                attempt = attempt + timeline.pause().max(silent);
+                takes = round_trip * 2;
+            }
+            let answered = attempt + takes;
+            if away == Away::Refusing && answered >= from && start < to {
+                connected = false;
+                start = next.min(start + timeline.pause());
+            } else if answered > give_up {
+                connected = false;
+                start = next;
+            } else if attempt >= to {
+                return true;
+            } else {
+                confirmed = attempt;
+                start = timeline.renew_at(confirmed);
+            }
+        }
+    }
+
+    #[test]
+    fn no_outage_of_a_third_of_the_ttl_costs_a_job() {
+        for ttl in (500..=60_000).step_by(250) {
+            let ttl = Duration::from_millis(ttl);
+            let timeline =
+                Timeline::new(ttl, None, (ttl / 10).clamp(250 * MILLISECOND, 3000 * MILLISECOND).min(ttl / 2));
+            let outages = [ttl / 3, Duration::from_secs(15)];
+            for outage in outages.into_iter().take(if ttl == Duration::from_secs(30) { 2 } else { 1 }) {
+                for round_trip in [MILLISECOND, (ttl / 50).min(MILLISECOND * 20)] {
+                    for phase in 0..400 {
+                        let from = renewal_interval(ttl) * phase / 200;
+                        let context = format!("ttl {ttl:?}, {outage:?} from {from:?}, round trip {round_trip:?}");
+                        for away in [Away::Refusing, Away::Silent] {
+                            assert!(survives(timeline, away, from, from + outage, round_trip), "{away:?}, {context}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }

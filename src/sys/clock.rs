@@ -1,12 +1,14 @@
-//! The clock of everything about a lease. It counts the time that the machine was asleep, which
-//! `std::time::Instant` does not (rust-lang/rust#87906).
+//! The clock for everything about a lease. It counts the time that the machine sleeps; `std::time::Instant` does not
+//! (rust-lang/rust#87906).
+//!
+//! The tests (tests/main.rs) include this file by its path, for the models: it imports nothing of redlock.
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A point in time on the boot clock, in nanoseconds; the same in every process of this machine.
+/// A point in time on the boot clock, in nanoseconds. All processes of this machine share that clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Boot(u64);
 
@@ -21,12 +23,12 @@ impl Boot {
 
     /// The present moment.
     pub(crate) fn now() -> Boot {
-        // Cannot fail: every kernel that has pidfds has this clock.
+        // Every kernel with pidfds has this clock, so this cannot fail.
         let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
         Boot(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// What is left until this point; zero when it has passed.
+    /// The time left until this point; zero once it has passed.
     pub(crate) fn left(self) -> Duration {
         self.since(Boot::now())
     }
@@ -36,12 +38,12 @@ impl Boot {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The time since this point; zero when it lies ahead.
+    /// The time since this point; zero while it lies ahead.
     pub(crate) fn elapsed(self) -> Duration {
         Boot::now().since(self)
     }
 
-    /// Whether this point has been reached.
+    /// True once this point is reached.
     pub(crate) fn passed(self) -> bool {
         Boot::now() >= self
     }
@@ -66,7 +68,7 @@ impl Sub<Duration> for Boot {
     }
 }
 
-/// The wall clock: time since 1970. Only for what people and other hosts see, never for a deadline.
+/// The wall clock: time since 1970. For display and for other hosts, never for a deadline.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Who and where this process is, and what it has run out of.
+//! The machine and user of this process, and shortages.
 
 use nix::errno::Errno;
 use nix::unistd::{Uid, gethostname};
@@ -9,21 +9,20 @@ pub(crate) fn name() -> String {
     gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// What tells this machine apart from others that see the same files: the id in /etc/machine-id, which a new network
-/// does not change, else its name.
+/// An identity of this machine among those that share its files: the id in /etc/machine-id, which a new network does not
+/// change, else its name.
 pub(crate) fn machine() -> String {
     let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     Some(id.trim_end()).filter(is_id).map_or_else(|| name().replace('/', "_"), str::to_owned)
 }
 
-/// The name that /etc/passwd has for the user that this process belongs to, else the number: a look-up by libnss crashes a
-/// static program, and may go over the network.
+/// The user's name from /etc/passwd, else the number. A lookup by libnss crashes a static program, and may use the network.
 pub(crate) fn user() -> String {
     passwd(0).unwrap_or_else(|| Uid::effective().to_string())
 }
 
-/// The home directory of that user: HOME, else what /etc/passwd has.
+/// The home directory: HOME, else the entry in /etc/passwd.
 pub(crate) fn home() -> Option<PathBuf> {
     absolute("HOME").or_else(|| passwd(5).map(PathBuf::from))
 }
@@ -33,8 +32,8 @@ pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The file of this program, in the directories of PATH, or where there is none in the usual ones, or in /usr/local/bin, which
-/// cron's PATH leaves out.
+/// The file of this program, in the directories of PATH (without PATH, the usual ones) and in /usr/local/bin, which cron's PATH
+/// lacks.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin:/usr/sbin".into());
     let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/bin")]);
@@ -44,7 +43,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// A field of the line that /etc/passwd has for this user; none when it is empty.
+/// A field of this user's line in /etc/passwd; none when it is empty.
 fn passwd(field: usize) -> Option<String> {
     let uid = Uid::effective().to_string();
     // A name need not be UTF-8.
@@ -56,7 +55,7 @@ fn passwd(field: usize) -> Option<String> {
     })
 }
 
-/// What this process or this machine has run out of, if that is why a call has failed.
+/// The shortage that made a call fail, if that is the reason.
 pub(crate) fn shortage(error: &std::io::Error) -> Option<&'static str> {
     Some(match Errno::from_raw(error.raw_os_error()?) {
         Errno::EMFILE => "this process has too many files open (ulimit -n)",
@@ -75,7 +74,7 @@ mod tests {
     #[test]
     fn etc_passwd_has_the_name_that_a_look_up_finds() {
         let found = User::from_uid(Uid::effective()).ok().flatten();
-        // Whom only a directory service knows has no line there.
+        // Users from LDAP or NIS have no line in /etc/passwd.
         if let Some(name) = passwd(0) {
             assert_eq!(Some(name), found.map(|user| user.name));
         }

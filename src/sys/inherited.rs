@@ -1,6 +1,7 @@
-//! What this process was started with, as far as it is changed here: closed standard descriptors, ignored signals, the signal
-//! mask. A child gets it back.
+//! The parts of the initial state that this process changes: closed standard descriptors, ignored signals, the signal mask. A
+//! child gets them back.
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -10,27 +11,32 @@ use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bits 0 to 2: standard input, output or error was closed; bit 3: SIGPIPE was ignored.
+/// Bits 0 to 2: standard input, output or error was closed; bits 3 and 4: SIGPIPE, SIGXFSZ was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
-const SIGPIPE_IGNORED: u8 = 1 << 3;
 
-/// Notes how this process was started, and does what std's start-up code would do, which notes nothing: opens /dev/null in the
-/// place of closed standard descriptors, and ignores SIGPIPE.
+/// The signals by which a write can end this process, and the bit for "was ignored". They are ignored here, so that the write
+/// fails instead: the file behind standard error may have reached its `ulimit -f`.
+const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
+
+/// Records the initial state, and then does what std's start-up code would do without recording it: opens /dev/null in place of
+/// closed standard descriptors, and ignores SIGPIPE (and SIGXFSZ).
 pub(crate) fn take_note() {
     let mut bits = 0;
     for descriptor in 0..3 {
         // SAFETY: F_GETFD touches no memory, and any number may be asked about.
-        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 {
+        if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 && Errno::last() == Errno::EBADF {
             bits |= 1 << descriptor;
             // The kernel gives the lowest number that is free, which is this one.
             let _ = nix::fcntl::open("/dev/null", OFlag::O_RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
         }
     }
-    if is_ignored(libc::SIGPIPE) {
-        bits |= SIGPIPE_IGNORED;
+    for (signal, bit) in OF_WRITING {
+        if is_ignored(signal) {
+            bits |= bit;
+        }
+        // SAFETY: SIG_IGN installs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // SAFETY: SIG_IGN installs no handler.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     AT_START.store(bits, Ordering::Relaxed);
 }
 
@@ -52,7 +58,25 @@ pub(crate) fn was_closed(descriptor: u8) -> bool {
 
 /// Whether SIGPIPE was ignored when this process started; it always is by now.
 pub(crate) fn was_sigpipe_ignored() -> bool {
-    AT_START.load(Ordering::Relaxed) & SIGPIPE_IGNORED != 0
+    AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
+}
+
+/// Gives every signal its default, and blocks none. Allocates nothing: for a child between fork and exec.
+pub(super) fn reset_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL installs no handler. Signals that cannot be changed are refused.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    let _ = SigSet::empty().thread_set_mask();
+}
+
+/// Restores the signals of writing. Allocates nothing: for a child between fork and exec.
+fn restore_writing() {
+    for (signal, bit) in OF_WRITING {
+        let disposition = if AT_START.load(Ordering::Relaxed) & bit == 0 { libc::SIG_DFL } else { libc::SIG_IGN };
+        // SAFETY: neither disposition installs a handler.
+        unsafe { libc::signal(signal, disposition) };
+    }
 }
 
 /// Whether this process ignores the signal now.
@@ -64,26 +88,26 @@ pub(crate) fn is_ignored(signal: i32) -> bool {
     answer == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
-/// What a child of ours must get back before it becomes another program.
+/// The state that a child must get back before exec.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Inherited {
+pub(crate) struct Inheritance {
     mask: SigSet,
     sigchld_ignored: bool,
 }
 
-impl Inherited {
-    /// Notes what was inherited, blocks `signals`, and sees to it that children can be waited for.
-    pub(crate) fn take_over(signals: &SigSet) -> nix::Result<Inherited> {
+impl Inheritance {
+    /// Records the state, blocks `signals`, and makes sure that children can be waited for.
+    pub(crate) fn take_over(signals: &SigSet) -> nix::Result<Inheritance> {
         let sigchld_ignored = is_ignored(libc::SIGCHLD);
         if sigchld_ignored {
-            // Else the kernel would throw away how our children end.
+            // Otherwise the kernel would discard the children's statuses.
             // SAFETY: SIG_DFL installs no handler.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         }
-        Ok(Inherited { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
+        Ok(Inheritance { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
     }
 
-    /// Gives everything back. Allocates nothing: for a child between fork and exec.
+    /// Restores everything. Allocates nothing: for a child between fork and exec.
     pub(super) fn restore(&self) {
         for descriptor in 0..3_u8 {
             if was_closed(descriptor) {
@@ -91,14 +115,10 @@ impl Inherited {
                 unsafe { libc::close(i32::from(descriptor)) };
             }
         }
-        let disposition = |ignored| {
-            if ignored { libc::SIG_IGN } else { libc::SIG_DFL }
-        };
+        restore_writing();
+        let children = if self.sigchld_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
         // SAFETY: neither disposition installs a handler.
-        unsafe {
-            libc::signal(libc::SIGPIPE, disposition(was_sigpipe_ignored()));
-            libc::signal(libc::SIGCHLD, disposition(self.sigchld_ignored));
-        }
+        unsafe { libc::signal(libc::SIGCHLD, children) };
         // Cannot fail: the mask came from the kernel.
         let _ = self.mask.thread_set_mask();
     }

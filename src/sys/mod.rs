@@ -3,6 +3,7 @@
 //! Linux only: signalfd, timerfd, child subreapers, parent-death signals and /proc have no counterpart elsewhere.
 
 pub(crate) mod clock;
+pub(crate) mod files;
 pub(crate) mod host;
 pub(crate) mod inherited;
 pub(crate) mod packets;
@@ -13,4 +14,5 @@ pub(crate) mod stdio;
 pub(crate) mod streams;
 pub(crate) mod timer;
 pub(crate) mod tree;
+pub(crate) mod trial;
 pub(crate) mod wait;

@@ -1,4 +1,4 @@
-//! Messages between two processes of ours, each arriving whole or not at all.
+//! Messages between redlock's own processes. Each arrives whole or not at all.
 
 use nix::errno::Errno;
 use nix::libc;
@@ -7,17 +7,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// One end of a connected pair. Closed in every program that we start.
+/// One end of a connected pair. Closed on exec.
 #[derive(Debug)]
 pub(crate) struct Packets(OwnedFd);
 
-/// What a look at the socket found.
+/// The result of reading the socket.
 #[derive(Debug)]
-pub(crate) enum Received<T> {
+pub(crate) enum Packet<T> {
     Message(T),
     Nothing,
-    /// The other end is gone, and all that it had sent has been read.
-    Closed,
+    /// The other end is gone, and all its messages have been read.
+    End,
 }
 
 impl Packets {
@@ -35,7 +35,7 @@ impl Packets {
         Ok(())
     }
 
-    /// Sends nothing more: the other end sees [`Received::Closed`], even if another process has this one.
+    /// Ends sending: the other end reads [`Packet::End`], even if another process has a copy of this end.
     pub(crate) fn hang_up(&self) {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
@@ -46,23 +46,23 @@ impl Packets {
         unsafe { libc::close(self.0.as_raw_fd()) };
     }
 
-    /// Takes in the next message without waiting. A message that cannot be read counts as
-    /// [`Received::Closed`]: there is no talking to such a process.
-    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Received<T> {
+    /// Reads the next message without waiting. A garbled message counts as [`Packet::End`].
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Packet<T> {
         let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
         let length = loop {
             match recv(self.0.as_raw_fd(), &mut [], look) {
-                Err(Errno::EAGAIN | Errno::EINTR) => return Received::Nothing,
-                // The other end is gone, and has left something unread. That is said once, and before what it had sent.
+                Err(Errno::EAGAIN | Errno::EINTR) => return Packet::Nothing,
+                // The other end is gone and has left messages unread. The kernel reports that once, before the messages that it
+                // sent.
                 Err(Errno::ECONNRESET) => {}
-                Ok(0) | Err(_) => return Received::Closed,
+                Ok(0) | Err(_) => return Packet::End,
                 Ok(length) => break length,
             }
         };
         let mut bytes = vec![0; length];
         match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
-            Ok(length) => serde_json::from_slice(&bytes[..length]).map_or(Received::Closed, Received::Message),
-            Err(_) => Received::Closed,
+            Ok(length) => serde_json::from_slice(&bytes[..length]).map_or(Packet::End, Packet::Message),
+            Err(_) => Packet::End,
         }
     }
 }
@@ -76,7 +76,7 @@ impl AsFd for Packets {
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::{Packets, Received};
+    use super::{Packet, Packets};
 
     #[test]
     fn what_the_other_end_left_unread_hides_nothing_that_it_sent() {
@@ -86,22 +86,22 @@ mod tests {
         drop(other);
         assert!(matches!(
             one.receive::<String>(),
-            Received::Message(text) if text == "last words"
+            Packet::Message(text) if text == "last words"
         ));
-        assert!(matches!(one.receive::<String>(), Received::Closed));
+        assert!(matches!(one.receive::<String>(), Packet::End));
     }
 
     #[test]
     fn a_message_arrives_whole_and_before_the_end() {
         let (one, other) = Packets::pair().unwrap();
-        assert!(matches!(other.receive::<String>(), Received::Nothing));
+        assert!(matches!(other.receive::<String>(), Packet::Nothing));
         let long = "x".repeat(60_000);
         one.send(&long).unwrap();
         one.send(&"short").unwrap();
         drop(one);
-        assert!(matches!(other.receive::<String>(), Received::Message(text) if text == long));
-        assert!(matches!(other.receive::<String>(), Received::Message(text) if text == "short"));
-        assert!(matches!(other.receive::<String>(), Received::Closed));
+        assert!(matches!(other.receive::<String>(), Packet::Message(text) if text == long));
+        assert!(matches!(other.receive::<String>(), Packet::Message(text) if text == "short"));
+        assert!(matches!(other.receive::<String>(), Packet::End));
         assert!(other.send(&"late").is_err());
     }
 }

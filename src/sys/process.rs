@@ -1,59 +1,93 @@
 //! Starting processes and learning how they ended.
 
-use super::inherited::Inherited;
+use super::inherited::{self, Inheritance};
 use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
-/// A program to start, with everything that needs memory made ready beforehand.
+/// A program to start. All memory that the start needs is allocated beforehand.
 #[derive(Debug)]
 pub(crate) struct Program {
     arguments: Vec<CString>,
     environment: Vec<CString>,
-    inherited: Inherited,
+    inherited: Inheritance,
 }
 
-/// What a look at our children found.
+/// The result of looking for a child that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reaped {
-    /// This child has ended, with this status word of wait(2).
-    One(i32, i32),
-    /// All children live.
-    Nobody,
+pub(crate) enum Reap {
+    /// This child has ended: its pid, and its status as wait(2) gives it.
+    Child(i32, i32),
+    /// All children are alive.
+    NoneEnded,
     /// There are no children.
-    Childless,
+    NoChildren,
 }
 
-/// Takes in one child that has ended, without waiting.
-pub(crate) fn reap() -> Reaped {
+/// Reaps one child that has ended, without waiting.
+pub(crate) fn reap() -> Reap {
     let mut status = 0;
     // SAFETY: `status` outlives the call. Not nix's `waitpid`: it knows no real-time signals.
     match Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) }) {
-        Ok(0) => Reaped::Nobody,
-        Ok(pid) => Reaped::One(pid, status),
-        Err(_) => Reaped::Childless,
+        Ok(0) => Reap::NoneEnded,
+        Ok(pid) => Reap::Child(pid, status),
+        Err(_) => Reap::NoChildren,
     }
+}
+
+/// Whether this process has a child, ended or not.
+pub(crate) fn has_children() -> bool {
+    is_waited_for(libc::P_ALL, 0)
 }
 
 /// Whether there is a child of this process in that group, ended or not.
 pub(crate) fn has_children_in(group: i32) -> bool {
-    is_waited_for(libc::P_PGID, group)
+    group > 0 && is_waited_for(libc::P_PGID, group)
 }
 
-/// Whether waitid(2) knows such a child; leaves it to be reaped.
+/// Whether this is a child of this process, ended or not.
+pub(crate) fn is_child(pid: i32) -> bool {
+    pid > 0 && is_waited_for(libc::P_PID, pid)
+}
+
+/// Whether waitid(2) finds such a child. Does not reap it.
 fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
-    id > 0 && unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) } == 0
+    unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) == 0 }
+}
+
+/// Tries wait4(2) with a process that is no child.
+pub(super) fn try_to_wait(stranger: i32) -> nix::Result<()> {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    no_child(unsafe { libc::waitpid(stranger, &raw mut status, libc::WNOHANG) })
+}
+
+/// Tries waitid(2) with a process that is no child.
+pub(super) fn try_to_look(stranger: i32) -> nix::Result<()> {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: a null pointer asks for no answer but the status.
+    no_child(unsafe { libc::waitid(libc::P_PID, stranger.unsigned_abs(), std::ptr::null_mut(), flags) })
+}
+
+fn no_child(answer: i32) -> nix::Result<()> {
+    match Errno::result(answer) {
+        Ok(_) | Err(Errno::ECHILD) => Ok(()),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Waits until this child has ended.
@@ -63,17 +97,86 @@ fn wait_for(pid: i32) {
     while Errno::result(unsafe { libc::waitpid(pid, &raw mut status, 0) }) == Err(Errno::EINTR) {}
 }
 
-/// Sends `signal` to a child; not to a stranger who has the pid of one that has been reaped.
+/// Sends `signal` to a child, unless it was reaped: its pid may have been reused.
 pub(crate) fn signal_child(pid: i32, signal: i32) {
-    if is_waited_for(libc::P_PID, pid) {
+    if is_child(pid) {
         let _ = send(pid, signal);
     }
 }
 
-/// Makes this process the parent of every descendant that loses its own.
-pub(crate) fn adopt_orphans() {
-    // Cannot fail: every kernel that has pidfds has this.
-    let _ = prctl::set_child_subreaper(true);
+/// A process, by a descriptor: a pid may be reused, a descriptor is not.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pid: i32,
+    descriptor: OwnedFd,
+}
+
+impl Handle {
+    /// Opens the process that has this pid now. Closed on exec.
+    ///
+    /// # Errors
+    /// ESRCH when there is no such process.
+    pub(crate) fn open(pid: i32) -> nix::Result<Handle> {
+        // SAFETY: takes two numbers and touches no memory.
+        let number = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let number = i32::try_from(number).map_err(|_| Errno::EBADF)?;
+        // SAFETY: the kernel has just returned this descriptor.
+        Ok(Handle { pid, descriptor: unsafe { OwnedFd::from_raw_fd(number) } })
+    }
+
+    /// The pid, which is not reused as long as the process [is there](Handle::is_there).
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether the process has not been reaped yet.
+    pub(crate) fn is_there(&self) -> bool {
+        self.signal(0) != Err(Errno::ESRCH)
+    }
+
+    /// Whether the process is dead. By then its children have other parents; a tracer may still keep it from being reaped.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ends, PollTimeout::ZERO) != Ok(0)
+    }
+
+    /// Waits this long at most for the end of a child, and reaps it.
+    pub(crate) fn reap_within(&self, patience: Duration) {
+        let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut ends, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO));
+        let mut status = 0;
+        // SAFETY: `status` outlives the call. The pid is the child's, or no child has it.
+        unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) };
+    }
+
+    pub(crate) fn signal(&self, signal: i32) -> nix::Result<()> {
+        let nothing: *const libc::siginfo_t = std::ptr::null();
+        let descriptor = self.descriptor.as_raw_fd();
+        // SAFETY: a null siginfo asks for what kill(2) would send.
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, signal, nothing, 0) };
+        Errno::result(sent).map(drop)
+    }
+}
+
+/// The pid of a process that was just forked, and is gone.
+///
+/// # Errors
+/// The kernel's, when it has no room for another process.
+pub(super) fn newest_pid() -> nix::Result<i32> {
+    // SAFETY: the child makes nothing but a system call.
+    match unsafe { unistd::fork() }? {
+        ForkResult::Parent { child } => {
+            wait_for(child.as_raw());
+            Ok(child.as_raw())
+        }
+        // SAFETY: ends the process without running anything of its parent's.
+        ForkResult::Child => unsafe { libc::_exit(0) },
+    }
+}
+
+/// Whether this process is the leader of its session.
+pub(crate) fn leads_session() -> bool {
+    unistd::getsid(None) == Ok(unistd::getpid())
 }
 
 /// Runs `body` in a forked process, and ends that process after it. Returns its pid.
@@ -86,7 +189,7 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
         ForkResult::Parent { child } => Ok(child.as_raw()),
         ForkResult::Child => {
             let _ = prctl::set_name(name);
-            // A panic must not unwind into what the parent was doing.
+            // A panic must not unwind into the parent's code.
             let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             // SAFETY: ends the process without running what the parent registered for its own exit.
             unsafe { libc::_exit(0) }
@@ -94,23 +197,24 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
     }
 }
 
-/// Starts a program that is to outlive this process and whatever ends it: in a session of its own, without any descriptor but
-/// the three that `command` gives it, and as a child of whoever takes in the orphans above this process, even where this
-/// process is a subreaper.
+/// Starts a program that is to outlive this process and whatever ends it: in a session of its own, with every signal unblocked
+/// and at its default, without any descriptor but the three that `command` gives it and a copy of `kept`, and as a child of
+/// whoever takes in the orphans above this process, even where this process is a subreaper.
 ///
 /// # Errors
 /// Why it could not be executed.
-pub(crate) fn start_detached(command: &mut Command) -> io::Result<()> {
+pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
+    let kept = kept.as_raw_fd();
     let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<i32> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     let disown = move || {
         unistd::setsid()?;
         for &descriptor in open.iter().filter(|&&descriptor| descriptor > 2) {
+            let flags = if descriptor == kept { 0 } else { libc::FD_CLOEXEC };
             // SAFETY: touches no memory. Closed at exec only: one of them reports that it failed.
-            unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+            unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
         }
-        // SAFETY: SIG_DFL installs no handler. The program is to learn of the ends of its children.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        inherited::reset_signals();
         // SAFETY: between fork and exec there is a single thread, and each side makes nothing but system calls.
         match unsafe { unistd::fork() }? {
             // SAFETY: ends the process without running anything of its parent's.
@@ -120,10 +224,10 @@ pub(crate) fn start_detached(command: &mut Command) -> io::Result<()> {
     };
     // SAFETY: `disown` makes nothing but system calls.
     unsafe { command.pre_exec(disown) };
-    // For a millisecond, in which a keeper would have to be killed for an orphan of the job to get away.
+    // For a millisecond: an orphan of a job would escape only if a keeper were killed just then.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
     let _ = prctl::set_child_subreaper(false);
-    // The process in between, which ends at once. Where SIGCHLD is ignored it cannot be waited for, and need not be.
+    // The intermediate process, which ends at once. With SIGCHLD ignored it cannot be waited for, and need not be.
     let started = command.spawn().map(|mut between| drop(between.wait()));
     let _ = prctl::set_child_subreaper(adopts);
     started
@@ -134,7 +238,7 @@ impl Program {
     pub(crate) fn new(
         command: &[OsString],
         environment: impl Iterator<Item = (OsString, OsString)>,
-        inherited: Inherited,
+        inherited: Inheritance,
     ) -> Program {
         Program {
             arguments: command.iter().map(|word| c_string(word.as_bytes())).collect(),
@@ -174,14 +278,14 @@ impl Program {
             environment: environment.as_ptr(),
             inherited: self.inherited,
             apart,
-            typed: if apart { SigSet::empty() } else { typed::catch() },
+            typed: if apart { SigSet::empty() } else { terminal_signals::catch() },
             parent: unistd::getpid(),
             errno: 0,
         };
-        // What comes from here on is noted, or the child's own.
+        // A signal from here on is recorded, or the child receives it.
         let _ = birth.typed.thread_unblock();
-        // Like vfork, so that memory need not be copied first: the child borrows it, on a stack of its own, until it
-        // executes or exits, and only then this process is continued.
+        // Like vfork, to save copying memory: the child borrows it, on a stack of its own, and this process is suspended until
+        // the child executes or exits.
         // SAFETY: the end of the stack is aligned and the stack large enough; all that `birth` points to outlives
         // the child's use of it; this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
@@ -197,7 +301,7 @@ impl Program {
         let pid = born?;
         // SAFETY: the child wrote to it while this process stood still; the compiler is not to know better.
         match unsafe { (&raw const birth.errno).read_volatile() } {
-            // Nothing, too, if a signal came before it could execute: reaping it will show.
+            // Also zero if a signal ended the child before exec: its status will show that.
             0 => Ok(pid),
             errno => {
                 wait_for(pid);
@@ -207,21 +311,21 @@ impl Program {
     }
 }
 
-/// What a child needs between its birth and its exec.
+/// Everything that a child needs between clone and exec.
 struct Birth {
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
-    inherited: Inherited,
+    inherited: Inheritance,
     apart: bool,
-    /// What [`typed`] catches.
+    /// The signals that [`terminal_signals`] catches.
     typed: SigSet,
     parent: Pid,
-    /// Why it could not execute.
+    /// The error of exec, or 0.
     errno: i32,
 }
 
 impl Birth {
-    /// The child's life before exec: only system calls, on memory that was made ready.
+    /// The child's code before exec: only system calls, on memory that is already allocated.
     extern "C" fn give(birth: *mut libc::c_void) -> i32 {
         let _ = SigSet::all().thread_set_mask();
         // SAFETY: the parent passes a `Birth`, and stands still.
@@ -231,7 +335,7 @@ impl Birth {
         }
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if unistd::getppid() == birth.parent {
-            typed::raise(&birth.typed);
+            terminal_signals::raise(&birth.typed);
             birth.inherited.restore();
             // SAFETY: both arrays end with a null pointer and point to C strings.
             unsafe { libc::execvpe(*birth.arguments, birth.arguments, birth.environment) };
@@ -242,12 +346,13 @@ impl Birth {
     }
 }
 
-/// What is typed at a terminal while a child is being born into its foreground group must reach the child exactly once.
+/// Signals from the terminal's keys while a child is being started in the foreground group. Each must reach the child exactly
+/// once.
 ///
-/// The parent is in that group too, and has these signals open for the one clone(2). Linux does not fork while one of them is
-/// pending, and gives one that comes during the fork to both. So one that the handler noted came before the birth, or was
-/// taken from the child itself: either way the child raises it again once no handler is in the way.
-mod typed {
+/// The parent is in that group too, and unblocks these signals for the one clone(2). Linux does not fork while an unblocked
+/// signal is pending, and delivers one that comes during the fork to both. So a signal that the handler recorded came before
+/// the fork, or was taken from the child: in both cases the child raises it again once the handler is gone.
+mod terminal_signals {
     use super::super::signals::{not_ignored, send};
     use nix::libc;
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
@@ -258,7 +363,7 @@ mod typed {
     static NOTED: AtomicU32 = AtomicU32::new(0);
     static PARENT: AtomicI32 = AtomicI32::new(0);
 
-    /// Sees to it that those of the signals that are not ignored are noted once they are not blocked; returns them.
+    /// Installs the handler for those of the signals that are not ignored, and returns them.
     pub(super) fn catch() -> SigSet {
         PARENT.store(unistd::getpid().as_raw(), Ordering::Relaxed);
         let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT]);
@@ -273,13 +378,13 @@ mod typed {
     extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
         // SAFETY: the kernel passes what it knows of the signal.
         let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
-        // What a process has sent to the parent is not the child's.
+        // A signal that a process sent to the parent is not for the child.
         if by_kernel || unistd::getpid().as_raw() != PARENT.load(Ordering::Relaxed) {
             NOTED.fetch_or(1 << signal, Ordering::Relaxed);
         }
     }
 
-    /// In the child, with everything blocked: takes the handler away, and raises what was noted.
+    /// In the child, with all signals blocked: removes the handler, and raises the recorded signals.
     pub(super) fn raise(caught: &SigSet) {
         for signal in caught {
             // SAFETY: SIG_DFL installs no handler.
@@ -296,7 +401,7 @@ fn variable(name: &OsStr, value: &OsStr) -> CString {
     c_string(&[name.as_bytes(), b"=", value.as_bytes()].concat())
 }
 
-/// What was part of a command line or an environment before has no NUL in it.
+/// A word of a command line or an environment contains no NUL.
 fn c_string(bytes: &[u8]) -> CString {
     CString::new(bytes).unwrap_or_default()
 }

@@ -5,14 +5,14 @@ use nix::libc;
 use std::time::Duration;
 use uuid::{Builder, Uuid};
 
-/// A random UUID. Takes no descriptor, of which there may be none left, and no /dev, which a static program would read.
+/// A random UUID. Needs neither a file descriptor, since none may be left, nor /dev.
 pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     // SAFETY: writes no more than the length of `bytes` into it.
     let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match Errno::result(length) {
         Ok(16) => Builder::from_random_bytes(bytes).into_uuid(),
-        // A kernel before 3.17, or a signal before there was any randomness.
+        // A kernel before 3.17, or a signal before the entropy pool is ready.
         _ => Uuid::new_v4(),
     }
 }
@@ -20,16 +20,16 @@ pub(crate) fn uuid() -> Uuid {
 /// A random number from 0 to 1.
 fn random() -> f64 {
     let (bits, _) = uuid().as_u64_pair();
-    // The version takes bits 12 to 15; the upper 32 bits are random.
+    // The UUID version occupies bits 12 to 15; the upper 32 bits are random.
     f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
-/// This time, 10 % more or less, so that those who started together do not stay together.
+/// This duration ± 10 %, so that processes that started together drift apart.
 pub(crate) fn jitter(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * random())
 }
 
-/// Anything from nothing to this time.
+/// A random duration from zero to this one.
 pub(crate) fn full_jitter(time: Duration) -> Duration {
     time.mul_f64(random())
 }

@@ -1,4 +1,4 @@
-//! Signals as data: blocked, read one at a time with their origin, and our own death by one.
+//! Signals as data: blocked, and read one at a time with their origin. Ending this process by a signal.
 
 use super::inherited::is_ignored;
 use nix::errno::Errno;
@@ -9,12 +9,12 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A signal that came.
+/// A signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Arrived {
+pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// Sent by the kernel, so by the terminal to its whole foreground group, not by a process.
-    /// The sender's pid cannot tell: it is 0 for senders outside our pid namespace too.
+    /// Sent by the kernel, which means by the terminal to its foreground group, and not by a process. The sender's pid does not
+    /// tell: it is 0 for senders outside this pid namespace too.
     pub(crate) from_kernel: bool,
 }
 
@@ -35,9 +35,9 @@ impl Signals {
     }
 
     /// The next signal, if one is pending.
-    pub(crate) fn next(&self) -> Option<Arrived> {
+    pub(crate) fn next(&self) -> Option<SignalEvent> {
         let info = self.0.read_signal().ok().flatten()?;
-        Some(Arrived { signal: i32::try_from(info.ssi_signo).ok()?, from_kernel: info.ssi_code == libc::SI_KERNEL })
+        Some(SignalEvent { signal: i32::try_from(info.ssi_signo).ok()?, from_kernel: info.ssi_code == libc::SI_KERNEL })
     }
 }
 
@@ -47,10 +47,10 @@ impl AsFd for Signals {
     }
 }
 
-/// What asks a waiting program to end.
+/// The signals that ask a waiting program to end.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Those of `signals` that are not ignored: an ignored one, once blocked, would arrive all the same.
+/// Those of `signals` that are not ignored. Blocking an ignored signal would make the signalfd report it.
 pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
     signals.iter().copied().filter(|&signal| !is_ignored(signal as i32)).collect()
 }
@@ -67,20 +67,19 @@ pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What people call a signal: `SIGINT`.
+/// The usual name of a signal: `SIGINT`.
 pub(crate) fn name(signal: i32) -> String {
     // Real-time signals have numbers only.
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
-/// Ends this process by `signal`, so that its parent sees what the signal's first victim
-/// showed, and leaves no core: the one worth having is the victim's. Returns when the signal cannot end us, as
-/// for process 1.
+/// Ends this process by `signal`, so that its parent sees the same end as that of the command. Leaves no core: the command's is
+/// the one worth having. Returns when the signal cannot end this process, as for process 1.
 pub(crate) fn end_by(signal: i32) {
     if nix::unistd::getpid().as_raw() == 1 {
         return;
     }
-    // The limit alone is not enough: cores that are piped to a program are not bound by it.
+    // The limit alone is not enough: it does not apply to cores that are piped to a program.
     let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     let _ = prctl::set_dumpable(false);
     // SAFETY: SIG_DFL installs no handler; the set is initialised before it is used; raise has no

@@ -1,11 +1,10 @@
-//! The standard descriptors: letting go of them.
+//! The standard descriptors.
 
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd;
 
-/// Puts /dev/null over standard input and output, so that the other end of a pipe sees when the job
-/// closes them.
+/// Replaces standard input and output by /dev/null, so that the other end of a pipe notices when the job closes them.
 pub(crate) fn let_go_of_input_and_output() {
     if let Ok(null) = null() {
         let _ = unistd::dup2_stdin(&null);
@@ -13,7 +12,7 @@ pub(crate) fn let_go_of_input_and_output() {
     }
 }
 
-/// The same with standard error.
+/// Replaces standard error, too.
 pub(crate) fn let_go_of_everything() {
     let_go_of_input_and_output();
     if let Ok(null) = null() {
@@ -25,7 +24,7 @@ fn null() -> nix::Result<std::os::fd::OwnedFd> {
     nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
 }
 
-/// Whether this process has a controlling terminal.
+/// True if this process has a controlling terminal.
 pub(crate) fn has_terminal() -> bool {
     let flags = OFlag::O_RDWR | OFlag::O_CLOEXEC | OFlag::O_NOCTTY | OFlag::O_NONBLOCK;
     nix::fcntl::open("/dev/tty", flags, Mode::empty()).is_ok()

@@ -1,5 +1,5 @@
-//! Standard error and output, written without waiting for their reader: a full pipe or a stopped terminal must not keep
-//! anything else from being done. What standard error does not take at once is kept and tried again with the next line.
+//! Standard error and output, written without blocking: a full pipe or a stopped terminal must not stall anything else. Output
+//! that standard error does not accept at once is buffered and retried with the next line.
 
 use super::clock::Boot;
 use super::inherited;
@@ -17,11 +17,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-/// How many bytes for standard error are kept at most; a line that finds no room is dropped.
+/// The size of the buffer for standard error, in bytes; a line that does not fit is dropped.
 const KEPT: usize = 16 * 1024;
-/// How often a reader that keeps its writer waiting is looked at again.
+/// The interval between attempts to write to a slow reader.
 const LOOK: Duration = Duration::from_millis(5);
-/// Begins the line of a terminal anew, and empties it.
+/// Returns to the start of a terminal's line and clears it.
 const EMPTY_LINE: &str = "\r\x1b[K";
 
 /// Writes `line` and a line feed to standard error, above the live line if there is one.
@@ -33,8 +33,8 @@ pub(crate) fn say(line: &str) {
     });
 }
 
-/// Puts `text` in the place of the live line, the last of the terminal; an empty one takes it away. In the background of
-/// the terminal, where a shell or another job has that line now, nothing is drawn.
+/// Replaces the live line, the last of the terminal; an empty `text` removes it. Draws nothing while redlock is in the background,
+/// where that line belongs to a shell or another job.
 pub(crate) fn draw(text: &str) {
     with_errors(|errors| {
         errors.look();
@@ -48,7 +48,7 @@ pub(crate) fn draw(text: &str) {
     });
 }
 
-/// Tries for `patience` at most to write what is still kept.
+/// Writes the rest of the buffer, for at most `patience`.
 pub(crate) fn finish(patience: Duration) {
     let until = Boot::now() + patience;
     with_errors(|errors| {
@@ -60,17 +60,26 @@ pub(crate) fn finish(patience: Duration) {
     });
 }
 
-/// Whether standard error is the terminal of which this process belongs to the foreground job.
+/// True if standard error is a terminal and this process is in its foreground job.
 pub(crate) fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
 /// The width of the terminal that is standard error.
 pub(crate) fn columns() -> Option<usize> {
+    size(2).map(|(_, columns)| columns)
+}
+
+/// Rows and columns of the terminal that is standard output.
+pub(crate) fn size_of_output() -> Option<(usize, usize)> {
+    size(1).filter(|(rows, _)| *rows > 0)
+}
+
+fn size(descriptor: i32) -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
-    let answer = unsafe { libc::ioctl(2, libc::TIOCGWINSZ, &raw mut size) };
-    (answer == 0 && size.ws_col > 0).then_some(usize::from(size.ws_col))
+    let answer = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
+    (answer == 0 && size.ws_col > 0).then_some((size.ws_row.into(), size.ws_col.into()))
 }
 
 thread_local! {
@@ -79,19 +88,19 @@ thread_local! {
 
 /// Standard error.
 struct Errors {
-    /// What is still to be written.
+    /// Output that is still to be written.
     kept: Vec<u8>,
-    /// The live line as it stands there.
+    /// The live line as the terminal shows it.
     live: String,
 }
 
-/// A message about a panic in here is dropped.
+/// The message of a panic in here is dropped.
 fn with_errors(action: impl FnOnce(&mut Errors)) {
     let _ = ERRORS.try_with(|errors| errors.try_borrow_mut().map(|mut errors| action(&mut errors)));
 }
 
 impl Errors {
-    /// In the background the live line belongs to others.
+    /// Forgets the live line in the background, where it belongs to others.
     fn look(&mut self) {
         if !self.live.is_empty() && !is_foreground() {
             self.live.clear();
@@ -110,33 +119,35 @@ impl Errors {
         if self.kept.is_empty() {
             return;
         }
-        // Opened for each line, since the descriptor may mean another file by the next one, and an open end of a pipe
-        // keeps its reader waiting.
-        let Ok(target) = Target::of(io::stderr().as_fd()) else { return self.kept.clear() };
+        // Opened for each line: the descriptor may refer to another file by the next one, and a pipe that stays open keeps its
+        // reader waiting.
+        let errors = io::stderr();
+        let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {
             match target.write(&self.kept) {
                 Ok(written) => drop(self.kept.drain(..written)),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return,
-                // It will never be read.
+                // The reader is gone.
                 Err(_) => self.kept.clear(),
             }
         }
     }
 }
 
-/// Standard output, for a result that has a reader.
-pub(crate) struct Output(nix::Result<Target>);
+/// Standard output.
+pub(crate) struct Output<'fd>(nix::Result<Target<'fd>>);
 
-impl Output {
-    pub(crate) fn open() -> Output {
-        Output(Target::of(io::stdout().as_fd()))
+impl Output<'_> {
+    pub(crate) fn open() -> Output<'static> {
+        // SAFETY: this process never closes it.
+        Output(Target::of(unsafe { BorrowedFd::borrow_raw(1) }))
     }
 
-    /// Writes what can be written at once.
+    /// Writes as much as standard output accepts at once.
     ///
     /// # Errors
-    /// `WouldBlock` when that is nothing, or why nothing can be written at all.
+    /// `WouldBlock` when it accepts nothing now, else the reason why nothing can be written.
     pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         if inherited::was_closed(1) {
             return Err(io::Error::other("standard output is closed"));
@@ -147,7 +158,7 @@ impl Output {
     /// Writes everything, however long the reader takes. Needs a runtime.
     ///
     /// # Errors
-    /// Why it cannot be written: a part of it may have been.
+    /// The reason why writing failed; part of the output may have been written.
     pub(crate) async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -163,41 +174,42 @@ impl Output {
     }
 }
 
-/// A descriptor, with the way to write to it without waiting. Its own flags are shared with other processes and stay as
-/// they are.
-enum Target {
-    /// A file, a device that takes everything, or a pipe or a terminal that was opened a second time for this.
-    File(OwnedFd),
-    Socket(OwnedFd),
+/// A descriptor, and how to write to it without blocking. Its own flags stay unchanged, since other processes share them.
+enum Target<'fd> {
+    /// A file, or a device that never blocks.
+    File(BorrowedFd<'fd>),
+    /// A pipe or a terminal, opened a second time with O_NONBLOCK.
+    Reopened(OwnedFd),
+    Socket(BorrowedFd<'fd>),
     /// A pipe or a terminal of another user, which cannot be opened.
-    Others(OwnedFd),
+    Others(BorrowedFd<'fd>),
 }
 
-impl Target {
+impl Target<'_> {
     fn of(descriptor: BorrowedFd) -> nix::Result<Target> {
         let kind = SFlag::from_bits_truncate(fstat(descriptor)?.st_mode & SFlag::S_IFMT.bits());
-        let owned = || descriptor.try_clone_to_owned().map_err(|_| Errno::EMFILE);
         let is_terminal = kind == SFlag::S_IFCHR && isatty(descriptor).unwrap_or(false);
         if kind == SFlag::S_IFSOCK {
-            return owned().map(Target::Socket);
+            return Ok(Target::Socket(descriptor));
         }
         if kind != SFlag::S_IFIFO && !is_terminal {
-            return owned().map(Target::File);
+            return Ok(Target::File(descriptor));
         }
         let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
         let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_APPEND | OFlag::O_CLOEXEC;
-        open(path.as_str(), flags, Mode::empty()).map(Target::File).or_else(|_| owned().map(Target::Others))
+        Ok(open(path.as_str(), flags, Mode::empty()).map_or(Target::Others(descriptor), Target::Reopened))
     }
 
-    /// Writes what is taken at once; `EAGAIN` when that is nothing. In the background of a terminal with `stty tostop`, too,
-    /// this process is not stopped.
+    /// Writes as much as is accepted at once; `EAGAIN` when that is nothing. Never stops this process, even in the background of a
+    /// terminal with `stty tostop`.
     fn write(&self, bytes: &[u8]) -> nix::Result<usize> {
         without_ttou(|| match self {
             Target::File(fd) => unistd::write(fd, bytes),
+            Target::Reopened(fd) => unistd::write(fd, bytes),
             Target::Socket(fd) => send(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL),
             Target::Others(fd) => match poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)], PollTimeout::ZERO)? {
                 0 => Err(Errno::EAGAIN),
-                // A pipe that is ready has room for so much.
+                // A pipe that is ready has room for PIPE_BUF bytes.
                 _ => unistd::write(fd, &bytes[..bytes.len().min(libc::PIPE_BUF)]),
             },
         })
@@ -214,7 +226,7 @@ mod tests {
     use nix::unistd::{pipe, read};
     use std::io::ErrorKind;
 
-    /// Writes until nothing more is taken.
+    /// Writes until the target accepts no more.
     fn fill(target: &Target) {
         let full = (0..10_000).find_map(|_| target.write(&[b'x'; 1000]).err());
         assert_eq!(full, Some(Errno::EAGAIN));
@@ -246,7 +258,7 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_again_is_written_to_as_far_as_there_is_room() {
         let (_reader, writer) = pipe().expect("a pipe");
-        fill(&Target::Others(writer));
+        fill(&Target::Others(writer.as_fd()));
     }
 
     #[test]
@@ -271,9 +283,9 @@ mod tests {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
         let output = Output(Target::of(writer.as_fd()));
-        drop(writer);
         runtime.block_on(output.write_all(&[b'x'; 1_000_000])).expect("written");
         drop(output);
+        drop(writer);
         assert_eq!(reader.join().expect("no panic"), 1_000_000);
     }
 

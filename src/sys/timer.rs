@@ -17,12 +17,14 @@ impl Timer {
     }
 
     /// Goes off at `at`, at once when that has passed, and not at all at [`Boot::NEVER`].
-    pub(crate) fn set(&self, at: Boot) {
+    ///
+    /// # Errors
+    /// Only those of a sandbox: the kernel takes every time that is not negative.
+    pub(crate) fn set(&self, at: Boot) -> nix::Result<()> {
         // Zero would switch the timer off.
         let at = at.since_boot().max(Duration::from_nanos(1));
         let once = Expiration::OneShot(TimeSpec::from_duration(at));
-        // Cannot fail: the kernel takes every time that is not negative.
-        let _ = self.0.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME);
+        self.0.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
     }
 }
 

@@ -1,18 +1,31 @@
-//! Everything that descends from this process: finding it, signalling it, killing it.
+//! The descendants of this process: finding, signalling and killing them.
 //!
-//! This process must be a subreaper, so that a process that has lost its parent is found here as a child. Where /proc does
-//! not show this process (it is not mounted, or belongs to another pid namespace), or the kernel lists no children there
-//! (CONFIG_PROC_CHILDREN), only the group and the child that the caller names are reached.
+//! This process must be a subreaper: a process that loses its parent becomes its child. Without a usable /proc (not mounted, of
+//! another pid namespace, or a kernel without CONFIG_PROC_CHILDREN) only children can be found, and a signal for all
+//! descendants reaches the group and the child that the caller names.
 
-use super::process;
+use super::clock::Boot;
+use super::process::{self, Handle};
 use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
-use nix::unistd::{self, Pid};
+use nix::unistd::{self, Pid, SysconfVar, sysconf};
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ops::Range;
 use std::time::Duration;
+
+/// The highest limit for pids on Linux.
+const MOST_PIDS: i32 = 4 * 1024 * 1024;
+
+/// The limit that most small machines have.
+const DEFAULT_PIDS: i32 = 32 * 1024;
+
+/// How many pids behind that of a process its child is looked for first.
+const NEAR: i32 = 64;
+
+/// After so many pids (0.2 ms) there is time for a sign of life.
+const STRETCH: i32 = 1024;
 
 /// One process, as /proc showed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,36 +36,36 @@ struct Process {
     /// In clock ticks since boot: with the pid, an identity that is not used again.
     started: u64,
     stopped: bool,
-    /// It has a single thread.
+    /// Single-threaded.
     single: bool,
 }
 
-/// The child and the process group that are known without looking.
+/// The child and the process group that the caller started.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
-    /// A child of this process that has not been reaped.
+pub(crate) struct Root {
+    /// A child of this process, until it is reaped.
     pub(crate) child: Option<i32>,
-    /// A process group that descendants of this process alone are in, or were in.
+    /// A process group of descendants of this process only.
     pub(crate) group: Option<i32>,
 }
 
-impl Known {
-    /// The group, while a child holds on to its number: after that it may be given to a stranger.
+impl Root {
+    /// The group, as long as a child in it keeps its number from being reused.
     fn live_group(self) -> Option<i32> {
         self.group.filter(|&group| self.child.is_some() || process::has_children_in(group))
     }
 }
 
-/// What one round of killing did.
+/// The result of one round of killing.
 #[derive(Debug, Default)]
-pub(crate) struct Killed {
+pub(crate) struct KillRound {
     /// Children that were sent SIGKILL.
     pub(crate) signalled: Vec<i32>,
-    /// Children that the kernel does not let this process kill: those of another user.
+    /// Children of another user, which this process may not kill.
     pub(crate) refused: Vec<i32>,
 }
 
-/// How often the tree is looked at again for those who were being forked while it was signalled.
+/// How often the tree is searched again for processes that were forked while it was signalled.
 const ROUNDS: usize = 8;
 
 /// Sends `signal` to all descendants, once to each, and continues the stopped ones behind it if `wake`. Asks `stop` before each
@@ -62,19 +75,19 @@ const ROUNDS: usize = 8;
 /// A process that is forked while this looks is found by looking again. But one that a signal *handler* has forked, to clean
 /// up, must not be hit: it is a child of a process that was signalled and lives on. A missed child of a process that died of
 /// the signal has been handed to this process, which tells the two apart.
-pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
+pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(mut seen) = descendants(stop) else { return };
-    let group = known.live_group();
+    let group = root.live_group();
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
         let _ = send(-group, signal);
-    } else if let Some(child) = known.child {
+    } else if let Some(child) = root.child {
         let _ = send(child, signal);
     }
     let mut done: HashSet<(i32, u64)> = HashSet::new();
     for round in 0..ROUNDS {
         let mut found = false;
-        // Those that have a parent who was signalled before they were seen, and their children.
+        // Processes whose parent was signalled before they were found, and their children.
         let mut answered_for = HashSet::new();
         let alive: HashMap<i32, u64> = seen.iter().map(|one| (one.pid, one.started)).collect();
         let before = done.clone();
@@ -93,7 +106,7 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
             }
             done.insert(identity);
             found = true;
-            if Some(process.group) != group && Some(process.pid) != known.child {
+            if Some(process.group) != group && Some(process.pid) != root.child {
                 let _ = send_surely(process, signal);
             }
             if wake && process.stopped {
@@ -104,7 +117,7 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
             return;
         }
         if round > 0 {
-            // Time for those to die who are about to.
+            // Time for the dying processes to die.
             std::thread::sleep(Duration::from_millis(1));
         }
         let Some(now) = descendants(stop) else { return };
@@ -112,20 +125,88 @@ pub(crate) fn signal_all(signal: i32, known: Known, wake: bool, stop: &mut dyn F
     }
 }
 
-/// Kills every child, and the known group if `first`. Each death hands the children of the dead to this process, so repeating
-/// this until there are no children kills all descendants.
+/// What repeated calls of [`kill_children`] know of the pids of children without /proc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Whereabouts {
+    /// The newest pid, as far as it is known: at the limit of processes it cannot be asked for.
+    newest: Option<i32>,
+    /// The children that were found last.
+    last: Vec<i32>,
+    /// When to look farther than near those.
+    far_at: Boot,
+}
+
+impl Whereabouts {
+    pub(crate) fn unknown() -> Whereabouts {
+        Whereabouts { newest: None, last: Vec::new(), far_at: Boot::NEVER }
+    }
+
+    /// Calls `visit` for each of the children by trying pids (0.2 µs each), as soon as it is found; `visit` tells whether it was
+    /// wanted. `alive` is called every 0.2 ms.
+    fn find(&mut self, us: i32, visit: &mut dyn FnMut(i32) -> bool, alive: &mut dyn FnMut()) {
+        let mut found = Vec::new();
+        let mut look = |pids: Range<i32>, found: &mut Vec<i32>| {
+            for pid in pids {
+                if process::is_child(pid) && visit(pid) {
+                    found.push(pid);
+                }
+                if pid % STRETCH == 0 {
+                    alive();
+                }
+            }
+        };
+        // In a deep line each death hands over a process that is a little younger.
+        if !self.far_at.passed() {
+            let mut next = 1;
+            for &pid in &self.last {
+                look(pid.max(next)..pid + NEAR, &mut found);
+                next = next.max(pid + NEAR);
+            }
+        }
+        if found.is_empty() {
+            let before = Boot::now();
+            self.newest = process::newest_pid().ok().or(self.newest);
+            for pids in pids_by_likelihood(us, self.newest) {
+                look(pids, &mut found);
+                if !(found.is_empty() && process::has_children()) {
+                    break;
+                }
+            }
+            self.far_at = Boot::now() + before.elapsed() * 4;
+        }
+        found.sort_unstable();
+        // The limit may lie far beyond the default.
+        self.newest = self.newest.or(found.last().map(|pid| pid + NEAR));
+        self.last = found;
+    }
+}
+
+/// The number of descendants, as far as /proc tells; none when `stop`, which is asked before each, became true meanwhile.
+pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
+    descendants(stop).map(|found| found.len())
+}
+
+/// Kills every child apart from the spared ones, and the known group if `first`. Each death hands the children of the dead to
+/// this process, so repeating this until there are no children kills all descendants.
 ///
 /// Only this process can reap its children, so their pids are theirs, and nothing needs to be looked at before it is killed.
-pub(crate) fn kill_children(known: Known, first: bool) -> Killed {
-    if let Some(group) = known.live_group().filter(|_| first) {
+pub(crate) fn kill_children(
+    root: Root,
+    first: bool,
+    spared: &[Handle],
+    whereabouts: &mut Whereabouts,
+    alive: &mut dyn FnMut(),
+) -> KillRound {
+    if let Some(group) = root.live_group().filter(|_| first) {
         // The kernel leaves no gap within a group.
         let _ = send(-group, libc::SIGKILL);
     }
-    let mut children = children();
-    children.extend(known.child.filter(|child| !children.contains(child)));
-    let mut killed = Killed::default();
+    let mut killed = KillRound::default();
     let session = unistd::getsid(None);
-    for child in children {
+    let mut kill = |child: i32| {
+        if is_spared(child, spared) {
+            return false;
+        }
         let pid = Some(Pid::from_raw(child));
         // All of a session that a descendant has made are descendants: no gap either for those who fork and exit.
         if unistd::getsid(pid) != session {
@@ -135,26 +216,100 @@ pub(crate) fn kill_children(known: Known, first: bool) -> Killed {
             Err(_) => killed.refused.push(child),
             Ok(()) => killed.signalled.push(child),
         }
+        true
+    };
+    let us = own_pid();
+    match listed_children(us) {
+        Some(listed) => listed.into_iter().for_each(|child| _ = kill(child)),
+        None => whereabouts.find(us, &mut kill, alive),
     }
     killed
+}
+
+/// Kills everything below these children, as far as /proc tells, and calls `alive` for each process. A line of processes, each
+/// the child of the one before, would reach this process only one by one; what is below a child that does not die would never
+/// reach it. Stops after `most` processes.
+///
+/// Younger processes are left to the next call: a pid that was listed during this call and belongs to a process from before it
+/// has not been reused.
+pub(crate) fn kill_below(children: Vec<i32>, most: usize, alive: &mut dyn FnMut()) {
+    let us = own_pid();
+    if children.is_empty() || !shows(us) {
+        return;
+    }
+    let start = ticks(Boot::now());
+    let mut found = children;
+    let mut seen = HashSet::from([us]);
+    while let Some(pid) = found.pop().filter(|_| seen.len() <= most) {
+        alive();
+        if !seen.insert(pid) {
+            continue;
+        }
+        let Ok(handle) = Handle::open(pid) else { continue };
+        let Some(process) = look_at(pid).filter(|process| process.started <= start) else { continue };
+        // Before the process dies and loses them.
+        found.extend(children_of(pid, process.single));
+        if process.parent != us {
+            let _ = handle.signal(libc::SIGKILL);
+        }
+    }
+}
+
+/// The time since boot in the unit of /proc/PID/stat.
+fn ticks(at: Boot) -> u64 {
+    let each_second =
+        sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100);
+    u64::try_from(at.since_boot().as_nanos() * u128::from(each_second) / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
 fn own_pid() -> i32 {
     unistd::getpid().as_raw()
 }
 
-/// Whether /proc is there and counts processes as this one does.
+/// Whether /proc is mounted and belongs to the pid namespace of this process.
 fn shows(us: i32) -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str())
 }
 
-/// The children of this process' main thread, which all orphans become.
-fn children() -> Vec<i32> {
+/// The children of this process, apart from the spared ones. Without /proc perhaps not all of them, but none only if there are none.
+pub(crate) fn children(spared: &[Handle]) -> Vec<i32> {
     let us = own_pid();
-    if shows(us) { children_of(us, true) } else { Vec::new() }
+    let mut children = listed_children(us).unwrap_or_else(|| {
+        let mut found = Vec::new();
+        let mut take = |child| {
+            found.push(child);
+            !is_spared(child, spared)
+        };
+        Whereabouts::unknown().find(us, &mut take, &mut || {});
+        found
+    });
+    children.retain(|&child| !is_spared(child, spared));
+    children
 }
 
-/// All that descends from this process, parents before their children; none when `stop` became true meanwhile.
+fn is_spared(child: i32, spared: &[Handle]) -> bool {
+    spared.iter().any(|one| one.pid() == child && one.is_there())
+}
+
+/// The children of this process' main thread, which adopts all orphans; none without a usable /proc.
+fn listed_children(us: i32) -> Option<Vec<i32>> {
+    Some(us).filter(|&us| shows(us)).and_then(|us| children_of_thread(&format!("/proc/{us}/task/{us}")))
+}
+
+/// All pids, first those that were given out since the process `us` was born: up to the `newest`, perhaps after wrapping around
+/// at a limit that only /proc tells.
+fn pids_by_likelihood(us: i32, newest: Option<i32>) -> impl Iterator<Item = Range<i32>> {
+    let [first, second, rest] = match newest {
+        Some(newest) if newest > us => [us + 1..newest, 1..us, newest..MOST_PIDS],
+        Some(newest) => [1..newest, us + 1..us + DEFAULT_PIDS, 1..MOST_PIDS],
+        None => [us + 1..us + DEFAULT_PIDS, 1..us, us + DEFAULT_PIDS..MOST_PIDS],
+    };
+    let end = rest.end;
+    let rest = rest.step_by(DEFAULT_PIDS.unsigned_abs() as usize).map(move |from| from..end.min(from + DEFAULT_PIDS));
+    [first, second].into_iter().chain(rest)
+}
+
+/// All descendants of this process, parents before children; none when `stop` became true meanwhile.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
     let mut found: Vec<Process> = Vec::new();
@@ -169,7 +324,7 @@ fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
             if stop(found.len()) {
                 return None;
             }
-            // A pid that was given anew meanwhile must not lead in circles.
+            // A pid that was reused meanwhile must not lead in circles.
             found.extend(look_at(pid).filter(|child| known.insert(child.pid)));
         }
         let Some(process) = found.get(next) else {
@@ -180,7 +335,7 @@ fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     }
 }
 
-/// The children of all threads of a process, which has a `single` one or perhaps more.
+/// The children of all threads of a process. `single`: the process is known to have one thread.
 fn children_of(pid: i32, single: bool) -> Vec<i32> {
     if single {
         return children_of_thread(&format!("/proc/{pid}/task/{pid}")).unwrap_or_default();
@@ -214,26 +369,19 @@ fn parse(pid: i32, stat: &str) -> Option<Process> {
     Some(Process { pid, parent, group, started, stopped: state == "T", single })
 }
 
-/// Sends a signal to exactly this process, even if its pid has been given to another since we looked.
+/// Sends a signal to exactly this process, even if its pid was reused since it was found.
 fn send_surely(process: &Process, signal: i32) -> nix::Result<()> {
-    // SAFETY: takes two numbers and touches no memory.
-    let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, process.pid, 0) })?;
-    let fd = i32::try_from(fd).map_err(|_| Errno::EBADF)?;
-    // SAFETY: the kernel has just given us this descriptor.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    let handle = Handle::open(process.pid)?;
     if look_at(process.pid).is_none_or(|now| now.started != process.started) {
         return Err(Errno::ESRCH);
     }
-    let nothing: *const libc::siginfo_t = std::ptr::null();
-    // SAFETY: a null siginfo asks for what kill(2) would send.
-    let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, nothing, 0) };
-    Errno::result(sent).map(drop)
+    handle.signal(signal)
 }
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::parse;
+    use super::{MOST_PIDS, parse, pids_by_likelihood};
 
     #[test]
     fn a_name_may_look_like_the_fields_behind_it() {
@@ -242,5 +390,18 @@ mod tests {
         assert_eq!((process.parent, process.group, process.started), (12, 34, 98765));
         assert!(process.stopped && process.single);
         assert_eq!(parse(1, "1 (half"), None);
+    }
+
+    #[test]
+    fn every_pid_is_tried_and_the_young_ones_first() {
+        for (us, newest, young) in [(100, Some(200), 150), (32_000, Some(50), 20), (100, None, 150)] {
+            let ranges: Vec<_> = pids_by_likelihood(us, newest).collect();
+            assert!(ranges[0].contains(&young));
+            for pid in [1, 20, 99, 101, 150, 201, 32_001, 32_767, 1_000_000, MOST_PIDS - 1] {
+                assert!(ranges.iter().any(|range| range.contains(&pid)), "{pid} of {us}, {newest:?}");
+            }
+            assert!(ranges.iter().all(|range| range.len() <= 32 * 1024), "found before many others are tried");
+        }
+        assert!(pids_by_likelihood(32_000, Some(50)).nth(1).unwrap().contains(&32_700));
     }
 }

@@ -9,19 +9,24 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 
-/// tokio's clock stands still while the machine sleeps, which so short a wait may.
+/// tokio's clock stops while the machine sleeps, which does not matter for so short a wait.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Runs `future` to its end, on this thread alone. The runtime is left to the end of the process: to tidy it up takes time, and would
-/// wait for a look-up of a host's name that hangs.
+/// Runs `future` to its end, on this thread alone. The runtime is never dropped: that takes time, and would wait for a host
+/// lookup that hangs.
 ///
 /// # Errors
-/// The system's, when there are no descriptors left.
+/// The system's, without free descriptors.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(future);
     std::mem::forget(runtime);
     Ok(result)
+}
+
+/// The output of `future`, or none if it is not ready by the deadline.
+pub(crate) async fn within<T>(deadline: Boot, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(deadline.left(), future).await.ok()
 }
 
 /// Something with a descriptor that becomes readable.
@@ -49,7 +54,7 @@ impl<T: AsFd> Readable<T> {
         &self.0.get_ref().0
     }
 
-    /// What `take` finds; waits as long as it finds nothing.
+    /// Returns what `take` finds, and waits until it finds something.
     pub(crate) async fn next<R>(&self, take: impl Fn(&T) -> Option<R>) -> R {
         loop {
             if let Some(found) = take(self.get()) {
@@ -64,7 +69,7 @@ impl<T: AsFd> Readable<T> {
     }
 }
 
-/// Comes back at `at`, time that the machine was asleep included.
+/// Returns at `at`; time asleep counts.
 pub(crate) async fn sleep_until(at: Boot) {
     if at == Boot::NEVER {
         return std::future::pending().await;
@@ -72,11 +77,9 @@ pub(crate) async fn sleep_until(at: Boot) {
     if at.left() <= SHORT {
         return tokio::time::sleep(at.left()).await;
     }
-    match Timer::new().map_err(io::Error::from).and_then(Readable::new) {
-        Ok(timer) => {
-            timer.get().set(at);
-            timer.next(|_| at.passed().then_some(())).await;
-        }
+    let timer = || Readable::new(Timer::new().and_then(|timer| timer.set(at).map(|()| timer))?);
+    match timer() {
+        Ok(timer) => timer.next(|_| at.passed().then_some(())).await,
         // No descriptor is left.
         Err(_) => tokio::time::sleep(at.left()).await,
     }

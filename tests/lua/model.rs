@@ -9,17 +9,16 @@ pub(super) const RESERVED_MS: i64 = 1000;
 /// What an answer must look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
+    /// [`SOME_TIME`] stands for the present.
     Text(String),
     Int(i64),
     List(Vec<Expected>),
+    /// Names and values, in any order.
+    Fields(BTreeMap<String, Expected>),
     /// An expiry: about so many milliseconds are left; −1 and −2 exactly.
     Left(i64),
-    /// The server's clock in microseconds, as text.
-    Now,
     /// Uptime and identity of the node.
     Identity,
-    /// An owner record and the time.
-    Record(BTreeMap<String, String>),
 }
 
 /// The quarantine that a young node of these tests is asked for.
@@ -79,12 +78,18 @@ fn text(text: impl Into<String>) -> Expected {
     Expected::Text(text.into())
 }
 
-fn list<const N: usize>(items: [Expected; N]) -> Expected {
-    Expected::List(items.into())
+fn fields<const N: usize>(fields: [(&str, Expected); N]) -> BTreeMap<String, Expected> {
+    fields.map(|(name, field)| (name.to_owned(), field)).into()
+}
+
+fn answer<const N: usize>(outcome: &str, more: [(&str, Expected); N]) -> Expected {
+    let mut fields = fields(more);
+    fields.insert("outcome".to_owned(), text(outcome));
+    Expected::Fields(fields)
 }
 
 fn gone() -> Expected {
-    list([text("gone"), Expected::Identity])
+    answer("gone", [("node", Expected::Identity)])
 }
 
 impl Model {
@@ -116,25 +121,32 @@ impl Model {
         Expected::Left(self.lock.as_ref().map_or(-2, |lock| self.left_of(lock.ends)))
     }
 
-    fn owner(&self) -> Expected {
-        match &self.lease {
-            Some(lease) if lease.value.get("token").map(String::as_str) == self.value() => {
-                Expected::Record(lease.value.clone())
-            }
-            _ => list([]),
-        }
+    /// Whether there is a record of the lease that holds the lock.
+    fn has_record(&self) -> bool {
+        self.lease.is_some() && self.value().is_some() && self.field("token") == self.value()
     }
 
-    /// `other`, with what is known of it.
+    /// Who has the lock, with what else is told of it.
+    fn holders<const N: usize>(&self, more: [(&str, Expected); N]) -> Expected {
+        let mut holder = fields(more);
+        holder.insert("left".to_owned(), self.left());
+        match self.value() {
+            None => holder.insert("type".to_owned(), text("list")),
+            Some(value) => holder.insert("value".to_owned(), text(value)),
+        };
+        if let (true, Some(lease)) = (self.has_record(), &self.lease) {
+            holder.insert("now".to_owned(), text(SOME_TIME));
+            holder.extend(lease.value.iter().map(|(name, value)| (name.clone(), text(value))));
+        }
+        Expected::List(vec![Expected::Fields(holder)])
+    }
+
+    fn not_ours(&self) -> Expected {
+        if self.lock.is_none() { gone() } else { self.other() }
+    }
+
     fn other(&self) -> Expected {
-        if self.is_other_type() {
-            return list([text("other"), text(""), self.left(), list([])]);
-        }
-        list([text("other"), text(self.value().unwrap_or("")), self.left(), self.owner()])
-    }
-
-    fn foreign(&self) -> [Expected; 3] {
-        [text("foreign"), text("list"), self.left()]
+        answer("other", [("holders", self.holders([]))])
     }
 
     fn count_holds(&self) -> Expected {
@@ -287,22 +299,20 @@ impl Model {
         given: Option<u64>,
         server_us: u64,
     ) -> Expected {
-        let who = Expected::Identity;
         if self.is_other_type() {
-            let [word, kind, left] = self.foreign();
-            return list([word, kind, left, who]);
+            return answer("held", [("holders", self.holders([])), ("node", Expected::Identity)]);
         }
+        let granted = |fence: &str| answer("granted", [("fence", text(fence)), ("node", Expected::Identity)]);
         if self.is_ours(token) {
             self.lengthen(ttl);
-            return list([text("granted"), text(self.field("fence").unwrap_or("0")), who]);
+            return granted(self.field("fence").unwrap_or("0"));
         }
         let forgotten = |seen: &&Seen<'_>| seen.before && seen.left > 0 && self.counter.unwrap_or(0) < seen.fence;
         if let Some(seen) = seen.filter(forgotten).filter(|_| self.lock.is_none() && self.reserved.is_none()) {
             self.reserved = Some(Timed { value: seen.token.to_owned(), ends: Some(self.now + seen.left) });
         }
         if self.lock.is_none() && quarantine {
-            let [rank, told, queued] = self.place(me, ticket, given, server_us);
-            return list([text("young"), Expected::Left(YOUNG_S), who, rank, told, queued]);
+            return self.refused("young", [], me, ticket, given, server_us);
         }
         if self.lock.is_none() {
             let grant = if let Some(reserved) = &self.reserved {
@@ -324,23 +334,29 @@ impl Model {
                 let fence = (self.counter.unwrap_or(0) + 1).max(clock);
                 self.counter = Some(fence);
                 self.write(token, ttl, fence, by);
-                return list([text("granted"), text(fence.to_string()), who]);
+                return granted(&fence.to_string());
             }
         }
-        let [rank, told, queued] = self.place(me, ticket, given, server_us);
-        let (left, owner, reserved) = match &self.reserved {
-            _ if self.lock.is_some() => (self.left(), self.owner(), 0),
-            Some(reserved) => (Expected::Left(self.left_of(reserved.ends)), list([]), 1),
-            None => unreachable!("free, not reserved, and not granted"),
-        };
-        let value = text(self.value().unwrap_or(""));
-        list([text("held"), value, left, owner, who, rank, told, queued, Expected::Int(reserved)])
+        if self.lock.is_some() {
+            let holders = self.holders([]);
+            return self.refused("held", [("holders", holders)], me, ticket, given, server_us);
+        }
+        let left = Expected::Left(self.left_of(self.reserved.as_ref().unwrap().ends));
+        self.refused("reserved", [("left", left)], me, ticket, given, server_us)
     }
 
-    /// Puts a waiter into the line: rank, ticket, whether it was not there before.
-    fn place(&mut self, me: &str, ticket: Option<u64>, given: Option<u64>, server_us: u64) -> [Expected; 3] {
-        let (mut rank, mut queued) = (-1, 0);
-        let mut told = ticket.map_or(String::new(), |ticket| ticket.to_string());
+    /// Not granted: puts a waiter into the line, and says at which rank, by which ticket, and whether it was not there before.
+    fn refused<const N: usize>(
+        &mut self,
+        outcome: &str,
+        more: [(&str, Expected); N],
+        me: &str,
+        ticket: Option<u64>,
+        given: Option<u64>,
+        server_us: u64,
+    ) -> Expected {
+        let Expected::Fields(mut fields) = answer(outcome, more) else { unreachable!() };
+        fields.insert("node".to_owned(), Expected::Identity);
         if !me.is_empty() {
             if self.ticket_of(me).is_none() {
                 let ticket = ticket.unwrap_or_else(|| {
@@ -351,26 +367,28 @@ impl Model {
                     given
                 });
                 self.line_up(me, ticket);
-                queued = 1;
+                fields.insert("queued".to_owned(), Expected::Int(1));
             }
-            rank = self.queue.iter().position(|(_, waiter)| waiter == me).unwrap().try_into().unwrap();
-            told = ticket.or(self.ticket_of(me)).unwrap().to_string();
+            let rank = self.queue.iter().position(|(_, waiter)| waiter == me).unwrap();
+            fields.insert("rank".to_owned(), Expected::Int(rank.try_into().unwrap()));
+            let told = ticket.or(self.ticket_of(me)).unwrap();
+            fields.insert("ticket".to_owned(), text(told.to_string()));
         }
-        [Expected::Int(rank), text(told), Expected::Int(queued)]
+        Expected::Fields(fields)
     }
 
     pub(super) fn fence(&mut self, token: &str, fence: u64) -> Expected {
         if !self.is_ours(token) {
-            return list([text("gone")]);
+            return self.not_ours();
         }
-        if let Some(counter) = self.counter.filter(|&counter| counter > fence) {
-            return list([text("higher"), text(counter.to_string())]);
+        if self.counter.is_some_and(|counter| counter > fence) {
+            return answer("higher", []);
         }
         self.counter = Some(fence);
         if let Some(lease) = &mut self.lease {
             lease.value.insert("fence".to_owned(), fence.to_string());
         }
-        list([text("granted"), text(fence.to_string())])
+        answer("raised", [])
     }
 
     pub(super) fn leave(&mut self, me: &str, token: &str) -> Expected {
@@ -386,7 +404,7 @@ impl Model {
         } else {
             self.tell()
         }
-        list([text("left")])
+        answer("done", [])
     }
 
     pub(super) fn rollback(&mut self, me: &str, token: &str, ticket: Option<u64>) -> Expected {
@@ -399,43 +417,41 @@ impl Model {
                 self.line_up(me, ticket);
             }
         }
-        list([text("left")])
+        answer("done", [])
     }
 
-    pub(super) fn extend(&mut self, token: &str, stem: &str, ttl: i64, unknown: i64, hold: &str) -> Expected {
-        if self.lock.is_none() {
-            return gone();
+    /// `hold`: the one whose token is shown; `renew`: also if it is not known.
+    pub(super) fn extend(&mut self, token: &str, hold: &str, ttl: i64, unknown: i64, renew: bool) -> Expected {
+        let looks_like_a_hold = !hold.is_empty() && self.is_ours(&format!("{token}.{hold}"));
+        if !self.is_ours(token) && !looks_like_a_hold {
+            return self.not_ours();
         }
-        if !self.is_ours(token) && !self.is_ours(stem) {
-            return self.other();
+        if let Some(by) = self.field("revoked").filter(|_| self.has_record()) {
+            return answer("revoked", [("by", text(by))]);
         }
-        let recorded = self.field("token") == self.value();
-        let field = |name| if recorded { self.field(name) } else { None };
-        if let Some(by) = field("revoked") {
-            return list([text("revoked"), text(by)]);
-        }
-        let fence = field("fence").unwrap_or("").to_owned();
-        let by = if self.is_ours(token) { "base" } else { &token[stem.len() + 1..] };
-        let entered =
-            |hold: &str| self.holds.as_ref().is_some_and(|holds| holds.value.iter().any(|known| known == hold));
-        if by != "base" && !entered(by) {
-            return list([text("no-hold"), self.count_holds()]);
+        let by = if looks_like_a_hold || hold.is_empty() { "base" } else { hold };
+        let entered = self.holds.as_ref().is_some_and(|holds| holds.value.iter().any(|known| known == by));
+        let forgotten = by != "base" && !entered;
+        if forgotten && !renew {
+            return answer("no-hold", []);
         }
         let ttl = if ttl > 0 { ttl } else { self.recorded().unwrap_or(unknown) };
         let left = self.lengthen(ttl);
         self.note_end(by, ttl);
-        if !hold.is_empty() {
-            self.add_hold(hold);
+        let (holds, node) = (self.count_holds(), Expected::Identity);
+        match forgotten {
+            true => {
+                answer("extended", [("left", left), ("holds", holds), ("forgotten", Expected::Int(1)), ("node", node)])
+            }
+            false => answer("extended", [("left", left), ("holds", holds), ("node", node)]),
         }
-        list([text("extended"), left, self.count_holds(), text(fence), Expected::Identity])
     }
 
     pub(super) fn enter(&mut self, token: &str, hold: &str, ttl: i64, unknown: i64) -> Expected {
-        if self.lock.is_none() {
-            return gone();
+        if !self.is_ours(token) {
+            return self.not_ours();
         }
-        let revoked = self.recorded().is_some() && self.field("revoked").is_some();
-        if !self.is_ours(token) || revoked {
+        if self.has_record() && self.field("revoked").is_some() {
             return self.other();
         }
         self.add_hold(hold);
@@ -443,31 +459,38 @@ impl Model {
         let ttl = if ttl > 0 { ttl } else { recorded.unwrap_or(unknown) };
         let left = self.lengthen(ttl);
         self.note_end(hold, ttl);
-        let fence = recorded.and_then(|_| self.field("fence")).unwrap_or("0").to_owned();
-        let recorded = Expected::Int(recorded.unwrap_or(0));
-        list([text("granted"), text(fence), self.count_holds(), left, recorded, Expected::Identity])
+        let fence = recorded.and_then(|_| self.field("fence")).map(str::to_owned);
+        let Expected::Fields(mut fields) =
+            answer("extended", [("holds", self.count_holds()), ("left", left), ("node", Expected::Identity)])
+        else {
+            unreachable!()
+        };
+        fields.extend(fence.map(|fence| ("fence".to_owned(), text(fence))));
+        fields.extend(recorded.map(|ttl| ("ttl".to_owned(), Expected::Int(ttl))));
+        Expected::Fields(fields)
     }
 
-    pub(super) fn release(&mut self, token: &str, stem: &str, hold: &str, keep: i64) -> Expected {
+    /// `hold`: the one that is released, the newest if it is empty.
+    pub(super) fn release(&mut self, token: &str, hold: &str, keep: i64) -> Expected {
         if self.lock.is_none() {
             return match &mut self.reserved {
-                Some(reserved) if !token.is_empty() && reserved.value == token => {
+                Some(reserved) if !token.is_empty() && reserved.value == token && ["", "base"].contains(&hold) => {
                     if keep > 0 {
                         reserved.ends = Some(self.now + keep);
                     } else {
                         self.reserved = None;
                         self.hand_over();
                     }
-                    list([text("released")])
+                    answer("released", [])
                 }
                 _ => gone(),
             };
         }
-        let plain = self.is_ours(token);
-        if !plain && !self.is_ours(stem) {
+        let looks_like_a_hold = !hold.is_empty() && self.is_ours(&format!("{token}.{hold}"));
+        if !self.is_ours(token) && !looks_like_a_hold {
             return self.other();
         }
-        let hold = if plain && hold != "base" { "newest" } else { hold };
+        let hold = if looks_like_a_hold || hold.is_empty() { "newest" } else { hold };
         match &mut self.holds {
             Some(holds) => {
                 let hold = match hold {
@@ -483,12 +506,12 @@ impl Model {
                         lease.value.remove(&format!("to:{hold}"));
                     }
                     self.shorten();
-                    return list([text("still-held"), self.count_holds()]);
+                    return answer("still-held", [("holds", self.count_holds())]);
                 }
                 self.holds = None;
             }
             None if hold != "base" && hold != "newest" => {
-                return list([text("still-held"), Expected::Int(1)]);
+                return answer("still-held", [("holds", Expected::Int(1))]);
             }
             None => {}
         }
@@ -504,7 +527,7 @@ impl Model {
             self.free();
             self.hand_over();
         }
-        list([text("released")])
+        answer("released", [])
     }
 
     /// A hold has ended: the lease lasts no longer than what it was taken for, and what the others have asked for.
@@ -533,12 +556,12 @@ impl Model {
         hold: &str,
     ) -> Expected {
         if !same {
-            return list([text("restarted"), Expected::Identity]);
+            return answer("restarted", []);
         }
         if self.lock.is_none() {
             let counter = self.counter.unwrap_or(0);
             if alone && counter > fence {
-                return list([text("higher"), text(counter.to_string())]);
+                return answer("higher", []);
             }
             self.reserved = None;
             self.counter = Some(counter.max(fence));
@@ -547,68 +570,61 @@ impl Model {
             return self.other();
         }
         if let Some(by) = self.recorded().and_then(|_| self.field("revoked")) {
-            return list([text("revoked"), text(by)]);
+            return answer("revoked", [("by", text(by))]);
         }
         let left = self.lengthen(ttl);
+        self.note_end(if hold.is_empty() { "base" } else { hold }, ttl);
         if !hold.is_empty() {
             self.add_hold(hold);
         }
-        list([text("extended"), left, self.count_holds(), text(fence.to_string()), Expected::Identity])
+        answer("extended", [("left", left), ("holds", self.count_holds()), ("node", Expected::Identity)])
     }
 
     pub(super) fn revoke(&mut self, prefix: &str, force: bool, by: &str) -> Expected {
-        if self.is_other_type() {
-            return Expected::List(self.foreign().into());
-        }
-        let Some(value) = self.value().map(str::to_owned) else {
+        if self.lock.is_none() {
             return gone();
-        };
-        if !value.starts_with(prefix) {
-            return self.other();
         }
-        let (left, owner) = (self.left(), self.owner());
+        let holders = self.holders([]);
+        let with_holders = |outcome| answer(outcome, [("holders", holders.clone())]);
+        match self.value() {
+            None => return with_holders("foreign"),
+            Some(value) if !value.starts_with(prefix) => return with_holders("other"),
+            Some(_) => {}
+        }
         if !force {
-            if owner == list([]) {
-                return list([text("foreign"), text("string"), left]);
+            if !self.has_record() {
+                return with_holders("foreign");
             }
             let lease = self.lease.as_mut().unwrap();
             lease.value.entry("revoked".to_owned()).or_insert(by.to_owned());
             if !lease.value.contains_key("kept") {
-                return list([text("revoked"), text(value), left, owner]);
+                return with_holders("revoked");
             }
         }
         self.free();
         self.hand_over();
-        list([text("released"), text(value), left, owner])
+        with_holders("released")
     }
 
     /// The newest hold, and whether it has an age.
     pub(super) fn newest_hold(&self, token: &str) -> Expected {
         if !self.is_ours(token) {
-            return gone();
+            return self.not_ours();
         }
         let newest = self.holds.as_ref().and_then(|holds| holds.value.last());
         match newest.map_or("base", String::as_str) {
-            "base" => list([text("holds"), text("base"), text("0")]),
-            hold => list([text("holds"), text(hold), Expected::Now]),
+            "base" => answer("newest", [("hold", text("base")), ("entered", text("0"))]),
+            hold => answer("newest", [("hold", text(hold)), ("entered", text(SOME_TIME))]),
         }
     }
 
     pub(super) fn inspect(&self) -> Expected {
-        if self.is_other_type() {
-            return Expected::List(self.foreign().into());
+        let waiting = ("waiting", Expected::Int(self.queue.len().try_into().unwrap()));
+        if self.lock.is_some() {
+            return answer("held", [("holders", self.holders([("holds", self.count_holds())])), waiting]);
         }
-        let waiting = Expected::Int(self.queue.len().try_into().unwrap());
-        match self.value() {
-            Some(value) => {
-                list([text("held"), text(value), self.left(), self.owner(), self.count_holds(), waiting, Expected::Now])
-            }
-            None => {
-                let reserved = self.reserved.as_ref();
-                let left = reserved.map_or(-2, |reserved| self.left_of(reserved.ends));
-                let reserved = Expected::Int(reserved.is_some().into());
-                list([text("free"), Expected::Left(left), waiting, reserved, Expected::Now, Expected::Identity])
-            }
-        }
+        let left = self.reserved.as_ref().map_or(-2, |reserved| self.left_of(reserved.ends));
+        let outcome = if self.reserved.is_some() { "reserved" } else { "free" };
+        answer(outcome, [("left", Expected::Left(left)), waiting, ("node", Expected::Identity)])
     }
 }

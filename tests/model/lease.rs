@@ -1,7 +1,7 @@
 //! Leases over nodes that restart and forget: every order of every step of two clients, breadth first.
 //!
 //! A client takes the lock, writes the fencing token back where a node is behind, renews, re-creates by the real
-//! [`judge`], releases, is late, or stops for ever. Requests and answers are lost or late, also behind a restart; the
+//! [`judge`], releases, is late, or stops forever. Requests and answers are lost or late, also behind a restart; the
 //! clock may tick between any two steps. Times are kept relative to now, so nothing bounds how long all of it takes.
 //! What is alike but for the order of the nodes counts once.
 //!
@@ -14,7 +14,7 @@
 //! * a lease that `release --force` has deleted on all nodes, none of which has restarted, has no quorum any more.
 
 use super::fencing::settle;
-use super::recreate::{Backing, Judgement, Round, Said, confirm, judge};
+use super::recreate::{Backing, Judgement, NodeReport, Round, confirm, judge};
 use super::search::{Bits, Space};
 
 const NODES: usize = 3;
@@ -599,23 +599,23 @@ impl Bounds {
     fn judge(&self, state: &mut State, client: usize) {
         let mut backing = backing(state, client, self.nodes);
         let mut overtaken = false;
-        let said: Vec<Said<u8>> = state.nodes[..self.nodes]
+        let age = i8::try_from(state.clients[client].age).unwrap_or(0);
+        let said: Vec<NodeReport<i8, u8>> = state.nodes[..self.nodes]
             .iter()
             .map(|node| {
                 let slot = node.sides[client].slot;
                 let run = Some(slot.run);
                 overtaken |= slot.counter > state.clients[client].fence;
                 match slot.kind {
-                    Kind::Confirmed => Said::Confirmed { run },
-                    Kind::Gone => Said::Gone { run, young: false },
-                    Kind::GoneYoung => Said::Gone { run, young: true },
-                    Kind::Another => Said::Another,
-                    _ => Said::Silent,
+                    Kind::Confirmed => NodeReport::Confirmed { until: at(self.ttl[client]) - age, run },
+                    Kind::Gone => NodeReport::Gone { run, young: false },
+                    Kind::GoneYoung => NodeReport::Gone { run, young: true },
+                    Kind::Another => NodeReport::Another,
+                    _ => NodeReport::Silent,
                 }
             })
             .collect();
-        let age = i8::try_from(state.clients[client].age).unwrap_or(0);
-        let round = Round { sent: NOW - age, until: at(self.ttl[client]) - age, now: NOW };
+        let round = Round { sent: NOW - age, now: NOW };
         let mut copy = backing.clone();
         let mut judgement = judge_without(self.without, &mut copy, &said, round);
         match self.without {
@@ -626,7 +626,7 @@ impl Bounds {
             Without::CounterInScript => judgement.lost |= overtaken,
             _ => {}
         }
-        let not_ours = |said: &&Said<u8>| matches!(said, Said::Gone { .. } | Said::Another);
+        let not_ours = |said: &&NodeReport<i8, u8>| matches!(said, NodeReport::Gone { .. } | NodeReport::Another);
         let refused = said.iter().filter(not_ours).count();
         if state.restarts == self.restarts && refused > self.nodes - self.quorum() && !judgement.lost {
             state.wrong = Some("a client goes on with a lease that no quorum can have");
@@ -676,7 +676,7 @@ enum Row {
 fn judge_without(
     without: Without,
     nodes: &mut [Backing<i8, u8>],
-    said: &[Said<u8>],
+    said: &[NodeReport<i8, u8>],
     round: Round<i8>,
 ) -> Judgement<u8> {
     let is = |clause| without == clause;
@@ -690,19 +690,19 @@ fn judge_without(
     let mut rows = Vec::new();
     for (index, (node, said)) in nodes.iter_mut().zip(said).enumerate() {
         match *said {
-            Said::Silent => {}
-            Said::Confirmed { run } => {
-                node.until = Some(round.until);
+            NodeReport::Silent => {}
+            NodeReport::Confirmed { until, run } => {
+                node.until = Some(until);
                 node.run = run;
             }
-            Said::Another | Said::Revoked if is(Without::VoidByAnother) => {}
-            Said::Another => {
+            NodeReport::Another | NodeReport::Revoked if is(Without::VoidByAnother) => {}
+            NodeReport::Another => {
                 let passed = node.until.is_none_or(|until| until <= round.sent);
                 node.removed |= !passed && !is(Without::AnotherAfterRemoval);
                 node.until = None;
             }
-            Said::Revoked => node.until = None,
-            Said::Gone { run, young } => {
+            NodeReport::Revoked => node.until = None,
+            NodeReport::Gone { run, young } => {
                 let passed_at = |moment| node.until.is_none_or(|until| until <= moment);
                 let passed = passed_at(if is(Without::PassedByNow) { round.sent } else { round.now });
                 let same = run == node.run;
@@ -727,9 +727,9 @@ fn judge_without(
         }
     }
     let lost = !valid(nodes) && !is(Without::InTime);
-    let confirmed = said.iter().filter(|said| matches!(said, Said::Confirmed { .. })).count();
+    let confirmed = said.iter().filter(|said| matches!(said, NodeReport::Confirmed { .. })).count();
     let by_others = confirmed >= quorum || is(Without::ByOthers);
-    let revoked = said.contains(&Said::Revoked);
+    let revoked = said.contains(&NodeReport::Revoked);
     rows.retain(|&(_, _, row)| row == Row::AtOnce || row == Row::ByOthers && by_others);
     rows.sort_by_key(|&(_, _, row)| row == Row::ByOthers);
     let recreate =

@@ -21,8 +21,8 @@
 //!
 //! A node that forgets its counter starts at the client's clock again, which has to be ahead of every token that the
 //! node may have seen. Tokens run at most δ ahead of true time when clocks are that much off and a lock is granted no
-//! more than once a millisecond; a vote counts again after the quarantine, and was asked for a time-out earlier at
-//! most. So it holds while quarantine > time-out + 2δ, and nodes forget only in runs that keep to this.
+//! more than once a millisecond; a vote counts again after the quarantine, and was asked for a timeout earlier at
+//! most. So it holds while quarantine > timeout + 2δ, and nodes forget only in runs that keep to this.
 
 use super::fencing::settle;
 use super::quorum::{Tally, Verdict};

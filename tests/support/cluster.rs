@@ -1,4 +1,4 @@
-//! A Cluster of three masters, each with a replica where fail-overs are to happen.
+//! A Cluster of three masters, each with a replica where failovers are to happen.
 
 use super::{Authority, Redis, Where, eventually, ms};
 use redis::Value;

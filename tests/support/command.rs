@@ -64,7 +64,14 @@ pub(crate) struct Test {
     at_terminal: bool,
     ignored: Vec<Signal>,
     blocked: Vec<Signal>,
+    /// Numbers of system calls.
+    refused: Vec<i64>,
     pub(super) expected: Expected,
+}
+
+/// The call `redlock LINE` on these servers; the words of the line are what blanks separate.
+pub(crate) fn redlock<W: Where + ?Sized>(servers: &W, line: impl AsRef<str>) -> Test {
+    Test::new(servers).args(line.as_ref().split_whitespace())
 }
 
 /// What a call should end as.
@@ -133,6 +140,7 @@ impl Test {
             at_terminal: false,
             ignored: Vec::new(),
             blocked: Vec::new(),
+            refused: Vec::new(),
             expected: Expected {
                 ended: Some(Ended::Status(0)),
                 stdout: "".into(),
@@ -191,6 +199,12 @@ impl Test {
     pub(crate) fn at_terminal(mut self, terminal: impl Into<Stdio>) -> Test {
         self.at_terminal = true;
         self.stderr_to(terminal)
+    }
+
+    /// The call, and all that it starts, may not make this system call.
+    pub(crate) fn refusing(mut self, call: i64) -> Test {
+        self.refused.push(call);
+        self
     }
 
     /// A signal that is ignored from the start, as `nohup` does it.
@@ -271,7 +285,7 @@ impl Test {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).env_clear().envs(&self.environment).current_dir(self.directory.path());
-        let ignored = self.ignored.clone();
+        let (ignored, refused) = (self.ignored.clone(), self.refused.clone());
         let blocked = SigSet::from_iter(self.blocked.iter().copied());
         // SAFETY: only async-signal-safe calls, and the closure was allocated before the fork.
         unsafe {
@@ -282,7 +296,7 @@ impl Test {
                     signal(number, handler)?;
                 }
                 blocked.thread_set_mask()?;
-                Ok(())
+                refused.iter().try_for_each(|&call| super::sandbox::refuse(call))
             });
         }
         command

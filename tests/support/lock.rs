@@ -70,7 +70,7 @@ pub(crate) fn acquire_on_all_for(nodes: &Vec<Redis>, name: &str, ttl: &str) -> S
 /// Gives a server the user `locks`, password `secret`, with the documented permissions and these.
 #[track_caller]
 pub(crate) fn permit(redis: &Redis, more: &str) {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/docs/redlock.man")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/man/src/redlock.man")).unwrap();
     let rule = page.split_once("ACL SETUSER").unwrap().1.split_once(".EE").unwrap().0.replace("PASSWORD", "secret");
     let words: Vec<&str> =
         ["ACL", "SETUSER"].into_iter().chain(rule.split_whitespace()).chain(more.split(' ')).collect();

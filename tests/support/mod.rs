@@ -3,7 +3,10 @@
 
 mod cluster;
 mod command;
+mod endless;
 mod expect;
+#[cfg(test)]
+mod harness;
 mod lock;
 mod machine;
 mod monitor;
@@ -13,12 +16,14 @@ mod pty;
 mod queue;
 mod redis;
 mod running;
+mod sandbox;
 mod sentinel;
 mod slow;
 mod tls;
 
 pub(crate) use cluster::Cluster;
-pub(crate) use command::{Ended, Finished, Test};
+pub(crate) use command::{Ended, Finished, Test, redlock};
+pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{
     acquire, acquire_for, acquire_on_all, acquire_on_all_for, in_the_end, job, loss, message, myself, permit, release,
@@ -36,8 +41,9 @@ pub(crate) use sentinel::Sentinels;
 pub(crate) use slow::Slow;
 pub(crate) use tls::{Authority, Certificate, Tls};
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -95,6 +101,23 @@ impl Directory {
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Writes a file that can be executed at once. A child does it: while this process has a file open for writing, so has
+    /// every child that another test is forking, and what is open for writing cannot be executed.
+    #[track_caller]
+    pub(crate) fn program(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        let mut install = Command::new("install");
+        let mut install = install.args(["-m", "755", "/dev/stdin"]).arg(&path).stdin(Stdio::piped()).spawn().unwrap();
+        install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(install.wait().unwrap().success());
+        path
+    }
+
+    /// A command that is found, may be executed, and cannot: its interpreter does not exist.
+    pub(crate) fn without_interpreter(&self) -> String {
+        self.program("without-interpreter", "#!/no/such/interpreter\n").to_str().unwrap().to_owned()
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) enum Mode {
     Pass,
     /// Passes everything on, this much later in each direction.
     Delay(Duration),
+    /// Passes everything on, that much later in each direction, and not before this moment.
+    Hold(Instant, Duration),
     /// Accepts and swallows: nothing arrives, nothing comes back.
     BlackHole,
     /// Requests arrive, their replies are swallowed.
@@ -29,6 +31,10 @@ pub(crate) enum Mode {
     Drip(Duration),
     /// Answers every request with these bytes itself.
     Garbage(Vec<u8>),
+    /// Answers each request with this error itself.
+    Refuse(String),
+    /// Requests arrive and are executed; instead of their replies comes this error.
+    Misreport(String),
     /// Requests arrive; of the first reply only half comes back, and then the connection is closed.
     HalfReply,
     /// The same, but the connection is reset.
@@ -42,9 +48,17 @@ pub(crate) struct Proxy {
     shared: Arc<Shared>,
 }
 
+/// Where a server is.
+#[derive(Clone, Debug)]
+enum Target {
+    Unix(PathBuf),
+    /// A port of this machine.
+    Tcp(u16),
+}
+
 #[derive(Debug)]
 struct Shared {
-    target: PathBuf,
+    target: Mutex<Target>,
     mode: Mutex<Mode>,
     ended: AtomicBool,
     /// Connections that are older than this one are half-open.
@@ -70,10 +84,19 @@ impl super::Where for Vec<Proxy> {
 
 impl Proxy {
     pub(crate) fn new(target: &Redis, mode: Mode) -> Proxy {
+        Proxy::to(Target::Unix(target.socket()), mode)
+    }
+
+    /// A proxy in front of whatever listens on this port.
+    pub(crate) fn to_port(port: u16, mode: Mode) -> Proxy {
+        Proxy::to(Target::Tcp(port), mode)
+    }
+
+    fn to(target: Target, mode: Mode) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
-            target: target.socket(),
+            target: Mutex::new(target),
             mode: Mutex::new(mode),
             ended: AtomicBool::new(false),
             half_open: AtomicUsize::new(0),
@@ -112,6 +135,11 @@ impl Proxy {
         if mode == Mode::Cut {
             self.shared.close();
         }
+    }
+
+    /// New connections lead to another server, as when a name or an address moves; those that are open stay where they are.
+    pub(crate) fn move_to(&self, target: &Redis) {
+        *self.shared.target.lock().unwrap() = Target::Unix(target.socket());
     }
 
     /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New ones work.
@@ -166,22 +194,33 @@ impl Shared {
             return;
         }
         // A server that is down is a connection that closes at once.
-        let Ok(server) = UnixStream::connect(&self.target) else {
-            return;
-        };
+        let target = self.target.lock().unwrap().clone();
+        match target {
+            Target::Unix(path) => {
+                let Ok(server) = UnixStream::connect(path) else { return };
+                self.join(number, client, server.try_clone().unwrap(), server);
+            }
+            Target::Tcp(port) => {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+                server.set_nodelay(true).unwrap();
+                self.join(number, client, server.try_clone().unwrap(), server);
+            }
+        }
+    }
+
+    fn join<S: Read + Close + Send + 'static>(self: &Arc<Shared>, number: usize, client: TcpStream, from: S, to: S) {
         self.open.lock().unwrap().push(client.try_clone().unwrap());
-        let (client_in, server_in) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-        let (to_server, to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let (client_in, to_client) = (client.try_clone().unwrap(), client.try_clone().unwrap());
         let back = client.try_clone().unwrap();
         let shared = Arc::clone(self);
         pump(
             client_in,
-            to_server,
+            to,
             move |chunk| if shared.lets_through(number) { shared.request(chunk, &back) } else { vec![] },
         );
         let (shared, client) = (Arc::clone(self), client);
         pump(
-            server_in,
+            from,
             to_client,
             move |chunk| if shared.lets_through(number) { shared.reply(chunk, &client) } else { vec![] },
         );
@@ -197,13 +236,18 @@ impl Shared {
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
         match self.mode() {
             Mode::Delay(delay) => vec![(delay, chunk)],
+            Mode::Hold(until, delay) => vec![(until.saturating_duration_since(Instant::now()) + delay, chunk)],
             Mode::BlackHole | Mode::Cut => vec![],
             Mode::Garbage(bytes) => {
                 self.replied.fetch_add(bytes.len(), Ordering::SeqCst);
                 let _ = client.write_all(&bytes);
                 vec![]
             }
-            Mode::Pass | Mode::LoseReplies | Mode::Drip(_) | Mode::HalfReply | Mode::Reset => {
+            Mode::Refuse(error) => {
+                let _ = client.write_all(format!("-{error}\r\n").repeat(requests(&chunk)).as_bytes());
+                vec![]
+            }
+            Mode::Pass | Mode::LoseReplies | Mode::Misreport(_) | Mode::Drip(_) | Mode::HalfReply | Mode::Reset => {
                 vec![(Duration::ZERO, chunk)]
             }
         }
@@ -214,7 +258,9 @@ impl Shared {
         let pieces = match self.mode() {
             Mode::Pass => vec![(Duration::ZERO, chunk)],
             Mode::Delay(delay) => vec![(delay, chunk)],
-            Mode::BlackHole | Mode::LoseReplies | Mode::Cut | Mode::Garbage(_) => vec![],
+            Mode::Hold(until, delay) => vec![(until.saturating_duration_since(Instant::now()) + delay, chunk)],
+            Mode::BlackHole | Mode::LoseReplies | Mode::Cut | Mode::Garbage(_) | Mode::Refuse(_) => vec![],
+            Mode::Misreport(error) => vec![(Duration::ZERO, format!("-{error}\r\n").into_bytes())],
             Mode::Drip(interval) => {
                 let bytes = chunk.iter().zip(1..);
                 bytes.map(|(byte, place)| (interval * place, vec![*byte])).collect()
@@ -232,6 +278,26 @@ impl Shared {
         self.replied.fetch_add(pieces.iter().map(|piece| piece.1.len()).sum(), Ordering::SeqCst);
         pieces
     }
+}
+
+/// How many requests begin in what was sent.
+fn requests(mut chunk: &[u8]) -> usize {
+    let mut count = 0;
+    // A number behind this mark, and the rest.
+    fn number(chunk: &[u8], mark: u8) -> Option<(usize, &[u8])> {
+        let end = chunk.windows(2).position(|pair| pair == b"\r\n")?;
+        let digits = std::str::from_utf8(chunk[..end].strip_prefix(&[mark])?).ok()?;
+        Some((digits.parse().ok()?, &chunk[end + 2..]))
+    }
+    while let Some((words, rest)) = number(chunk, b'*') {
+        count += 1;
+        chunk = rest;
+        for _ in 0..words {
+            let Some((length, rest)) = number(chunk, b'$') else { return count };
+            chunk = rest.get(length + 2..).unwrap_or_default();
+        }
+    }
+    count
 }
 
 /// Aborts a connection, whoever else has it open: TCP calls it dissolving an association (connect(2)).

@@ -2,6 +2,7 @@
 
 use super::running::Output;
 use super::{Directory, SOON, Test, Where, send, tagged};
+use nix::errno::Errno;
 use nix::libc;
 use nix::pty::openpty;
 use nix::sys::signal::Signal;
@@ -9,6 +10,7 @@ use nix::sys::termios::{LocalFlags, tcgetattr};
 use nix::unistd::tcgetpgrp;
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 use std::sync::Arc;
@@ -75,6 +77,13 @@ impl Terminal {
         let terminal = Terminal { screen: Output::new(Some(keys.try_clone().unwrap())), test, shell, keys };
         terminal.shows(PROMPT);
         terminal
+    }
+
+    /// Gives it another size, as a person does who drags its corner.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        // SAFETY: TIOCSWINSZ reads one winsize.
+        Errno::result(unsafe { libc::ioctl(self.keys.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }).unwrap();
     }
 
     /// Types keys.

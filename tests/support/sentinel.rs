@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a fail-over may take on a busy machine.
+/// How long a failover may take on a busy machine.
 pub(crate) const FAIL_OVER: Duration = Duration::from_secs(30);
 
 /// A service with three Sentinels.
@@ -110,7 +110,7 @@ impl Sentinels {
             {
                 return new;
             }
-            assert!(start.elapsed() < FAIL_OVER, "no fail-over:\n{}", self.sentinels[0].log());
+            assert!(start.elapsed() < FAIL_OVER, "no failover:\n{}", self.sentinels[0].log());
             std::thread::sleep(ms(20));
         }
     }
@@ -119,6 +119,14 @@ impl Sentinels {
     pub(crate) fn kill(&mut self, sentinel: usize) {
         self.sentinels[sentinel].child.kill().unwrap();
         self.sentinels[sentinel].child.wait().unwrap();
+    }
+
+    /// Tells a Sentinel something.
+    #[track_caller]
+    pub(crate) fn command(&self, sentinel: usize, words: &[&str]) {
+        let mut request = redis::cmd(words[0]);
+        request.arg(&words[1..]);
+        let _: redis::Value = request.query(&mut self.sentinels[sentinel].connection().unwrap()).unwrap();
     }
 
     /// Stops a Sentinel: it accepts, and does not answer.
@@ -171,14 +179,19 @@ impl Sentinel {
 
     /// The port of the primary that it names.
     fn primary(&self) -> Option<u16> {
-        let login = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
-        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.plain_port)).unwrap();
-        let mut connection = client.get_connection_with_timeout(ms(200)).ok()?;
-        connection.set_read_timeout(Some(ms(500))).ok()?;
+        let mut connection = self.connection()?;
         let mut request = redis::cmd("SENTINEL");
         request.arg("GET-MASTER-ADDR-BY-NAME").arg(Sentinels::SERVICE);
         let (_, port): (String, u16) = request.query(&mut connection).ok()?;
         Some(port)
+    }
+
+    fn connection(&self) -> Option<redis::Connection> {
+        let login = self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
+        let client = redis::Client::open(format!("redis://{login}127.0.0.1:{}", self.plain_port)).unwrap();
+        let connection = client.get_connection_with_timeout(ms(200)).ok()?;
+        connection.set_read_timeout(Some(ms(500))).ok()?;
+        Some(connection)
     }
 
     fn log(&self) -> String {

@@ -1,10 +1,10 @@
 //! A program that takes as long to start as a test wants, as a cold one does on a network's file system.
 
+use super::Directory;
 use nix::libc;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A shell script on whose file this process has a lease: exec(2) waits until it is given up (45 s at most).
 #[derive(Debug)]
@@ -15,15 +15,13 @@ pub(crate) struct Slow {
 
 impl Slow {
     #[track_caller]
-    pub(crate) fn script(directory: &Path, script: &str) -> Slow {
-        let path = directory.join("slow");
-        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    pub(crate) fn script(directory: &Directory, script: &str) -> Slow {
+        let path = directory.program("slow", &format!("#!/bin/sh\n{script}\n"));
         let file = File::open(&path).unwrap();
         let slow = Slow { file, path };
         // Not SIGIO, which would end this process, when the lease is asked for.
         assert_eq!(slow.control(F_SETSIG, libc::SIGURG), 0);
-        // A child that another test is forking may have a copy of what it was written with.
+        // A child that another test is forking has a copy of the descriptor until it executes.
         super::eventually(super::SOON, "a lease", || slow.control(libc::F_SETLEASE, libc::F_WRLCK) == 0);
         slow
     }

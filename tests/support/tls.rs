@@ -107,6 +107,10 @@ impl Tls {
         self.redis.command(&["CONFIG", "SET", "tls-cert-file", certificate, "tls-key-file", key]);
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// `localhost:port`, as messages call it.
     pub(crate) fn address(&self) -> String {
         format!("localhost:{}", self.port)

@@ -1,8 +1,14 @@
 -- Looks, changes nothing.
--- Returns {'free', PTTL of the reservation, waiting, reserved, now, identity} or {'held', value, PTTL, owner record, holds, waiting, now}
---      or {'foreign', type, PTTL}; now in us (0: refused)
-local value = holder()
-if value == nil then return {'foreign', redis.call('TYPE', K).ok, redis.call('PTTL', K)} end
-local waiting, now = redis.call('ZCARD', Q), string.format('%.0f', server_us())
-if not value then return {'free', redis.call('PTTL', R), waiting, redis.call('EXISTS', R), now, identity()} end
-return {'held', value, redis.call('PTTL', K), owner(value), math.max(redis.call('ZCARD', H), 1), waiting, now}
+-- ARG: bytes (how many of a value to return; nil: all)
+-- Answers: free (waiting, node), reserved (left, waiting, node), held (holders, one that redlock wrote with holds; waiting)
+local waiting = redis.call('ZCARD', Q)
+if value == false then
+  local left = until_free()
+  return seen(left == -2 and 'free' or 'reserved', {left = left, waiting = waiting, node = flat(node())})
+end
+local holders = holders()
+for _, holder in ipairs(holders) do
+  holder[#holder + 1] = 'holds'
+  holder[#holder + 1] = count_holds()
+end
+return seen('held', {holders = holders, waiting = waiting})

@@ -1,54 +1,47 @@
--- Gives up one hold of a lease, and frees the lock with the last one.
--- ARGV: 2 token  3 token without the suffix of a hold (the same if it has none)  4 the hold: its id, 'base', or 'newest'
---       5 how long the lock stays taken (ms)
--- Returns {'released'} or {'still-held', holds} or {'gone', identity} or {'other', value, PTTL, owner record}
-local value, hold, keep = holder(), ARGV[4], tonumber(ARGV[5])
-if value == nil then return {'other', '', redis.call('PTTL', K), {}} end
-if not value then
+-- Releases one hold of a lease, and frees the lock with the last one.
+-- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms)
+-- Answers: released, still-held (holds), gone (node), other (holders)
+local ours, hold = whose(ARG.token, ARG.hold)
+local keep = tonumber(ARG.keep)
+if not ours then
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
-  if ARGV[2] == '' or redis.call('GET', R) ~= ARGV[2] then return {'gone', identity()} end
-  if keep > 0 then
+  local outer = not ARG.hold or ARG.hold == 'base'
+  if not fits(ARG.claim) or not outer or redis.call('GET', R) ~= ARG.token then return not_mine() end
+  if keep then
     redis.call('PEXPIRE', R, keep)
   else
     redis.call('DEL', R)
     hand_over()
   end
-  return {'released'}
+  return answer('released')
 end
-if value ~= '' and value == ARGV[2] then
-  if hold ~= 'base' then hold = 'newest' end -- a token of another library that only looks like a hold of ours
-elseif value == '' or value ~= ARGV[3] then
-  return {'other', value, redis.call('PTTL', K), owner(value)}
-end
-local entered = redis.call('EXISTS', H) == 1
-if entered then
-  if hold == 'newest' then hold = redis.call('ZPOPMAX', H)[1] else redis.call('ZREM', H, hold) end
+if redis.call('EXISTS', H) == 1 then
+  if hold then redis.call('ZREM', H, hold) else hold = redis.call('ZPOPMAX', H)[1] end
+elseif hold and hold ~= 'base' then
+  return seen('still-held', {holds = 1}) -- released before; the outer hold is all that is left
 end
 local left = redis.call('ZCARD', H)
 if left > 0 then
-  -- What this hold has lengthened ends with it; the ttl of the lease and what other holds have lengthened stay.
+  -- The time that this hold has added ends with it. The ttl of the lease and the time that other holds have added stay.
   redis.call('HDEL', L, 'to:' .. hold)
-  local lasts, now, record = lease_of(value).ttl, server_us(), redis.call('HGETALL', L)
+  local lasts, now, record = lease().ttl, server_us(), redis.call('HGETALL', L)
   for i = 1, lasts and #record or 0, 2 do
     if string.sub(record[i], 1, 3) == 'to:' then lasts = math.max(lasts, math.floor((record[i + 1] - now) / 1000)) end
   end
-  if lasts and redis.call('PTTL', K) > lasts then
+  if lasts and until_free() > lasts then
     redis.call('PEXPIRE', K, lasts)
     redis.call('PEXPIRE', L, lasts)
     redis.call('PEXPIRE', H, lasts)
   end
-  return {'still-held', left}
+  return answer('still-held', {holds = left})
 end
-if not entered and hold ~= 'base' and hold ~= 'newest' then
-  return {'still-held', 1} -- released before; the outer hold is all that is left
-end
-if keep > 0 then
+if keep then
   -- The expiry first, then the note: a server out of memory refuses to write what is not behind another write.
   redis.call('PEXPIRE', K, keep)
-  redis.pcall('HSET', L, 'kept', string.format('%.0f', server_us()))
+  redis.pcall('HSET', L, 'kept', digits(server_us()))
   redis.call('PEXPIRE', L, keep)
 else
-  redis.call('DEL', K, L)
+  drop()
   hand_over()
 end
-return {'released'}
+return answer('released')

@@ -1,17 +1,16 @@
--- Ends somebody's lease: safely (it can no longer be extended, so its job is stopped) or at once.
--- ARGV: 2 what the token must begin with ('': whatever it is)  3 'revoke' or 'force'  4 by whom
--- Returns {'revoked' or 'released', value, PTTL, owner record} or {'gone', identity} or {'other', value, PTTL, owner record}
---      or {'foreign', type, PTTL}: another type, or a lease that is not ours to revoke
-local value = holder()
-if value == nil then return {'foreign', redis.call('TYPE', K).ok, redis.call('PTTL', K)} end
-if not value then return {'gone', identity()} end
-local seen = {value, redis.call('PTTL', K), owner(value)}
-if string.sub(value, 1, #ARGV[2]) ~= ARGV[2] then return {'other', unpack(seen)} end
-if ARGV[3] == 'revoke' then
-  if #seen[3] == 0 then return {'foreign', 'string', seen[2]} end
-  redis.call('HSETNX', L, 'revoked', ARGV[4])
-  if redis.call('HEXISTS', L, 'kept') == 0 then return {'revoked', unpack(seen)} end
+-- Ends another's lease: safely (it can no longer be extended, so its job is stopped) or at once.
+-- ARG: prefix (of the token; nil: any token), by (the signature), force
+-- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder cannot be
+--      told), gone (node), other (holders)
+local before = {holders = holders()}
+if value == false then return not_mine() end
+if value == nil then return seen('foreign', before) end
+if ARG.prefix and string.sub(value, 1, #ARG.prefix) ~= ARG.prefix then return seen('other', before) end
+if not ARG.force then
+  if not lease().ttl then return seen('foreign', before) end
+  redis.call('HSETNX', L, 'revoked', ARG.by)
+  if redis.call('HEXISTS', L, 'kept') == 0 then return answer('revoked', before) end
 end
-redis.call('DEL', K, L, H)
+drop()
 hand_over()
-return {'released', unpack(seen)}
+return answer('released', before)

@@ -1,0 +1,166 @@
+//! Parsers for the values on the command line: names, tokens, statuses and durations.
+
+use std::time::Duration;
+
+const SHORTEST_TTL: Duration = Duration::from_millis(100);
+/// A shorter lease has no room for three renewals and a grace.
+pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
+/// The longest lease, and the longest quarantine and `--hold-at-least`.
+pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+const SHORTEST_WATCH: Duration = Duration::from_millis(100);
+const DEFAULT_WATCH: Duration = Duration::from_secs(2);
+/// In bytes.
+pub(crate) const LONGEST_NAME: usize = 512;
+/// In bytes.
+pub(crate) const LONGEST_LABEL: usize = 256;
+/// The length of the token prefix that `status` shows, and that `release` needs to identify a lease.
+pub(crate) const SHOWN_OF_TOKEN: usize = 8;
+
+/// `status --watch [D]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    Every(Duration),
+    /// The name of a lock in the place of a duration.
+    Name(String),
+}
+
+impl Watch {
+    /// The interval between updates.
+    pub(crate) fn every(&self) -> Duration {
+        match self {
+            Watch::Every(time) => *time,
+            Watch::Name(_) => DEFAULT_WATCH,
+        }
+    }
+}
+
+/// The name of a lock.
+pub(crate) fn lock_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("the name is empty".to_owned()),
+        _ if text.len() > LONGEST_NAME => Err(format!("the name is longer than {LONGEST_NAME} bytes")),
+        _ if text.chars().any(char::is_control) => Err("the name has a control character in it".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A token. It is empty when a script continues after a failed `acquire`.
+pub(crate) fn token(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("empty token: did acquire fail?".to_owned()),
+        _ if text.contains(char::is_whitespace) => Err("a token has no whitespace in it".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+pub(crate) fn exit_status(text: &str) -> Result<u8, String> {
+    text.parse().map_err(|_| "an exit status is a number from 0 to 255".to_owned())
+}
+
+/// The length of a lease, in whole milliseconds as Redis counts.
+pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        ttl if ttl < SHORTEST_TTL => Err("the shortest is 100ms".to_owned()),
+        ttl if ttl > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
+        ttl => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
+    }
+}
+
+pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// `--wait [D]`, which may have swallowed the command or the name.
+pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|why| match text.starts_with(|c: char| c.is_ascii_digit()) {
+        true => why,
+        false => format!("{why}; before a command write --wait -- {text}, or put the name first"),
+    })
+}
+
+/// `status --watch [D]`; no name that could be taken for a duration begins with a digit.
+pub(crate) fn watch(text: &str) -> Result<Watch, String> {
+    match duration(text) {
+        Ok(time) if time < SHORTEST_WATCH => Err("the shortest is 100ms".to_owned()),
+        Ok(time) => Ok(Watch::Every(time)),
+        Err(why) if text.starts_with(|c: char| c.is_ascii_digit()) => Err(why),
+        Err(_) => lock_name(text).map(Watch::Name),
+    }
+}
+
+/// A duration in humantime's syntax, or a bare number of seconds.
+///
+/// # Errors
+/// Months and years (`5M` is hardly ever meant), and what humantime does not understand.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = if is_number && !text.is_empty() { format!("0{text}s") } else { String::new() };
+    let text = if seconds.is_empty() { text } else { &seconds };
+    if text.starts_with('-') {
+        return Err("a duration cannot be negative".to_owned());
+    }
+    // humantime panics when the sum of the units overflows by exactly one second; no useful duration needs numbers that long.
+    if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
+        return Err("too long".to_owned());
+    }
+    for unit in text.split(|c: char| !c.is_alphabetic()) {
+        match unit {
+            "M" => {
+                let number = text.trim_end_matches('M').trim_end();
+                return Err(format!("{text} is {number} months; {number}m?"));
+            }
+            "month" | "months" | "y" | "yr" | "yrs" | "year" | "years" => {
+                return Err("months and years vary in length; write days, as in 30d".to_owned());
+            }
+            _ => {}
+        }
+    }
+    humantime::parse_duration(text).map_err(|error| match error {
+        humantime::DurationError::UnknownUnit { unit, value, .. } if unit.is_empty() => {
+            // Only the last number has none: 1h30.
+            let start = text.trim_end_matches(|c: char| !c.is_alphabetic());
+            let unit = if start.ends_with('h') { "m" } else { "s" };
+            format!("a unit is missing: {start} {value}{unit}?")
+        }
+        humantime::DurationError::UnknownUnit { unit, .. } => {
+            format!("unknown unit {unit:?}; use ms, s, m, h, d or w")
+        }
+        humantime::DurationError::NumberOverflow => "too long, or too fine".to_owned(),
+        _ => "a duration is written 500ms, 30s or 1m 30s".to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let is = |text, time| assert_eq!(duration(text), Ok(time), "{text}");
+        is("0", Duration::ZERO);
+        is("10", Duration::from_secs(10));
+        is("0.25", Duration::from_millis(250));
+        is(" 500ms ", Duration::from_millis(500));
+        is("1m 30s", Duration::from_secs(90));
+        is("1.5s", Duration::from_millis(1500));
+        is("2weeks", Duration::from_secs(14 * 86_400));
+        let is = |text, why: &str| assert_eq!(duration(text), Err(why.to_owned()), "{text}");
+        is("1m 30", "a unit is missing: 1m 30s?");
+        is("1h30", "a unit is missing: 1h 30m?");
+        is("2h 30m 10", "a unit is missing: 2h 30m 10s?");
+        is("5M", "5M is 5 months; 5m?");
+        is("1h 40M", "1h 40M is 1h 40 months; 1h 40m?");
+        is("1y", "months and years vary in length; write days, as in 30d");
+        is("", "a duration is written 500ms, 30s or 1m 30s");
+        is("3 parsecs", "unknown unit \"parsecs\"; use ms, s, m, h, d or w");
+        is("18446744073709551615s 1000ms", "too long");
+        is("0.00000000001s", "too long, or too fine");
+        for bad in ["-5s", "s", "5 5", "1e3s", "٣s", "5s,", "\u{0}", "5µ", ".5s", "5.s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! `status --watch`: repeats the status. On a terminal the page has a screen of its own; elsewhere each line carries the
+//! time.
+
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output;
+use crate::screen::Screen;
+use crate::sys::clock::unix_time;
+use crate::sys::signals::{Signals, not_ignored};
+use crate::sys::wait::Readable;
+use crate::text::{exact, rfc3339};
+use nix::libc;
+use nix::sys::signal::{Signal, raise};
+use std::time::Duration;
+
+/// Signals that end the watch, and those that a terminal sends for another size and for Ctrl-Z. Ctrl-C is the screen's.
+const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
+
+/// Shows the page of `look` at this interval, until a signal ends it. A page fits itself to a screen's columns.
+///
+/// # Errors
+/// Those of `look`, unless Redis may come back; those of standard output; the signal.
+pub(super) async fn watch<P: Fn(Option<usize>) -> String>(
+    every: Duration,
+    is_json: bool,
+    mut look: impl AsyncFnMut() -> anyhow::Result<P>,
+) -> anyhow::Result<Exit> {
+    let signals = Signals::block(&not_ignored(&READ)).map_err(|error| Error::Internal(error.desc().to_lowercase()))?;
+    let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
+    let mut screen: Option<Screen> = None;
+    loop {
+        let page = tokio::select! {
+            biased;
+            ending = ending(&signals, screen.as_ref()) => return Err(ending?.into()),
+            page = look() => page,
+        };
+        let page = match page {
+            // Redis may come back.
+            Err(error) if Exit::of(&error) == Exit::Unavailable => Err(format!("{error:#}")),
+            page => Ok(page?),
+        };
+        if screen.is_none() {
+            screen = Screen::open()?;
+        }
+        let now = rfc3339(unix_time()).unwrap_or_default();
+        match (&mut screen, page) {
+            (Some(screen), page) => {
+                let page = page.map_or_else(|error| output::line(&error), |page| page(Some(Screen::columns())));
+                screen.show(format!("redlock status, every {}: {now}\n\n{page}", exact(every)))?;
+            }
+            (None, Ok(page)) if is_json => output::show(&page(None))?,
+            (None, Ok(page)) => {
+                output::show(&page(None).lines().map(|line| format!("{now}  {line}\n")).collect::<String>())?;
+            }
+            (None, Err(error)) => output::say(&error),
+        }
+        tokio::select! {
+            biased;
+            ending = ending(&signals, screen.as_ref()) => return Err(ending?.into()),
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+/// Handles the signals of the screen, and returns at a signal that ends the watch.
+async fn ending(signals: &Readable<Signals>, screen: Option<&Screen>) -> Result<Error, Error> {
+    loop {
+        let signal = signals.next(Signals::next).await.signal;
+        match (signal, screen) {
+            (libc::SIGWINCH, None) => {}
+            (libc::SIGWINCH, Some(screen)) => screen.redraw()?,
+            (libc::SIGTSTP, None) => stop(),
+            (libc::SIGTSTP, Some(screen)) => screen.without(stop)?,
+            _ => return Ok(Error::Interrupted(signal)),
+        }
+    }
+}
+
+/// Stops this process until it is continued.
+fn stop() {
+    let _ = raise(Signal::SIGSTOP);
+}

@@ -1,0 +1,94 @@
+//! Acquiring a lock: share a lease of an enclosing job, try, or wait in line.
+
+use super::attempt::{Attempt, Busy, Footprint};
+use super::lease::Lease;
+use super::queue::{LAST_LOOK, WaitReport};
+use super::{Lock, Request};
+use crate::error::Error;
+use crate::sys::clock::Boot;
+use crate::sys::random::full_jitter;
+use crate::sys::wait::sleep_until;
+use std::time::Duration;
+
+/// Rivals that try at the same time, and each get a part, wait up to these times before each further try.
+const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
+const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
+/// For so long a password or certificate that is refused may be in the middle of a rotation: a caller that waits tries again.
+pub(crate) const ROTATION: Duration = Duration::from_secs(5);
+const ROTATION_RETRY: Duration = Duration::from_millis(200);
+
+impl Lock {
+    /// Takes the lock, shares a lease that an enclosing job holds, or waits in line for as long as the request says. `notify`
+    /// is called when the wait begins and whenever something about it has changed. `interrupted` ends it at any moment.
+    /// Unless it succeeds, nothing stays on a node that answers.
+    ///
+    /// # Errors
+    /// The error of `interrupted`;
+    /// [`Error::Held`], [`Error::NoQuorum`] and [`Error::Young`]; [`Error::NotOurs`] when a lease had to be shared that has
+    /// ended; [`Error::SameNode`] when two addresses lead to the same node.
+    pub(crate) async fn acquire(
+        &mut self,
+        request: &Request,
+        notify: &mut dyn FnMut(&WaitReport),
+        interrupted: impl Future<Output = Error>,
+    ) -> Result<Lease, Error> {
+        let mut footprint = Footprint::default();
+        let acquired = tokio::select! {
+            biased;
+            error = interrupted => Err(error),
+            acquired = self.obtain(&mut footprint, request, notify) => acquired,
+        };
+        if acquired.is_err() {
+            self.withdraw(&footprint).await;
+        }
+        acquired
+    }
+
+    /// May be dropped at any await; then, and after an error, the footprint says what has to be withdrawn.
+    async fn obtain(
+        &mut self,
+        footprint: &mut Footprint,
+        request: &Request,
+        notify: &mut dyn FnMut(&WaitReport),
+    ) -> Result<Lease, Error> {
+        let start = Boot::now();
+        if let Some(lease) = self.share(footprint, request).await? {
+            return Ok(lease);
+        }
+        let (busy, trouble) = match self.compete(footprint, request, start).await {
+            Attempt::Granted(lease) => return Ok(lease),
+            Attempt::Busy(busy) if request.wait.is_zero() => return Err(self.held_error(&busy.by, request, None)),
+            Attempt::Failure(error) if request.wait.is_zero() || !error.can_heal() => return Err(error),
+            Attempt::Busy(busy) => (*busy, None),
+            Attempt::Failure(error) => (Busy::default(), Some(error)),
+        };
+        self.wait_in_line(footprint, request, start, busy, trouble, notify).await
+    }
+
+    /// Tries, and again for a while when rivals that tried at the same time got a part each: one of them should get all.
+    async fn compete(&mut self, footprint: &mut Footprint, request: &Request, start: Boot) -> Attempt {
+        let end = start + request.wait;
+        let until = if request.wait.is_zero() { Boot::NEVER } else { end.max(start + LAST_LOOK) };
+        let mut attempt = self.attempt(footprint, request, None, until).await;
+        let rotation_ends = (start + ROTATION).min(end);
+        while let Attempt::Failure(error) = &attempt
+            && self.may_be_rotated(error)
+            && !rotation_ends.passed()
+        {
+            self.withdraw(footprint).await;
+            sleep_until((Boot::now() + ROTATION_RETRY).min(rotation_ends)).await;
+            attempt = self.attempt(footprint, request, None, until).await;
+        }
+        for base in RIVALRY_MS {
+            let is_over = !request.wait.is_zero() && end.passed();
+            if is_over || !matches!(&attempt, Attempt::Busy(busy) if busy.split) {
+                break;
+            }
+            self.withdraw(footprint).await;
+            let pause = Duration::from_millis(base).max(start.elapsed() * 3).min(RIVALRY_AT_MOST);
+            sleep_until((Boot::now() + full_jitter(pause)).min(until)).await;
+            attempt = self.attempt(footprint, request, None, until).await;
+        }
+        attempt
+    }
+}

@@ -1,0 +1,134 @@
+//! One question to all nodes, and the worth of their answers together: quorum, patience, quarantine, the error for too few.
+
+use super::Lock;
+use super::answer::{Answer, LeaseAnswer};
+use super::holder::Blocker;
+use super::locks::Locks;
+use super::quorum::{Tally, Verdict, quorum};
+use crate::error::{Error, HeldLock, NotOurs, Purpose};
+use crate::redis::{Answers, Call, Fault};
+use crate::sys::clock::Boot;
+use std::time::Duration;
+
+impl Locks {
+    pub(super) fn quorum(&self) -> usize {
+        quorum(self.nodes.len())
+    }
+
+    /// Asks all nodes something that each of them should do or say after the decision too: once the answers have `decided`,
+    /// waits for the slower nodes as well, but not much longer than that has taken. What a node in quarantine may have forgotten
+    /// counts as not answered.
+    pub(super) async fn ask_each<A: Answer>(
+        &mut self,
+        call: &Call,
+        decided: impl Fn(&Answers<A>) -> bool,
+    ) -> Answers<A> {
+        let start = Boot::now();
+        // A node that is still being connected to has not even been told.
+        let cold = (0..self.nodes.len()).any(|node| !self.nodes.is_touched(node));
+        let mut until = None;
+        let patience = |answers: &Answers<A>| {
+            if !decided(answers) {
+                return Boot::NEVER;
+            }
+            *until.get_or_insert_with(|| Boot::now() + linger(start, cold || answers.faults().next().is_some()))
+        };
+        let answers = self.nodes.ask(call, |_| true, self.nodes.deadline(), patience).await;
+        self.without_young(answers)
+    }
+
+    /// The answers; such of nodes that do not know the lock and may have forgotten it in a restart count as none.
+    pub(super) fn without_young<A: Answer>(&mut self, answers: Answers<A>) -> Answers<A> {
+        for holder in answers.said().filter_map(|answer| answer.blocker().ok()?).flat_map(|by| by.holders()) {
+            self.quarantine.cover(holder.longest());
+        }
+        answers.discard(|answer| self.may_have_forgotten(answer))
+    }
+
+    /// The fault of an answer that knows nothing of the lock: its node was started too recently, or does not say when.
+    pub(super) fn may_have_forgotten(&self, answer: &impl Answer) -> Option<Fault> {
+        let Some(uptime) = answer.blocker().err()?.uptime else {
+            return (!self.quarantine.is_off()).then(Fault::without_uptime);
+        };
+        let left = self.quarantine.left(Some(uptime));
+        (!left.is_zero()).then_some(Fault::Young { uptime, left })
+    }
+
+    /// The error for a question about this lock, or all, that no quorum has answered.
+    pub(super) fn no_quorum<A>(&self, name: Option<&str>, answers: &Answers<A>) -> Error {
+        self.unanswered(name, answers.faults(), answers.said().count())
+    }
+
+    pub(super) fn unanswered<'a>(
+        &self,
+        name: Option<&str>,
+        faults: impl Iterator<Item = (usize, &'a Fault)>,
+        reached: usize,
+    ) -> Error {
+        let (mut young, mut others) = (Vec::new(), Vec::new());
+        for (node, fault) in faults {
+            match fault {
+                Fault::Young { left, .. } => young.push((self.nodes.name(node), *left)),
+                fault => others.push((self.nodes.asked(node), fault.clone())),
+            }
+        }
+        let name = name.map(str::to_owned);
+        if !young.is_empty() {
+            return Error::Young { name, nodes: young, faults: others };
+        }
+        Error::NoQuorum { name, nodes: self.nodes.len(), reached, faults: others }
+    }
+}
+
+impl Lock {
+    pub(super) fn no_quorum<A>(&self, answers: &Answers<A>) -> Error {
+        self.locks.no_quorum(Some(&self.name), answers)
+    }
+
+    /// A lock that others have.
+    pub(super) fn held_by(&self, by: Blocker) -> HeldLock {
+        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false }
+    }
+
+    pub(super) fn not_ours(&self, purpose: Purpose, token: &str, found: NotOurs) -> Error {
+        Error::NotOurs { name: self.name.clone(), token: token.to_owned(), purpose, found: Box::new(found) }
+    }
+
+    /// The error for what no quorum has done to the lease of this token: too few nodes could tell, or it is not there.
+    pub(super) fn not_done<A>(
+        &self,
+        purpose: Purpose,
+        token: &str,
+        answers: &Answers<LeaseAnswer<A>>,
+        is_done: impl Fn(&LeaseAnswer<A>) -> bool,
+    ) -> Error {
+        if !answers.is_denied(is_done) {
+            return self.no_quorum(answers);
+        }
+        let other = answers.said().find_map(|answer| match answer {
+            LeaseAnswer::Other(by) => Some(NotOurs::Other(self.held_by(by.clone()))),
+            _ => None,
+        });
+        self.not_ours(purpose, token, other.unwrap_or(NotOurs::Free))
+    }
+}
+
+impl<A> Answers<A> {
+    /// True if so many nodes say something else than `yes` that no quorum is left for it. Nodes that failed do not count.
+    pub(super) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {
+        let no = self.count(|answer| !yes(answer));
+        Tally { nodes: self.nodes(), yes: 0, no }.verdict() == Verdict::No
+    }
+
+    /// The verdict for a question that a quorum has to answer with `yes`. Every other answer, and a node that failed, is a no.
+    pub(super) fn verdict(&self, yes: impl Fn(&A) -> bool) -> Verdict {
+        let yes = self.count(yes);
+        Tally { nodes: self.nodes(), yes, no: self.finished() - yes }.verdict()
+    }
+}
+
+/// The patience with slower nodes once the answers have decided. Where a node fails, there is no hurry, and slow nodes
+/// should not be blamed too.
+pub(super) fn linger(start: Boot, unhurried: bool) -> Duration {
+    start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
+}

@@ -1,0 +1,67 @@
+//! Sharing a lease that an ancestor holds: one more hold, with a token of its own.
+
+use super::answer::{ExtendAnswer, LeaseAnswer};
+use super::attempt::Footprint;
+use super::fields::Args;
+use super::lease::{DEFAULT_TTL, Lease};
+use super::quorum::Verdict;
+use super::{Lock, Reenter, Request, scripts, token};
+use crate::error::{Error, NotOurs, Purpose};
+
+impl Lock {
+    /// Shares the lease of the innermost ancestor that still holds one, if the request asks for that.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] when there is none and it must be; [`Error::NoQuorum`] and [`Error::Young`].
+    pub(super) async fn share(&mut self, footprint: &mut Footprint, request: &Request) -> Result<Option<Lease>, Error> {
+        if request.reenter == Reenter::No {
+            return Ok(None);
+        }
+        for ancestor in &request.ancestors {
+            if let Some(lease) = self.enter(footprint, ancestor, request).await? {
+                return Ok(Some(lease));
+            }
+        }
+        match (request.reenter, request.ancestors.first()) {
+            (Reenter::Must, Some(token)) => Err(self.not_ours(Purpose::Share, token, NotOurs::Free)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Shares the lease of this ancestor; none when it does not hold it any more.
+    async fn enter(
+        &mut self,
+        footprint: &mut Footprint,
+        ancestor: &str,
+        request: &Request,
+    ) -> Result<Option<Lease>, Error> {
+        let (stem, hold) = (token::split(ancestor).0.to_owned(), token::new_hold());
+        footprint.hold = Some((stem.clone(), hold.clone()));
+        // A job keeps the length of the lease that it shares; a token that is asked for is to last.
+        let given = (request.reenter == Reenter::Must).then_some(request.ttl);
+        let args = Args::default().with("token", stem.as_str()).with("hold", hold.as_str());
+        let call = self.call(&scripts::ENTER, args.with("ttl", given).with("default", DEFAULT_TTL));
+        let is_entered = |answer: &LeaseAnswer<ExtendAnswer>| answer.extended().is_some();
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_entered) != Verdict::Open).await;
+        if answers.verdict(is_entered) != Verdict::Yes {
+            if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
+                // The id of the hold is new, so that taking it back can hurt no other.
+                self.withdraw(footprint).await;
+            }
+            footprint.hold = None;
+            return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
+        }
+        let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());
+        let entered = answers.iter().filter_map(|(node, sent, answer)| Some((node, sent, answer.extended()?)));
+        for (_, _, by) in entered.clone() {
+            lease.fencing_token = lease.fencing_token.max(by.fence.unwrap_or(0));
+            lease.holds = lease.holds.max(by.holds);
+            // Renewal works with the ttl that the lease has.
+            lease.ttl = given.or(by.ttl).unwrap_or(lease.ttl);
+        }
+        for (node, sent, by) in entered {
+            lease.granted(node, sent, by.left.unwrap_or(lease.ttl).min(lease.ttl), &by.node);
+        }
+        Ok(Some(lease))
+    }
+}

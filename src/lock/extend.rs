@@ -1,0 +1,52 @@
+//! Extending a lease by its token.
+
+use super::answer::{ExtendAnswer, LeaseAnswer};
+use super::fields::Args;
+use super::lease::DEFAULT_TTL;
+use super::quorum::{Verdict, surely, validity};
+use super::{Lock, scripts, token};
+use crate::error::{Error, NotOurs, Purpose};
+use std::time::Duration;
+
+/// A lease that was extended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extension {
+    /// It surely lasts this much longer.
+    pub(crate) validity: Duration,
+    pub(crate) holds: u64,
+}
+
+impl Lock {
+    /// Extends the lease that `token` names to at least `ttl` from now; none: the ttl it was taken with.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`], [`Error::NoQuorum`] and [`Error::Young`].
+    pub(crate) async fn extend(&mut self, token: &str, ttl: Option<Duration>) -> Result<Extension, Error> {
+        let (stem, hold) = token::split(token);
+        let args = Args::default().with("token", stem).with("hold", hold).with("ttl", ttl);
+        let call = self.call(&scripts::EXTEND, args.with("default", DEFAULT_TTL));
+        let is_extended = |answer: &LeaseAnswer<ExtendAnswer>| answer.extended().is_some();
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_extended) != Verdict::Open).await;
+        let mut deadlines = vec![None; answers.nodes()];
+        let mut most_holds = 1;
+        for (node, sent, answer) in answers.iter() {
+            if let Some(by) = answer.extended() {
+                // Without an expiry it lasts forever, or as long as JSON can say.
+                let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
+                deadlines[node] = Some(sent + surely(left));
+                most_holds = most_holds.max(by.holds);
+            }
+        }
+        if let Some(until) = validity(&deadlines) {
+            return Ok(Extension { validity: until.left(), holds: most_holds });
+        }
+        let revoked = answers.said().find_map(|answer| match answer {
+            LeaseAnswer::Known(ExtendAnswer::Revoked { by }) => Some(NotOurs::Revoked(by.clone())),
+            _ => None,
+        });
+        Err(match revoked {
+            Some(revoked) => self.not_ours(Purpose::Extend, token, revoked),
+            None => self.not_done(Purpose::Extend, token, &answers, is_extended),
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! `redlock wait`: until a lock is free, taking nothing.
+
+use super::answer::Done;
+use super::fields::Args;
+use super::queue::{AFTER_EXPIRY, WaitReport};
+use super::status::State;
+use super::{Lock, scripts};
+use crate::error::{Error, HeldLock};
+use crate::redis::{Answers, SubscriptionEvent};
+use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
+use std::time::Duration;
+
+/// The pause between the looks of `redlock wait` by itself.
+const LOOKS: Duration = Duration::from_millis(500);
+
+impl Lock {
+    /// Waits until the lock is free and no waiter is in line for it, and takes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Held`] when the time is over, [`Error::NoQuorum`] when waiting cannot help or was in vain.
+    pub(crate) async fn wait_until_free(
+        &mut self,
+        timeout: Duration,
+        notify: &mut dyn FnMut(&WaitReport),
+    ) -> Result<(), Error> {
+        let start = Boot::now();
+        let end = start + timeout;
+        let mut listeners = self.locks.nodes.listen(&self.keys.free());
+        // The error of a last look that has shown nothing. Another one may then take as long as a node may.
+        let mut unanswered = None;
+        loop {
+            let status = match unanswered.take() {
+                None => self.inspect().await?,
+                Some(error) => tokio::select! {
+                    biased;
+                    status = self.inspect() => status?,
+                    () = sleep_until(end) => return Err(error),
+                },
+            };
+            if status.state == State::Free && status.waiting.unwrap_or(0) == 0 {
+                return Ok(());
+            }
+            if status.state == State::Free {
+                self.move_line().await;
+            }
+            if end.passed() {
+                return Err(match status.unanswered {
+                    Some(error) => error,
+                    None => Error::Held(Box::new(HeldLock { waited: Some(start.elapsed()), ..status.held() })),
+                });
+            }
+            notify(&WaitReport {
+                held: status.held(),
+                rank: None,
+                trouble: status.unanswered.as_ref().map(Error::trouble),
+                news: None,
+            });
+            let look = status.lease().map_or(LOOKS, |left| LOOKS.min(left + AFTER_EXPIRY));
+            let look = (Boot::now() + look).min(end);
+            unanswered = status.unanswered;
+            loop {
+                tokio::select! {
+                    (_, heard) = listeners.next() => if !matches!(heard, SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_)) { break },
+                    () = sleep_until(look) => break,
+                }
+            }
+        }
+    }
+
+    /// The lock is free and promised to no waiter, though there is a line: its first are dead, or do not know yet.
+    async fn move_line(&mut self) {
+        let call = self.keys.call(&scripts::LEAVE, Args::default());
+        let _: Answers<Done> = self.locks.nodes.ask_all(&call, self.locks.nodes.deadline()).await;
+    }
+}

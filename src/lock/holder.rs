@@ -1,0 +1,190 @@
+//! The holders of a lock: the word of each node, and the agreement of most.
+
+use super::claim::Claim;
+use super::fields::Fields;
+use super::token;
+use crate::text::rfc3339;
+use serde::{Serialize, Serializer};
+use std::time::Duration;
+
+/// A holder of a lock, as its key and its owner record say. All but the token is unknown of a lock of another library.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Holder {
+    /// The value of the lock's key; any bytes for another library's lock.
+    #[serde(rename = "token_prefix", serialize_with = "shown")]
+    pub(crate) token: Vec<u8>,
+    #[serde(skip)]
+    pub(crate) claim: Claim,
+    pub(crate) host: Option<String>,
+    pub(crate) pid: Option<u64>,
+    pub(crate) user: Option<String>,
+    pub(crate) label: Option<String>,
+    /// By the server's clock: time since 1970.
+    #[serde(serialize_with = "date")]
+    pub(crate) acquired_at: Option<Duration>,
+    #[serde(rename = "held_ms", serialize_with = "ms")]
+    pub(crate) held: Option<Duration>,
+    pub(crate) fencing_token: Option<u64>,
+    pub(crate) holds: Option<u64>,
+    /// The ttl that the lease was taken with.
+    #[serde(rename = "ttl_ms", serialize_with = "ms")]
+    pub(crate) ttl: Option<Duration>,
+    /// The rest of the lease; none when it never expires or is not known.
+    #[serde(rename = "lease_ms", serialize_with = "ms")]
+    pub(crate) lease: Option<Duration>,
+    /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
+    #[serde(skip)]
+    pub(crate) kept: Option<Duration>,
+    /// The signature of its revocation.
+    #[serde(skip)]
+    pub(crate) revoked: Option<String>,
+}
+
+/// The obstacle to a take.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Blocker {
+    /// The holders that it has: one at least.
+    Leases(Vec<Holder>),
+    /// A key of a type that no lock has, and the rest of its life.
+    OtherType(Option<Duration>),
+    /// It is free, but promised to the next in line, or to its holder of before a restart, for so long if that is known.
+    Reserved(Option<Duration>),
+    #[default]
+    Unknown,
+}
+
+impl Holder {
+    pub(super) fn read(fields: Fields<'_>) -> Holder {
+        let token = fields.bytes("value").unwrap_or_default().to_vec();
+        let lease = fields.time("left");
+        if !fields.has("token") {
+            return Holder { token, lease, ..Holder::default() };
+        }
+        // Zero is a server that refuses TIME.
+        let micros = |name: &str| fields.count(name).filter(|&micros| micros > 0).map(Duration::from_micros);
+        let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
+        let text = |name: &str| fields.text(name).map(|text| text.chars().take(256).collect::<String>());
+        Holder {
+            token,
+            claim: fields.text("claim").and_then(Claim::of).unwrap_or_default(),
+            host: Some(text("host").unwrap_or_default()),
+            pid: fields.count("pid"),
+            user: Some(text("user").unwrap_or_default()),
+            label: text("label").filter(|label| !label.is_empty()),
+            acquired_at: micros("since"),
+            held: ago("since"),
+            fencing_token: fields.count("fence"),
+            holds: fields.count("holds"),
+            ttl: fields.time("ttl"),
+            lease,
+            kept: fields.has("kept").then(|| ago("kept").unwrap_or_default()),
+            revoked: text("revoked"),
+        }
+    }
+
+    /// True if redlock wrote it, and not another library.
+    pub(crate) fn has_record(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// The part of the token that may be shown.
+    pub(crate) fn short_token(&self) -> String {
+        token::shown(&String::from_utf8_lossy(&self.token))
+    }
+
+    /// True if its token begins so.
+    pub(crate) fn begins_with(&self, text: &str) -> bool {
+        self.token.starts_with(text.as_bytes())
+    }
+
+    /// True if the token names its lease, or a hold of it.
+    pub(crate) fn has(&self, token: &str) -> bool {
+        let stem = |token| token::split(token).0.to_owned();
+        std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
+    }
+
+    /// The longest that this lease can have been good for, as far as it is known.
+    pub(crate) fn longest(&self) -> Duration {
+        self.ttl.max(self.lease).unwrap_or_default()
+    }
+
+    /// One holder from the words of several nodes; its lease lasts as long as `needed` of them have it.
+    pub(super) fn agreed(same: &[&Holder], needed: usize) -> Holder {
+        // The node with the highest fencing token; others may have an older record.
+        let best =
+            same.iter().max_by_key(|holder| holder.fencing_token).map_or_else(Holder::default, |&best| best.clone());
+        // A node where it never expires counts, too.
+        let mut left: Vec<Duration> = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
+        left.sort_unstable_by(|a, b| b.cmp(a));
+        let lease = left.get(needed - 1).copied().filter(|&left| left < Duration::MAX);
+        Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..best }
+    }
+}
+
+impl Blocker {
+    /// The holders of leases, each with its own token.
+    pub(crate) fn holders(&self) -> &[Holder] {
+        match self {
+            Blocker::Leases(holders) => holders,
+            _ => &[],
+        }
+    }
+
+    /// True if it has no expiry, so that waiting for its end is in vain: a lock of another library, or another key.
+    pub(crate) fn never_ends(&self) -> bool {
+        let lease_never_ends = self.holders().iter().any(|holder| holder.lease.is_none());
+        lease_never_ends || matches!(self, Blocker::OtherType(None))
+    }
+
+    /// The time until it may end, unless it is extended; none when that is forever, or not known.
+    pub(crate) fn left(&self) -> Option<Duration> {
+        match self {
+            Blocker::Leases(holders) => holders.iter().filter_map(|holder| holder.lease).min(),
+            Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
+            Blocker::Unknown => None,
+        }
+    }
+
+    /// True if both are the same obstacle, seen on two nodes: they have one lease at least in common.
+    fn is(&self, other: &Blocker) -> bool {
+        match (self, other) {
+            (Blocker::Leases(ours), Blocker::Leases(theirs)) => {
+                ours.iter().any(|holder| theirs.iter().any(|their| their.token == holder.token))
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+/// The words of the nodes on each lease, by its token.
+pub(super) fn leases<'a>(blockers: &[&'a Blocker]) -> Vec<Vec<&'a Holder>> {
+    let mut leases: Vec<Vec<&Holder>> = Vec::new();
+    for holder in blockers.iter().flat_map(|by| by.holders()) {
+        match leases.iter_mut().find(|same| same[0].token == holder.token) {
+            Some(same) => same.push(holder),
+            None => leases.push(vec![holder]),
+        }
+    }
+    leases
+}
+
+/// The obstacle that most nodes name, by its place in the list, and the number of those nodes.
+pub(super) fn most_named(blockers: &[&Blocker]) -> Option<(usize, usize)> {
+    let votes = |by: &Blocker| blockers.iter().filter(|other| by.is(other)).count();
+    let weight = |by: &Blocker| (votes(by), by.holders().iter().any(|holder| !holder.token.is_empty()));
+    let most = blockers.iter().enumerate().max_by_key(|(_, by)| weight(by))?;
+    Some((most.0, votes(most.1)))
+}
+
+fn shown<S: Serializer>(token: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    token::shown(&String::from_utf8_lossy(token)).serialize(to)
+}
+
+fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
+}
+
+/// To the second, in UTC; null when what was written is a time that no calendar has.
+fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+    since.and_then(rfc3339).serialize(to)
+}

@@ -1,0 +1,58 @@
+//! The time for which a node that was started has no vote. Pure: no clock, no I/O.
+
+use std::time::Duration;
+
+/// The shortest quarantine where none is given: the default ttl is as long.
+const SHORTEST: Duration = Duration::from_secs(30);
+
+/// The time for which a node that was started has no say about leases that it may have forgotten.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Quarantine {
+    length: Duration,
+    /// It was given; otherwise it grows with the ttl of every lease that a node shows.
+    fixed: bool,
+}
+
+impl Quarantine {
+    /// The one that was given, else one that covers leases of this ttl. A single node is trusted unless told otherwise: its
+    /// quarantine would only keep its lock from all that ask for it.
+    pub(super) fn new(given: Option<Duration>, ttl: Duration, nodes: usize) -> Quarantine {
+        let several = nodes > 1;
+        let default = if several { ttl.max(SHORTEST) } else { Duration::ZERO };
+        Quarantine { length: given.unwrap_or(default), fixed: given.is_some() || !several }
+    }
+
+    pub(crate) fn length(self) -> Duration {
+        self.length
+    }
+
+    /// The same in whole seconds, rounded up.
+    pub(super) fn seconds(self) -> u64 {
+        self.length.as_secs() + u64::from(self.length.subsec_nanos() > 0)
+    }
+
+    /// True if no node has to be up for any time.
+    pub(super) fn is_off(self) -> bool {
+        self.length.is_zero()
+    }
+
+    /// True if longer leases that nodes show do not prolong it.
+    pub(crate) fn is_fixed(self) -> bool {
+        self.fixed
+    }
+
+    /// Takes in the length of a lease that a node knows of.
+    pub(crate) fn cover(&mut self, lease: Duration) {
+        if !self.fixed {
+            self.length = self.length.max(lease);
+        }
+    }
+
+    /// The rest of the quarantine of a node that has been up for `uptime`, which has a grain of a second.
+    pub(crate) fn left(self, uptime: Option<Duration>) -> Duration {
+        match uptime {
+            Some(uptime) if !self.is_off() => (self.length + Duration::from_secs(1)).saturating_sub(uptime),
+            _ => Duration::ZERO,
+        }
+    }
+}

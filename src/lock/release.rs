@@ -1,0 +1,78 @@
+//! Releasing a lease, or one hold of it.
+
+use super::answer::{LeaseAnswer, NewestHold, ReleaseAnswer};
+use super::fields::Args;
+use super::lease::Lease;
+use super::quorum::Verdict;
+use super::token::{self, BASE};
+use super::{Lock, scripts};
+use crate::error::{Error, Purpose};
+use crate::redis::{Answers, Call};
+use std::time::Duration;
+
+impl Lock {
+    /// Releases this process's hold of the lease; with `keep`, the lock stays taken for that long. Returns how many holds are
+    /// left. Has a deadline of its own.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] and [`Error::Young`] when too few nodes
+    /// answered.
+    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
+        self.release_hold(&lease.token, lease.stem(), Some(&lease.hold), keep).await
+    }
+
+    /// Releases one hold of the lease that `token` names: the hold whose token it is, else the newest. Returns how many are
+    /// left.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`], [`Error::NoQuorum`] and [`Error::Young`].
+    pub(crate) async fn release_token(&mut self, token: &str) -> Result<u64, Error> {
+        let (stem, hold) = token::split(token);
+        if hold.is_some() || self.locks.nodes.len() == 1 {
+            return self.release_hold(token, stem, hold, None).await;
+        }
+        // A node that missed a hold would release an older one: all have to be asked for the same.
+        let hold = self.newest_hold(token).await?;
+        self.release_hold(token, token, Some(&hold), None).await
+    }
+
+    /// The request to release a hold of a lease, the newest if none is named.
+    pub(super) fn release_call(&self, stem: &str, hold: Option<&str>, keep: Option<Duration>) -> Call {
+        let keep = keep.filter(|keep| keep.as_millis() > 0);
+        self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold).with("keep", keep))
+    }
+
+    async fn release_hold(
+        &mut self,
+        token: &str,
+        stem: &str,
+        hold: Option<&str>,
+        keep: Option<Duration>,
+    ) -> Result<u64, Error> {
+        let call = self.release_call(stem, hold, keep);
+        let is_done = |answer: &LeaseAnswer<ReleaseAnswer>| answer.known().is_some();
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
+        if answers.verdict(is_done) != Verdict::Yes {
+            return Err(self.not_done(Purpose::Release, token, &answers, is_done));
+        }
+        // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
+        let is_free = |answer: &LeaseAnswer<ReleaseAnswer>| matches!(answer, LeaseAnswer::Known(ReleaseAnswer(0)));
+        let left = answers.said().filter_map(LeaseAnswer::known).map(|&ReleaseAnswer(left)| left).max();
+        Ok(left.filter(|_| answers.verdict(is_free) != Verdict::Yes).unwrap_or(0))
+    }
+
+    /// The newest hold that any node knows of the lease.
+    async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
+        let call = self.call(&scripts::HOLDS, Args::default().with("token", token));
+        let answers: Answers<LeaseAnswer<NewestHold>> =
+            self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
+            return Err(self.no_quorum(&answers));
+        }
+        // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
+        let named = || answers.said().filter_map(LeaseAnswer::known);
+        let newest =
+            named().max_by_key(|newest| (named().filter(|other| other.hold == newest.hold).count(), newest.entered));
+        Ok(newest.map_or(BASE, |newest| &newest.hold).to_owned())
+    }
+}

@@ -1,0 +1,187 @@
+//! One round of renewal: ask all nodes, and give the lease again to those that have forgotten it (`recreate.rs`).
+
+use super::answer::{ExtendAnswer, LeaseAnswer};
+use super::holder::Blocker;
+use super::lease::{DEFAULT_TTL, Lease};
+use super::quorum::surely;
+use super::recreate::{self, Judgement, NodeReport, Round};
+use super::{Lock, scripts};
+use crate::error::named;
+use crate::redis::{Answers, Fault};
+use crate::sys::clock::Boot;
+use crate::text::escaped;
+use std::time::Duration;
+
+/// The time from the last confirmation of a lease of `redlock run` to its renewal. Its holder hears of a revocation within it.
+pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
+    (ttl / 4).min(Duration::from_secs(10))
+}
+
+/// The time that one try to renew may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Try {
+    /// The moment at which it has failed. Giving the lease again to a node that has forgotten it may take as long once more.
+    pub(crate) give_up: Boot,
+    /// A node that has not answered for so long is asked over another connection too.
+    pub(crate) pause: Duration,
+}
+
+/// The result of one try to renew.
+#[derive(Debug)]
+pub(crate) enum Renewal {
+    /// A quorum has extended the lease.
+    Confirmed,
+    /// No quorum answered in time; the lease is what it was. What each failing node did ("10.0.0.1:6379 timed out"); `silent`
+    /// when they only have not answered yet; with `soon` the next try may start at once.
+    Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
+    /// The answers came when the lease could have expired, and count for nothing.
+    TooLate,
+    /// So many nodes do not have the lease that no quorum can be left. Continues "lost "backup": it …".
+    Lost(String),
+}
+
+/// The answers to an EXTEND, ENTER or RECREATE.
+type Extended = Answers<LeaseAnswer<ExtendAnswer>>;
+
+impl Lock {
+    /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the
+    /// end of validity. A node that has lost its memory is given the lease again where that is safe (`recreate.rs`).
+    ///
+    /// May be dropped at any await: what was confirmed is in the lease.
+    pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
+        let start = Boot::now();
+        let args = lease.args().with("hold", lease.hold.as_str()).with("renew", true).with("default", DEFAULT_TTL);
+        let call = self.call(&scripts::EXTEND, args).insistent(this.pause);
+        let answers = self.locks.nodes.ask(&call, |_| true, this.give_up, |new| take_in(lease, new, moved)).await;
+        let judgement = self.judge(lease, &answers, start, moved);
+        let slot = this.give_up.since(start);
+        let restored = self.restore(lease, &answers, &judgement, slot, moved).await;
+        let lost = judgement.lost || self.judge(lease, &restored, Boot::now(), moved).lost;
+        // A lease that has only run out, without a node that says so, is not lost by what a node did.
+        if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
+            return Renewal::Lost(what);
+        }
+        let confirmed = |&node: &usize| [&answers, &restored].iter().any(|all| is_extended(all, node));
+        if !lost && (0..answers.nodes()).filter(confirmed).count() >= self.locks.quorum() {
+            return Renewal::Confirmed;
+        }
+        let mut faults: Vec<String> =
+            answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node))).collect();
+        let silent = !faults.is_empty() && answers.faults().all(|(_, fault)| *fault == Fault::TimedOut);
+        if faults.is_empty() && lost {
+            return Renewal::TooLate;
+        }
+        if faults.is_empty() {
+            faults.push("too few nodes have it".to_owned());
+        }
+        let soon = answers.faults().any(|(_, fault)| fault.heals_soon()) || !judgement.recreate.is_empty();
+        Renewal::Unconfirmed { faults, silent, soon }
+    }
+
+    /// Judges the answers of a round together. `moved` is called when a node that lost the lease has moved the end of validity.
+    fn judge(
+        &self,
+        lease: &mut Lease,
+        answers: &Extended,
+        start: Boot,
+        moved: &mut dyn FnMut(&Lease),
+    ) -> Judgement<String> {
+        let mut reports = vec![NodeReport::Silent; answers.nodes()];
+        for (node, sent, answer) in answers.iter() {
+            reports[node] = self.report(answer, sent + surely(lease.ttl));
+        }
+        // The answer of a slow node may be to an earlier round: then this one began with that.
+        let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
+        let before = lease.valid_until();
+        let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
+        if !judgement.lost && lease.valid_until() != before {
+            moved(lease);
+        }
+        judgement
+    }
+
+    /// One node's answer to a renewal, as the rule for re-creation sees it; the node that confirms backs the lease until then.
+    fn report(&self, answer: &LeaseAnswer<ExtendAnswer>, until: Boot) -> NodeReport<Boot, String> {
+        match answer {
+            LeaseAnswer::Known(answer) => match answer {
+                ExtendAnswer::Extended(by) => NodeReport::Confirmed { until, run: by.node.run_id.clone() },
+                ExtendAnswer::Revoked { .. } => NodeReport::Revoked,
+                ExtendAnswer::Higher => NodeReport::Another,
+                ExtendAnswer::Restarted | ExtendAnswer::NoHold => NodeReport::Silent,
+            },
+            LeaseAnswer::Gone(node) => {
+                let young = !self.locks.quarantine.left(node.uptime).is_zero();
+                NodeReport::Gone { run: node.run_id.clone(), young }
+            }
+            LeaseAnswer::Other(_) => NodeReport::Another,
+        }
+    }
+
+    /// Gives the lease again to the nodes that have forgotten it, each on the run that said so, and enters the hold again where
+    /// that alone was forgotten. The release must not be overtaken by either.
+    async fn restore(
+        &mut self,
+        lease: &mut Lease,
+        answers: &Extended,
+        judgement: &Judgement<String>,
+        slot: Duration,
+        moved: &mut dyn FnMut(&Lease),
+    ) -> Extended {
+        let mut calls = vec![None; answers.nodes()];
+        for (node, _, answer) in answers.iter().filter(|_| !judgement.lost) {
+            if answer.extended().is_some_and(|by| by.forgotten) {
+                let args = lease.args().with("hold", lease.hold.as_str()).with("default", DEFAULT_TTL);
+                calls[node] = Some(self.call(&scripts::ENTER, args).in_order());
+            }
+        }
+        for (node, run) in &judgement.recreate {
+            let args = lease.owner.add_to(lease.args()).with("hold", lease.hold.as_str());
+            let args = args.with("fence", lease.fencing_token).with("run", run.as_deref());
+            let args = args.with("alone", answers.nodes() == 1).with("held", lease.since.elapsed());
+            calls[*node] = Some(self.call(&scripts::RECREATE, args).in_order());
+        }
+        let deadline = Boot::now() + slot;
+        self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| take_in(lease, new, moved)).await
+    }
+
+    /// The fate of a lost lease, by the most informative answer.
+    fn what_became<'a>(
+        &self,
+        answers: impl Iterator<Item = (usize, Boot, &'a LeaseAnswer<ExtendAnswer>)>,
+    ) -> Option<String> {
+        let said = answers.filter_map(|(node, _, answer)| {
+            let node = self.locks.nodes.name(node);
+            Some(match answer {
+                LeaseAnswer::Known(ExtendAnswer::Revoked { by }) => {
+                    (0, format!("it was revoked by {} ({node})", escaped(by, 80)))
+                }
+                LeaseAnswer::Other(Blocker::Leases(holders)) => {
+                    (1, format!("{} now holds it ({node})", named(holders)))
+                }
+                LeaseAnswer::Other(_) => (1, format!("another program now holds it ({node})")),
+                LeaseAnswer::Gone(_) => (2, format!("it was released or deleted on {node}")),
+                LeaseAnswer::Known(_) => return None,
+            })
+        });
+        said.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
+    }
+}
+
+/// Takes in which nodes have extended the lease, each for its ttl from the moment at which it was asked.
+fn take_in(lease: &mut Lease, answers: &Extended, moved: &mut dyn FnMut(&Lease)) -> Boot {
+    let before = lease.valid_until();
+    for (node, sent, answer) in answers.iter() {
+        if let Some(by) = answer.extended() {
+            let until = sent + surely(lease.ttl);
+            recreate::confirm(&mut lease.backing, node, until, by.node.run_id.clone(), Boot::now());
+        }
+    }
+    if lease.valid_until() != before {
+        moved(lease);
+    }
+    Boot::NEVER
+}
+
+fn is_extended(answers: &Extended, node: usize) -> bool {
+    matches!(answers.of(node), Some(Ok(answer)) if answer.extended().is_some())
+}

@@ -1,0 +1,49 @@
+//! Passwords and certificates in files, which may be replaced while a job runs.
+
+use crate::sys::files;
+use crate::text::reason;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+/// A value read from files, again for each connection.
+pub(crate) struct FileValue<T> {
+    files: Vec<PathBuf>,
+    make: Box<dyn Fn() -> Result<T, String>>,
+    last: RefCell<T>,
+}
+
+impl<T: Clone> FileValue<T> {
+    /// Calls `make`, which reads these files.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn new(
+        files: Vec<PathBuf>,
+        make: impl Fn() -> Result<T, String> + 'static,
+    ) -> Result<FileValue<T>, String> {
+        Ok(FileValue { last: RefCell::new(make()?), make: Box::new(make), files })
+    }
+
+    pub(super) fn is_from_files(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// The value in the files now. If they are unusable, the last good value: a file may be half written, a certificate newer than
+    /// its key, and a pipe can be read only once.
+    pub(super) fn get(&self) -> T {
+        if self.files.iter().all(|file| file.is_file())
+            && let Ok(made) = (self.make)()
+        {
+            self.last.replace(made);
+        }
+        self.last.borrow().clone()
+    }
+}
+
+/// The content of a file.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
+    files::read(path).map_err(|error| reason(&error))
+}

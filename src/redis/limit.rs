@@ -1,0 +1,65 @@
+//! A limit on the size of replies: an endless reply must not fill this machine's memory.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The most bytes that are read between two requests. A page of locks takes a tenth of it; a subscription that has received that
+/// much is opened again.
+const MOST: usize = 4 << 20;
+/// The memory of a value beyond its text, in bytes. Each value ends at least one line.
+const VALUE: usize = 64;
+
+/// A stream that fails once the server has sent more than [`MOST`].
+pub(super) struct ReplyLimit<S> {
+    stream: S,
+    left: usize,
+}
+
+/// The server has sent more than a reply may have.
+#[derive(Debug)]
+pub(super) struct Oversize;
+
+impl fmt::Display for Oversize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("more than 4 MB")
+    }
+}
+
+impl Error for Oversize {}
+
+impl<S> ReplyLimit<S> {
+    pub(super) fn new(stream: S) -> ReplyLimit<S> {
+        ReplyLimit { stream, left: MOST }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimit<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+        let new = &buffer.filled()[before..];
+        let lines = new.iter().filter(|byte| **byte == b'\n').count();
+        let left = self.left.checked_sub(new.len() + lines * VALUE);
+        self.left = left.ok_or_else(|| io::Error::other(Oversize))?;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReplyLimit<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.left = MOST;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

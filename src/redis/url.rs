@@ -1,0 +1,495 @@
+//! The text of a Redis URL, taken apart. No message about it shows its password.
+
+use crate::text::unprintable;
+use percent_encoding::percent_decode_str;
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::path::PathBuf;
+
+const DEFAULT_PORT: u16 = 6379;
+const DEFAULT_SENTINEL_PORT: u16 = 26379;
+
+/// The parts of a URL.
+#[derive(Clone)]
+pub(super) struct Url {
+    pub(super) place: Place,
+    pub(super) login: Login,
+    /// True if the password of the options does not apply, since it is for other servers.
+    pub(super) own_login: bool,
+    pub(super) database: i64,
+    /// True for TLS over TCP.
+    pub(super) tls: bool,
+}
+
+/// The kind of server to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp(Host),
+    Unix(PathBuf),
+    /// The primary of this service, known to any of these Sentinels.
+    Sentinel {
+        sentinels: Vec<Host>,
+        service: String,
+        login: Login,
+    },
+    /// The primary of a lock's slot, known to any of these nodes of the Cluster.
+    Cluster(Vec<Host>),
+    /// The server of `local:`, in this directory or the user's default one.
+    Local(Option<PathBuf>),
+}
+
+/// The name or address of a host; an IPv6 address has no brackets here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Host {
+    pub(crate) name: String,
+    pub(crate) port: u16,
+}
+
+/// A user and a password; empty where the URL gives none.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// Splits a list of URLs at each comma that is followed by another URL.
+pub(crate) fn split(list: &str) -> Vec<String> {
+    let mut urls: Vec<String> = Vec::new();
+    for part in list.split(',') {
+        match urls.last_mut() {
+            Some(last) if scheme(part.trim_start()).is_none() => {
+                last.push(',');
+                last.push_str(part);
+            }
+            _ => urls.push(part.to_owned()),
+        }
+    }
+    urls.into_iter().map(|url| url.trim().to_owned()).collect()
+}
+
+impl Url {
+    /// Parses a URL of the forms that [`super::Address::parse`] lists.
+    ///
+    /// # Errors
+    /// The fault of the URL, without the password.
+    pub(super) fn parse(url: &str) -> Result<Url, String> {
+        if url.is_empty() {
+            return Err("empty Redis URL; one looks like redis://127.0.0.1:6379".to_owned());
+        }
+        let shown = without_secret(url);
+        let bad = |why: String| format!("cannot use {shown:?}: {why}");
+        if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
+            return Err(bad("whitespace or a control character in a URL".to_owned()));
+        }
+        let Some(scheme) = scheme(url) else {
+            let path = shown.strip_prefix("unix:").unwrap_or(&shown);
+            return Err(bad(match path.starts_with('/') {
+                true => format!("not a URL; unix://{path}?"),
+                false if shown == "local" => "not a URL; local: or redis://local?".to_owned(),
+                // A scheme without its slashes is followed by a host all the same.
+                false => match shown.split_once(':') {
+                    Some((scheme @ ("redis" | "rediss"), host)) => format!("not a URL; {scheme}://{host}?"),
+                    _ => format!("not a URL; redis://{shown}?"),
+                },
+            }));
+        };
+        let rest = &url[scheme.len() + 1..];
+        let kind = scheme.to_ascii_lowercase();
+        let parsed = match kind.as_str() {
+            "redis" | "rediss" => server(&rest[2..]),
+            "redis+sentinel" | "rediss+sentinel" => sentinel(&rest[2..]),
+            "redis+cluster" | "rediss+cluster" => cluster(&rest[2..]),
+            "unix" => socket(&rest[2..]),
+            "local" => local(rest),
+            _ => Err("unknown scheme; use redis, rediss, unix, redis+sentinel, redis+cluster or local".to_owned()),
+        };
+        Ok(Url { tls: is_tls(url), ..parsed.map_err(bad)? })
+    }
+
+    /// A URL without a login, of database 0.
+    fn of(place: Place) -> Url {
+        Url { place, login: Login::default(), own_login: false, database: 0, tls: false }
+    }
+}
+
+impl Host {
+    /// A host named by a server; none if the name is not a valid one.
+    pub(super) fn named(name: &str, port: u16) -> Option<Host> {
+        let fits = !name.is_empty() && !name.chars().any(|c| unprintable(c) || c.is_whitespace());
+        fits.then(|| Host { name: name.to_owned(), port })
+    }
+
+    pub(super) fn is_same(&self, other: &Host) -> bool {
+        let plain = |host: &Host| host.name.strip_suffix('.').unwrap_or(&host.name).to_ascii_lowercase();
+        self.port == other.port && plain(self) == plain(other)
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name.contains(':') {
+            true => write!(f, "[{}]:{}", self.name, self.port),
+            false => write!(f, "{}:{}", self.name, self.port),
+        }
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+/// True if a URL asks for TLS.
+pub(crate) fn is_tls(url: &str) -> bool {
+    scheme(url).is_some_and(|scheme| scheme.to_ascii_lowercase().starts_with("rediss"))
+}
+
+/// The scheme: the text before `://`, or `local` before a colon.
+fn scheme(text: &str) -> Option<&str> {
+    let (scheme, rest) = text.split_once(':')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+    let fits = scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(plain);
+    (fits && (rest.starts_with("//") || scheme.eq_ignore_ascii_case("local"))).then_some(scheme)
+}
+
+/// The parts of `[user:password@]authority[/path][?query]`.
+struct Parts<'a> {
+    login: Login,
+    authority: &'a str,
+    path: &'a str,
+    query: &'a str,
+}
+
+fn parts(rest: &str) -> Result<Parts<'_>, String> {
+    if rest.contains('#') {
+        return Err("write a # in a password as %23".to_owned());
+    }
+    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    if tail.contains('@') {
+        return Err("write a / or ? in a password as %2F or %3F".to_owned());
+    }
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let (login, authority) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (username, password) = login.split_once(':').unwrap_or((login, ""));
+    let login = Login { username: decoded(username, "user name")?, password: decoded(password, "password")? };
+    Ok(Parts { login, authority, path: path.trim_matches('/'), query })
+}
+
+/// `[user:password@]host[:port][/db]`
+fn server(rest: &str) -> Result<Url, String> {
+    let Parts { login, authority, path, query } = parts(rest)?;
+    for (name, value) in parameters(query) {
+        match name {
+            "protocol" => check_protocol(value)?,
+            "db" => return Err("put the database number in the path: redis://host/0".to_owned()),
+            _ => return Err(unknown(name, "protocol")),
+        }
+    }
+    let place = Place::Tcp(host_and_port(authority, DEFAULT_PORT)?);
+    let database = match path {
+        "" => 0,
+        number => database(number).ok_or("the path of the URL must be a database number: redis://host/0")?,
+    };
+    Ok(Url { login, database, ..Url::of(place) })
+}
+
+/// `[user:password@]h1[:port],h2[:port]/SERVICE[/db][?sentinel-user=U&sentinel-password=P]`
+fn sentinel(rest: &str) -> Result<Url, String> {
+    let Parts { login, authority, path, query } = parts(rest)?;
+    let mut of_sentinels = Login::default();
+    for (name, value) in parameters(query) {
+        match name {
+            "protocol" => check_protocol(value)?,
+            "sentinel-user" => of_sentinels.username = decoded(value, "user name")?,
+            "sentinel-password" => of_sentinels.password = decoded(value, "password")?,
+            _ => return Err(unknown(name, "sentinel-user, sentinel-password, protocol")),
+        }
+    }
+    let (service, number) = path.split_once('/').unwrap_or((path, "0"));
+    let place = Place::Sentinel {
+        sentinels: hosts(authority, DEFAULT_SENTINEL_PORT)?,
+        service: decoded(service, "service")?
+            .ok_or("the name of the service is missing: redis+sentinel://h1,h2,h3/mymaster")?,
+        login: of_sentinels,
+    };
+    let database = database(number).ok_or("after the service, only a database number may follow")?;
+    Ok(Url { login, database, ..Url::of(place) })
+}
+
+/// `[user:password@]h1[:port],h2[:port]`
+fn cluster(rest: &str) -> Result<Url, String> {
+    let Parts { login, authority, path, query } = parts(rest)?;
+    for (name, value) in parameters(query) {
+        match name {
+            "protocol" => check_protocol(value)?,
+            _ => return Err(unknown(name, "protocol")),
+        }
+    }
+    match path {
+        "" | "0" => Ok(Url { login, ..Url::of(Place::Cluster(hosts(authority, DEFAULT_PORT)?)) }),
+        _ => Err("a Cluster has only database 0".to_owned()),
+    }
+}
+
+/// `[/DIR]`
+fn local(rest: &str) -> Result<Url, String> {
+    let directory = decoded(rest.strip_prefix("//").unwrap_or(rest), "directory")?.map(PathBuf::from);
+    if directory.as_ref().is_some_and(|directory| !directory.is_absolute()) {
+        return Err("the directory must be absolute: local:/var/lib/redlock".to_owned());
+    }
+    // The permissions of the directory decide who may connect.
+    Ok(Url { own_login: true, ..Url::of(Place::Local(directory)) })
+}
+
+/// `h1[:port],h2[:port]`
+fn hosts(list: &str, default_port: u16) -> Result<Vec<Host>, String> {
+    list.split(',').map(|host| host_and_port(host, default_port)).collect()
+}
+
+/// `host[:port]`, with brackets around an IPv6 address
+fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
+    let (name, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
+        Some(Some((host, after))) => {
+            let ip: Ipv6Addr = host.parse().map_err(|_| "not an IPv6 address in the brackets")?;
+            let port = match after {
+                "" => None,
+                after => Some(after.strip_prefix(':').unwrap_or_default()),
+            };
+            (ip.to_string(), port)
+        }
+        Some(None) => return Err("missing ]".to_owned()),
+        None if address.contains(',') => {
+            return Err("after a comma, the next node needs its scheme, too: redis://a,redis://b".to_owned());
+        }
+        None => match address.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err("write an IPv6 address in brackets: redis://[::1]:6379".to_owned());
+            }
+            Some((host, port)) => (host.to_owned(), Some(port)),
+            None => (address.to_owned(), None),
+        },
+    };
+    if name.is_empty() {
+        return Err("the host is missing".to_owned());
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => {
+            let number = port.parse().ok().filter(|&port| port > 0);
+            number.ok_or("the port must be a number from 1 to 65535")?
+        }
+    };
+    Ok(Host { name, port })
+}
+
+/// `/path.sock[?db=n]`, with `db`, `user`, `pass` and `protocol` as parameters
+fn socket(rest: &str) -> Result<Url, String> {
+    if rest.contains('#') {
+        return Err("write a # in a path or password as %23".to_owned());
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let path = decoded(path, "path")?.unwrap_or_default();
+    if !path.starts_with('/') || path == "/" {
+        return Err("the path of a socket must be absolute: unix:///run/redis.sock".to_owned());
+    }
+    if path.chars().any(char::is_control) {
+        return Err("a control character in the path".to_owned());
+    }
+    let mut url = Url::of(Place::Unix(path.into()));
+    let mut with_password = false;
+    // In the query of a URL, + means a space.
+    let text = |value: &str, what| decoded(&value.replace('+', " "), what);
+    for (name, value) in parameters(query) {
+        match name {
+            "db" => url.database = database(value).ok_or("db must be a database number")?,
+            "user" => url.login.username = text(value, "user name")?,
+            "pass" => {
+                url.login.password = text(value, "password")?;
+                with_password = true;
+            }
+            "protocol" => check_protocol(value)?,
+            // The parameter may be the rest of the password.
+            _ if with_password => return Err("write a & in a password as %26".to_owned()),
+            _ => return Err(unknown(name, "db, user, pass, protocol")),
+        }
+    }
+    Ok(url)
+}
+
+/// A part of a URL, percent-decoded; none when it is empty.
+fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
+    let text = percent_decode_str(part).decode_utf8().map_err(|_| format!("the {what} is not UTF-8"))?;
+    Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))
+}
+
+fn database(number: &str) -> Option<i64> {
+    number.parse::<u32>().ok().map(i64::from)
+}
+
+/// The parameters after the `?` of a URL.
+fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// Accepts the protocol version that other clients use; redlock works the same with both.
+fn check_protocol(value: &str) -> Result<(), String> {
+    match value {
+        "2" | "3" | "resp2" | "resp3" => Ok(()),
+        _ => Err("protocol must be 2 or 3".to_owned()),
+    }
+}
+
+/// The error for an unknown parameter. Ignoring it would be unsafe: it might name the database.
+fn unknown(name: &str, known: &str) -> String {
+    let name: String = name.chars().take(40).collect();
+    format!("unknown parameter {name:?}; known: {known}")
+}
+
+/// The URL without anything that may be a secret.
+pub(crate) fn without_secret(url: &str) -> String {
+    let start = scheme(url).map_or(0, |scheme| scheme.len() + 3).min(url.len());
+    let (scheme, rest) = url.split_at_checked(start).unwrap_or(("", url));
+    let plain = |text: &str| text.split('?').next().unwrap_or_default().to_owned();
+    match rest.rsplit_once('@') {
+        Some((_, address)) => format!("{scheme}…@{}", plain(address)),
+        None => format!("{scheme}{}", plain(rest)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> Url {
+        Url::parse(url).expect(url)
+    }
+
+    fn refused(url: &str) -> String {
+        Url::parse(url).err().expect(url)
+    }
+
+    #[test]
+    fn a_comma_separates_where_a_scheme_follows() {
+        assert_eq!(split("redis://a, redis://b,unix:///c,d"), ["redis://a", "redis://b", "unix:///c,d"]);
+        assert_eq!(split("redis+sentinel://a:1,b:2/x,local:"), ["redis+sentinel://a:1,b:2/x", "local:"]);
+        assert_eq!(split(""), [""]);
+    }
+
+    #[test]
+    fn every_part_is_read() {
+        let login = |url| {
+            let Url { login, database, .. } = parsed(url);
+            (login.username.unwrap_or_default(), login.password.unwrap_or_default(), database)
+        };
+        let is = |user: &str, password: &str, database| (user.to_owned(), password.to_owned(), database);
+        assert_eq!(login("redis://h"), is("", "", 0));
+        assert_eq!(login("redis://u@h/"), is("u", "", 0));
+        assert_eq!(login("redis://:s@h:1/2"), is("", "s", 2));
+        assert_eq!(login("redis://u:s@s@h/15?protocol=3"), is("u", "s@s", 15));
+        assert_eq!(login("redis://u%40:%2F%3a%25+%C3%BC:@h"), is("u@", "/:%+ü:", 0));
+        assert_eq!(login("unix:///s?db=3&user=u&pass=p%26q+r%2b"), is("u", "p&q r+", 3));
+        assert_eq!(login("unix:///s?"), is("", "", 0));
+        assert_eq!(parsed("unix:///a%20b%23.sock").place, Place::Unix("/a b#.sock".into()));
+        assert_eq!(parsed("redis://[::0:1]").place, Place::Tcp(Host { name: "::1".to_owned(), port: 6379 }));
+    }
+
+    #[test]
+    fn several_hosts_stand_for_one_node() {
+        let host = |name: &str, port| Host { name: name.to_owned(), port };
+        let of = |text: &str| Some(text.to_owned());
+        let url = parsed("rediss+sentinel://u:s@a,[::1]:7/my%20master/2?sentinel-user=v&sentinel-password=t");
+        assert!(url.tls && !parsed("redis+sentinel://a/m").tls);
+        assert_eq!((url.login, url.database), (Login { username: of("u"), password: of("s") }, 2));
+        let login = Login { username: of("v"), password: of("t") };
+        let sentinels = vec![host("a", 26379), host("::1", 7)];
+        assert_eq!(url.place, Place::Sentinel { sentinels, service: "my master".to_owned(), login });
+        assert_eq!(parsed("redis+cluster://a:7000,b").place, Place::Cluster(vec![host("a", 7000), host("b", 6379)]));
+        assert_eq!(parsed("local:/a%20b").place, Place::Local(Some("/a b".into())));
+        assert_eq!(parsed("local:").place, Place::Local(None));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_without_its_secret() {
+        let bad = [
+            "",
+            "h:6379",
+            "127.0.0.1",
+            "http://h",
+            "redis://",
+            "redis://:6379",
+            "redis://h:",
+            "redis://h:0",
+            "redis://h:65536",
+            "redis://h:x",
+            "redis://h/x",
+            "redis://h/-1",
+            "redis://a,b",
+            "redis://::1",
+            "redis://[::1",
+            "redis://[x]",
+            "redis://[::1]6379",
+            "redis://[::1]:",
+            "redis://h h",
+            "redis://:%ff@h",
+            "unix://",
+            "unix://a",
+            "unix:///",
+            "unix:///a%00",
+            "unix:///a?db=x",
+            "unix:///a?db=",
+            "unix:///a?db=1&db=x",
+            "unix:///a#b",
+            "unix:///a?protocol=4",
+            "redis://h?protocol=x",
+            "unix:///a?pass=se&secret=x",
+            "unix:///a?pass=se&secret",
+            "redis://:se/cret@h",
+            "redis://:se#cret@h",
+            "redis://u:secret@",
+            "redis://u:secret@h:99999",
+            "unix:///s?pass=secret&db=x",
+            "u:secret@h",
+            "redis://\u{7}",
+            "é://",
+            "éa@éa",
+            "redis:/h",
+            "redis+sentinel://a,b",
+            "redis+sentinel://a,b/",
+            "redis+sentinel://a,/m",
+            "redis+sentinel://a/m/x",
+            "redis+sentinel://:secret@a/m?password=secret",
+            "redis+cluster://",
+            "redis+cluster://a/1",
+            "redis+local://a",
+            "local:d",
+            "local://d",
+        ];
+        for url in bad {
+            let message = refused(url);
+            assert!(!message.contains("secret") && !message.contains("cret@"), "{url}: {message}");
+            assert!(!message.chars().any(char::is_control), "{url}: {message}");
+        }
+        assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
+        assert_eq!(refused("redis:h:6379"), r#"cannot use "redis:h:6379": not a URL; redis://h:6379?"#);
+        assert_eq!(refused("local"), r#"cannot use "local": not a URL; local: or redis://local?"#);
+        assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
+    }
+
+    #[test]
+    fn a_parameter_that_is_not_known_is_refused() {
+        assert_eq!(
+            refused("unix:///s?database=1"),
+            r#"cannot use "unix:///s": unknown parameter "database"; known: db, user, pass, protocol"#
+        );
+        assert_eq!(
+            refused("redis://h?ssl_cert_reqs=none"),
+            r#"cannot use "redis://h": unknown parameter "ssl_cert_reqs"; known: protocol"#
+        );
+        assert_eq!(
+            refused("redis://h?db=2"),
+            r#"cannot use "redis://h": put the database number in the path: redis://host/0"#
+        );
+        assert!(refused("unix:///s?%64b=1").contains("%64b"));
+    }
+}

@@ -1,0 +1,270 @@
+//! The end of a run, as a table: the outcomes of the job, of the lease and of its release determine the exit and the
+//! last messages. No I/O.
+
+use super::cannot_supervise;
+use super::renewal::Loss;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::keeper::Cause;
+use crate::sys::clock::Boot;
+use crate::sys::host;
+use nix::errno::Errno;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// The outcome of the job.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The job ended at `at`, by itself or because it was stopped. `status` is the command's, as wait(2) gives it.
+    End { status: Option<i32>, cause: Cause, at: Boot },
+    /// The command could not be executed. `signal` came meanwhile, and would have ended the command.
+    StartFailure { errno: Errno, signal: Option<i32> },
+    /// The order to start reached the keeper too late for the lease.
+    TooLate,
+    /// The keeper was killed, and redlock killed the job in its place, the last process at `at`. `overdue`: redlock killed the
+    /// keeper too, which had let the deadline of the lease pass.
+    KeeperFailure { overdue: bool, at: Boot },
+}
+
+/// The outcome of the release.
+#[derive(Debug)]
+pub(super) enum Release {
+    Success,
+    /// A `run --reentrant` inside the job still has its hold.
+    InnerHold,
+    /// The nodes had the lease no longer: "it was released by force".
+    Gone(String),
+    /// No answer, for this reason.
+    Failure(String),
+}
+
+impl Release {
+    /// `outermost`: the lease was not entered inside a job that holds it.
+    pub(super) fn of(result: Result<u64, Error>, outermost: bool) -> Release {
+        match result {
+            Ok(holds) if holds > 0 && outermost => Release::InnerHold,
+            Ok(_) => Release::Success,
+            Err(Error::NotOurs { found, .. }) => Release::Gone(found.what_became()),
+            Err(error) => Release::Failure(error.trouble()),
+        }
+    }
+}
+
+/// Other inputs of the table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances<'a> {
+    /// The lock's.
+    pub(super) name: &'a str,
+    pub(super) ttl: Duration,
+    /// From the request that was granted to the lease.
+    pub(super) took: Duration,
+    pub(super) valid_until: Boot,
+    pub(super) now: Boot,
+    /// `--on-lost continue`
+    pub(super) continues: bool,
+    pub(super) max_run: Option<Duration>,
+}
+
+/// A message at the end of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LastWord {
+    /// The lease was lost, and the last process of the job ended at `at`.
+    Loss {
+        loss: Loss,
+        at: Boot,
+    },
+    /// The lease was gone when it was to be released, though it should have lasted.
+    LossAtRelease(String),
+    /// The lease ran out between the end of the job and its release.
+    LateRelease,
+    ReleaseFailure(String),
+    InnerHold,
+    TimeLimit(Duration),
+    StartFailure(Errno),
+    KeeperFailure,
+}
+
+/// The exit and the messages of a run whose command was to be started.
+///
+/// # Errors
+/// A shortage or a lease that ended early, which kept the command from being started.
+pub(super) fn ending(
+    outcome: &Outcome,
+    loss: Option<Loss>,
+    release: Release,
+    besides: Circumstances<'_>,
+) -> Result<(Exit, Vec<LastWord>), Error> {
+    Ok(match (outcome, loss) {
+        (Outcome::StartFailure { signal: Some(signal), .. }, _) => (Exit::Signal(*signal), vec![]),
+        (Outcome::StartFailure { errno, .. }, _) if host::shortage(&(*errno).into()).is_some() => {
+            return Err(cannot_supervise(*errno));
+        }
+        (Outcome::StartFailure { errno: Errno::ENOENT, .. }, _) => {
+            (Exit::NotFound, vec![LastWord::StartFailure(Errno::ENOENT)])
+        }
+        (Outcome::StartFailure { errno, .. }, _) => (Exit::CannotExecute, vec![LastWord::StartFailure(*errno)]),
+        (Outcome::TooLate, Some(Loss::Proof(what))) => {
+            return Err(Error::LostBeforeStart { name: besides.name.to_owned(), what });
+        }
+        (Outcome::TooLate, _) => {
+            let Circumstances { took, ttl, .. } = besides;
+            return Err(Error::GrantedTooLate { name: besides.name.to_owned(), took, ttl });
+        }
+        // Both were out of action for a while, if the job has outlived its lease.
+        (Outcome::KeeperFailure { overdue, at }, Some(loss)) if *overdue || *at > besides.valid_until => {
+            (Exit::Lost, vec![LastWord::Loss { loss, at: *at }])
+        }
+        (Outcome::KeeperFailure { .. }, _) => (Exit::Internal, vec![LastWord::KeeperFailure]),
+        // Said when it happened.
+        (Outcome::End { .. }, Some(_)) if besides.continues => (Exit::Lost, vec![]),
+        (Outcome::End { at, .. }, Some(loss)) => (Exit::Lost, vec![LastWord::Loss { loss, at: *at }]),
+        (Outcome::End { status, cause, at }, None) => after_a_whole_lease(*status, *cause, *at, release, besides),
+    })
+}
+
+/// The same for a job that ended while its lease was valid.
+fn after_a_whole_lease(
+    status: Option<i32>,
+    cause: Cause,
+    at: Boot,
+    release: Release,
+    besides: Circumstances<'_>,
+) -> (Exit, Vec<LastWord>) {
+    // Such a job was protected, even if another process holds the lock now.
+    let ran_out = at < besides.valid_until && besides.valid_until <= besides.now;
+    let about_release = match release {
+        Release::Success => None,
+        Release::InnerHold => Some(LastWord::InnerHold),
+        Release::Gone(_) if ran_out => Some(LastWord::LateRelease),
+        Release::Gone(what) => return (Exit::Lost, vec![LastWord::LossAtRelease(what)]),
+        Release::Failure(why) => Some(LastWord::ReleaseFailure(why)),
+    };
+    let (exit, about_job) = match (cause, besides.max_run) {
+        (Cause::TimeLimit, Some(limit)) => (Exit::TooLong, Some(LastWord::TimeLimit(limit))),
+        _ => (exit_of(status), None),
+    };
+    (exit, about_release.into_iter().chain(about_job).collect())
+}
+
+/// The command's own exit.
+fn exit_of(status: Option<i32>) -> Exit {
+    let Some(status) = status.map(ExitStatus::from_raw) else { return Exit::Internal };
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Internal,
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use nix::libc;
+
+    const fn second(number: u64) -> Boot {
+        Boot::at(Duration::from_secs(number))
+    }
+
+    /// Valid until second 30, released at second 20.
+    const IN_TIME: Circumstances = Circumstances {
+        name: "backup",
+        ttl: Duration::from_secs(30),
+        took: Duration::from_secs(20),
+        valid_until: second(30),
+        now: second(20),
+        continues: false,
+        max_run: None,
+    };
+    /// Released at second 40.
+    const LATE: Circumstances = Circumstances { now: second(40), ..IN_TIME };
+
+    /// The command ended at second 20 with this status word.
+    fn end(status: i32) -> Outcome {
+        Outcome::End { status: Some(status), cause: Cause::OwnEnd, at: second(20) }
+    }
+
+    fn gone() -> Release {
+        Release::Gone("it was revoked".to_owned())
+    }
+
+    fn loss() -> Option<Loss> {
+        Some(Loss::Proof("it was revoked".to_owned()))
+    }
+
+    #[test]
+    fn a_job_with_a_whole_lease_ends_as_its_command() {
+        let three = Exit::Command(3);
+        let failure = || Release::Failure("10.0.0.1:6379 timed out".to_owned());
+        for (release, besides, exit, words) in [
+            (Release::Success, IN_TIME, three, vec![]),
+            (Release::Success, LATE, three, vec![]),
+            (Release::InnerHold, IN_TIME, three, vec![LastWord::InnerHold]),
+            (gone(), LATE, three, vec![LastWord::LateRelease]),
+            (gone(), IN_TIME, Exit::Lost, vec![LastWord::LossAtRelease("it was revoked".to_owned())]),
+            (failure(), IN_TIME, three, vec![LastWord::ReleaseFailure("10.0.0.1:6379 timed out".to_owned())]),
+        ] {
+            assert_eq!(ending(&end(3 << 8), None, release, besides).unwrap(), (exit, words));
+        }
+        let killed = ending(&end(libc::SIGKILL), None, Release::Success, IN_TIME).unwrap();
+        assert_eq!(killed, (Exit::Signal(libc::SIGKILL), vec![]));
+    }
+
+    #[test]
+    fn a_job_that_outlived_its_lease_was_unprotected() {
+        let outcome = Outcome::End { status: Some(0), cause: Cause::OwnEnd, at: second(35) };
+        let (exit, words) = ending(&outcome, None, gone(), LATE).unwrap();
+        assert_eq!((exit, words), (Exit::Lost, vec![LastWord::LossAtRelease("it was revoked".to_owned())]));
+    }
+
+    #[test]
+    fn a_loss_outranks_what_the_command_returned() {
+        let word = LastWord::Loss { loss: loss().unwrap(), at: second(20) };
+        let continues = Circumstances { continues: true, ..IN_TIME };
+        for (besides, words) in [(IN_TIME, vec![word]), (continues, vec![])] {
+            assert_eq!(ending(&end(3 << 8), loss(), Release::Success, besides).unwrap(), (Exit::Lost, words));
+        }
+    }
+
+    #[test]
+    fn a_time_limit_outranks_the_status_but_no_loss() {
+        let limit = Duration::from_secs(5);
+        let besides = Circumstances { max_run: Some(limit), ..IN_TIME };
+        let outcome = Outcome::End { status: Some(libc::SIGTERM), cause: Cause::TimeLimit, at: second(20) };
+        for (loss, release, exit, word) in [
+            (None, Release::Success, Exit::TooLong, LastWord::TimeLimit(limit)),
+            (None, gone(), Exit::Lost, LastWord::LossAtRelease("it was revoked".to_owned())),
+            (loss(), Release::Success, Exit::Lost, LastWord::Loss { loss: loss().unwrap(), at: second(20) }),
+        ] {
+            assert_eq!(ending(&outcome, loss, release, besides).unwrap(), (exit, vec![word]));
+        }
+    }
+
+    #[test]
+    fn the_end_of_the_keeper_is_a_fault_unless_a_deadline_has_passed() {
+        // The moment is that of the death, not that of the release.
+        let overdue = |overdue| Outcome::KeeperFailure { overdue, at: second(19) };
+        let word = LastWord::Loss { loss: loss().unwrap(), at: second(19) };
+        assert_eq!(ending(&overdue(true), loss(), gone(), IN_TIME).unwrap(), (Exit::Lost, vec![word]));
+        let fault = (Exit::Internal, vec![LastWord::KeeperFailure]);
+        assert_eq!(ending(&overdue(false), None, Release::Success, IN_TIME).unwrap(), fault);
+        assert_eq!(ending(&overdue(false), loss(), Release::Success, IN_TIME).unwrap(), fault);
+        let (outlived, at) = (Outcome::KeeperFailure { overdue: false, at: second(31) }, second(31));
+        let word = LastWord::Loss { loss: loss().unwrap(), at };
+        assert_eq!(ending(&outlived, loss(), gone(), LATE).unwrap(), (Exit::Lost, vec![word]));
+    }
+
+    #[test]
+    fn a_command_that_cannot_be_started() {
+        let start = |errno, signal| ending(&Outcome::StartFailure { errno, signal }, None, Release::Success, IN_TIME);
+        let word = LastWord::StartFailure;
+        assert_eq!(start(Errno::ENOENT, None).unwrap(), (Exit::NotFound, vec![word(Errno::ENOENT)]));
+        assert_eq!(start(Errno::EACCES, None).unwrap(), (Exit::CannotExecute, vec![word(Errno::EACCES)]));
+        assert_eq!(start(Errno::ENOENT, Some(libc::SIGINT)).unwrap(), (Exit::Signal(libc::SIGINT), vec![]));
+        assert!(matches!(start(Errno::EAGAIN, None), Err(Error::Shortage(_))));
+        let too_late = |loss| ending(&Outcome::TooLate, loss, Release::Success, IN_TIME);
+        assert!(matches!(too_late(None), Err(Error::GrantedTooLate { .. })));
+        assert!(matches!(too_late(loss()), Err(Error::LostBeforeStart { .. })));
+    }
+}

@@ -1,0 +1,119 @@
+//! The screen of `status --watch`: a page cut to the terminal's size, on its alternate screen, so that the previous content comes
+//! back afterwards.
+
+use crate::error::Error;
+use crate::output;
+use crate::sys::{inherited, signals, streams};
+use crate::text::cut;
+use nix::libc;
+use std::io::{IsTerminal, stdout};
+
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+/// Clear the rest of a line; clear everything below the last line.
+const EMPTY_REST: &str = "\x1b[K";
+const EMPTY_BELOW: &str = "\x1b[J";
+const USUAL_SIZE: (usize, usize) = (24, 80);
+
+/// The alternate screen; the terminal leaves it when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    page: String,
+}
+
+impl Screen {
+    /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was ignored at
+    /// start (`&` in a script).
+    ///
+    /// # Errors
+    /// Those of standard output, and a failure to start the thread that waits for Ctrl-C.
+    pub(crate) fn open() -> anyhow::Result<Option<Screen>> {
+        let has_one = stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
+        if !has_one {
+            return Ok(None);
+        }
+        output::show(ENTER)?;
+        let screen = Screen { page: String::new() };
+        // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
+        if !inherited::is_ignored(libc::SIGINT) {
+            ctrlc::set_handler(|| {
+                leave();
+                signals::end_by(libc::SIGINT);
+            })?;
+        }
+        Ok(Some(screen))
+    }
+
+    /// The number of columns of the terminal.
+    pub(crate) fn columns() -> usize {
+        size().1
+    }
+
+    /// Shows a new page.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    pub(crate) fn show(&mut self, page: String) -> Result<(), Error> {
+        self.page = page;
+        self.redraw()
+    }
+
+    /// Shows the same page again, in case the size has changed.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    pub(crate) fn redraw(&self) -> Result<(), Error> {
+        let (rows, columns) = size();
+        let lines = fitted(&self.page, rows, columns);
+        output::show(&format!("\x1b[H{}{EMPTY_REST}{EMPTY_BELOW}", lines.join(&format!("{EMPTY_REST}\n"))))
+    }
+
+    /// Gives the terminal back for as long as `pause` lasts.
+    ///
+    /// # Errors
+    /// Those of standard output.
+    pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
+        leave();
+        pause();
+        output::show(ENTER)?;
+        self.redraw()
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        leave();
+    }
+}
+
+fn size() -> (usize, usize) {
+    streams::size_of_output().unwrap_or(USUAL_SIZE)
+}
+
+fn leave() {
+    let _ = output::show(LEAVE);
+}
+
+/// The page cut to the screen; the last line counts the lines that did not fit.
+fn fitted(page: &str, rows: usize, columns: usize) -> Vec<String> {
+    let lines: Vec<&str> = page.lines().collect();
+    let shown = if lines.len() > rows { rows.saturating_sub(1) } else { lines.len() };
+    let mut fitted: Vec<String> = lines[..shown].iter().map(|line| cut(line, columns)).collect();
+    if shown < lines.len() {
+        fitted.push(cut(&format!("… {} more", lines.len() - shown), columns));
+    }
+    fitted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_cut_to_its_size() {
+        assert_eq!(fitted("a\nb\nc\n", 3, 80), ["a", "b", "c"]);
+        assert_eq!(fitted("a\nb\nc\nd\n", 3, 80), ["a", "b", "… 2 more"]);
+        assert_eq!(fitted("abcdef\nb\nc\n", 2, 4), ["abc…", "… 2…"]);
+        assert_eq!(fitted("a\nb\n", 1, 80), ["… 2 more"]);
+    }
+}

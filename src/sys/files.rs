@@ -1,0 +1,87 @@
+//! Files: what one holds, and whether one can be executed.
+
+use super::clock::Boot;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::unistd::{AccessFlags, faccessat};
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+/// In bytes: the path may be a device.
+const LONGEST: usize = 1 << 20;
+/// How long a pipe may take to give everything.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The contents of a file, a device, or a pipe such as that of the shell's `<(command)`.
+///
+/// # Errors
+/// Why it cannot be read: also a pipe whose writer does not come, or does not end.
+pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    // A pipe without a writer would keep open(2) waiting.
+    let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
+    let until = file.metadata()?.file_type().is_fifo().then(|| Boot::now() + PATIENCE);
+    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        let timeout = until.map(|until| PollTimeout::try_from(until.left()).unwrap_or(PollTimeout::MAX));
+        if poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)], timeout.unwrap_or(PollTimeout::NONE))? == 0 {
+            return Err(io::Error::other(format!("a pipe that did not end within {}s", PATIENCE.as_secs())));
+        }
+        match file.read(&mut part) {
+            Ok(0) => return Ok(bytes),
+            Ok(count) if bytes.len() + count < LONGEST => bytes.extend_from_slice(&part[..count]),
+            Ok(_) => return Err(io::Error::other("too long")),
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Looks for a command as execvp(3) does.
+///
+/// # Errors
+/// `ENOENT` when there is none, `EACCES` when none may be executed.
+pub(crate) fn find_command(command: &OsStr) -> nix::Result<()> {
+    if command.as_encoded_bytes().contains(&b'/') {
+        return check_executable(Path::new(command));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let mut result = Err(Errno::ENOENT);
+    for directory in std::env::split_paths(&path) {
+        match check_executable(&directory.join(command)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EACCES) => result = Err(Errno::EACCES),
+            Err(_) => {}
+        }
+    }
+    result
+}
+
+fn check_executable(path: &Path) -> nix::Result<()> {
+    if path.is_dir() {
+        return Err(Errno::EACCES);
+    }
+    faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_as_the_system_does() {
+        let find = |command: &str| find_command(OsStr::new(command));
+        assert_eq!(find("true"), Ok(()));
+        assert_eq!(find("/bin/sh"), Ok(()));
+        assert_eq!(find("no-such-command"), Err(Errno::ENOENT));
+        assert_eq!(find("/no/such/command"), Err(Errno::ENOENT));
+        assert_eq!(find("/etc/passwd"), Err(Errno::EACCES));
+        assert_eq!(find("/etc"), Err(Errno::EACCES));
+        assert_eq!(find("/etc/passwd/x"), Err(Errno::ENOTDIR));
+    }
+}

@@ -1,0 +1,78 @@
+//! Storms of signals to a large job: the keeper still kills every process of it before the lease can expire.
+
+use crate::support::{
+    Mode, Proxy, Redis, Running, SOON, Test, Watched, any, descendants, eventually, ms, redlock, send,
+};
+use nix::sys::signal::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run -q backup").args(arguments)
+}
+
+/// A shell and so many sleepers, each in a session of its own, that ignore what asks them to end.
+fn crowd(size: usize) -> String {
+    format!(
+        "trap '' TERM INT QUIT; n=0; while [ $n -lt {size} ]; do setsid sleep 1000 & n=$((n+1)); done; echo ready; wait"
+    )
+}
+
+/// Everybody of the crowd, once they are all there.
+#[track_caller]
+fn members(job: &Running, size: usize) -> Watched {
+    job.prints("ready");
+    let keeper = job.keeper();
+    eventually(SOON, "all are there", || descendants(keeper).len() == size + 1);
+    Watched::new(&descendants(keeper))
+}
+
+/// Sends `signal` to redlock as long as `body` runs.
+fn in_a_storm<T>(pid: u32, signal: Signal, body: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                send(pid, signal);
+                std::thread::sleep(ms(5)); // the pace of the storm
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        over.store(true, Ordering::SeqCst);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn a_storm_of_signals_to_a_large_job_keeps_the_keeper_from_no_deadline() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = redlock(&proxy, "run -q backup --ttl 2s");
+    let mut job = test.args(["--", "sh", "-c", &crowd(300)]).status(76).stderr(any()).spawn();
+    let crowd = members(&job, 300);
+    in_a_storm(job.pid(), Signal::SIGINT, || {
+        let start = Instant::now();
+        while start.elapsed() < ms(2_200) {
+            assert!(!job.has_ended(), "a lease that is renewed is not lost");
+            std::thread::sleep(ms(20));
+        }
+        proxy.set(Mode::BlackHole);
+        // The last renewal may have been sent a moment before, but not later.
+        assert!(crowd.all_end(ms(2_000)), "alive when the lease may have expired");
+    });
+    proxy.set(Mode::Cut);
+    job.finish();
+}
+
+#[test]
+fn a_storm_of_signals_does_not_hide_the_death_of_redlock() {
+    let redis = Redis::start();
+    let mut job = run(&redis, ["--", "sh", "-c", &crowd(300)]).any_end().spawn();
+    let crowd = members(&job, 300);
+    in_a_storm(job.pid(), Signal::SIGTERM, || {
+        std::thread::sleep(ms(500)); // some hundred signals are on their way
+    });
+    job.send(Signal::SIGKILL);
+    assert!(crowd.all_end(Duration::from_secs(1)));
+    job.wait(SOON);
+}

@@ -1,0 +1,272 @@
+//! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
+
+use crate::support::{
+    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, acquire, acquire_for, any, command_calls, eventually, like,
+    message, ms, myself, redlock, release, reset_command_calls, when,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+#[test]
+fn prints_the_token_alone_and_takes_the_key() {
+    let redis = Redis::start();
+    let token = redlock(&redis, "acquire backup").stdout(like("<token>\n")).run().token();
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+    let left = redis.pttl("redlock:backup");
+    assert!((25_000..=30_000).contains(&left), "the default ttl is 30 s: {left}");
+}
+
+#[test]
+fn the_ttl_is_what_was_asked_for() {
+    let redis = Redis::start();
+    for (name, ttl, most) in [
+        ("a", "5s", 5_000),
+        ("b", "1m 30s", 90_000),
+        ("c", "2h", 7_200_000),
+        ("d", "30days", 2_592_000_000),
+        ("e", "3500ms", 3_500),
+    ] {
+        acquire_for(&redis, name, ttl);
+        let left = redis.pttl(&format!("redlock:{name}"));
+        assert!(left <= most && left > most - 3_000, "{ttl}: {left}");
+    }
+}
+
+#[test]
+fn a_lease_ends_after_its_ttl_and_takes_everything_with_it_but_the_counter() {
+    let redis = Redis::start();
+    acquire_for(&redis, "backup", "100ms");
+    eventually(SOON, "all keys but the counter have expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
+    let left = redis.pttl("{redlock:backup}:\u{1f}fence");
+    let day = 24 * 3600 * 1000;
+    assert!((29 * day..=30 * day).contains(&left), "{left}");
+}
+
+#[test]
+fn every_token_is_another_one_and_cannot_be_guessed() {
+    let redis = Redis::start();
+    let (first, second) = (acquire(&redis, "a"), acquire(&redis, "b"));
+    assert_ne!(first, second);
+    assert!(first.len() >= 22, "122 random bits need as many characters: {first}");
+    assert_ne!(first[..8], second[..8]);
+}
+
+#[test]
+fn a_held_lock_is_busy_and_stays_as_it_was() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let (user, host) = myself();
+    let busy = format!(
+        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; use --wait to queue for it\n"
+    );
+    redlock(&redis, "acquire backup").status(75).stderr(like(&busy)).run();
+    redlock(&redis, "acquire backup --wait 0").status(75).stderr(any()).run();
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+}
+
+#[test]
+fn the_status_of_busy_can_be_chosen_but_not_success() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let busy = || redlock(&redis, "acquire backup");
+    busy().args(["-E", "3"]).status(3).stderr(message(["is held by"])).run();
+    busy().args(["--conflict-exit-code", "255", "-q"]).status(255).run();
+    busy().args(["-E", "0"]).status(64).stderr(message(["-E"])).run();
+}
+
+#[test]
+fn quiet_silences_neither_result_nor_failure() {
+    let mut redis = Redis::start();
+    redlock(&redis, "acquire -q backup").stdout(like("<token>\n")).run();
+    redlock(&redis, "acquire -q backup").turned_away().run();
+    redlock(&redis, "acquire -q backup --wait 50ms").turned_away().run();
+    redis.kill();
+    redlock(&redis, "acquire -q backup").status(69).stderr(message(["\"backup\""])).run();
+}
+
+#[test]
+fn json_has_its_exact_shape() {
+    let redis = Redis::start();
+    let shape = "{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"<token>\",\"fencing_token\":<n>,\
+                 \"ttl_ms\":20000,\"validity_ms\":<n>,\"holds\":1,\"waited_ms\":<n>}\n";
+    let test = redlock(&redis, "acquire backup --ttl 20s --format json");
+    let object = test.stdout(like(shape)).run().json();
+    assert_eq!(redis.get("redlock:backup").as_deref(), object["token"].as_str());
+    let validity = object["validity_ms"].as_u64().unwrap();
+    assert!((15_000..=19_798).contains(&validity), "ttl less 1 % and 2 ms: {validity}");
+}
+
+#[test]
+fn env_format_can_be_evaluated_whatever_the_name() {
+    let redis = Redis::start();
+    let name = "it's \"so\" $HOME `id` \\ ü;x";
+    // Where a shell needs no quotes there are none: $GITHUB_ENV and dotenv files take them literally.
+    let shape = "REDLOCK_NAME=team/db_1.main:x\nREDLOCK_TOKEN=<token>\nREDLOCK_FENCING_TOKEN=<n>\n";
+    redlock(&redis, "acquire team/db_1.main:x --format env").stdout(like(shape)).run();
+    for (name, quoted) in [("a b", "'a b'"), ("it's", "'it'\\''s'"), ("~", "'~'"), ("a*", "'a*'"), ("$x", "'$x'")] {
+        let shape = format!("REDLOCK_NAME={quoted}\nREDLOCK_TOKEN=<token>\nREDLOCK_FENCING_TOKEN=<n>\n");
+        Test::new(&redis).args(["acquire", name, "--format", "env"]).stdout(like(shape)).run();
+    }
+    let script = "set -e
+        lines=$(redlock acquire --name \"$1\" --format env)
+        eval \"$lines\"
+        test \"$REDLOCK_NAME\" = \"$1\"
+        test \"$REDLOCK_FENCING_TOKEN\" -gt 1700000000000
+        redlock release -q --name \"$REDLOCK_NAME\" --token \"$REDLOCK_TOKEN\"";
+    Test::sh(&redis, script).args(["sh", name]).run();
+    assert!(!redis.exists(&format!("redlock:{name}")));
+}
+
+#[test]
+fn wait_with_a_time_gives_up_after_it() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let test = redlock(&redis, "acquire backup --wait 300ms").status(75);
+    let finished = test.stderr(when("busy at the end", |text| text.contains("\"backup\" is held by"))).run();
+    assert!(finished.elapsed >= ms(300), "{:?}", finished.elapsed);
+    assert!(finished.elapsed < Duration::from_secs(3), "{:?}", finished.elapsed);
+}
+
+#[test]
+fn wait_takes_the_lock_as_soon_as_it_is_released() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    for wait in [vec!["--wait"], vec!["--wait", "1m"]] {
+        let waiter = redlock(&redis, "acquire backup -q").args(wait).stdout(like("<token>\n"));
+        let mut waiter = waiter.spawn();
+        eventually(SOON, "the waiter is connected", || redis.info("connected_clients") != "1");
+        assert!(!waiter.has_ended());
+        let holder = redis.get("redlock:backup").unwrap();
+        release(&redis, "backup", &holder);
+        let start = Instant::now();
+        let finished = waiter.finish();
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        assert_eq!(redis.get("redlock:backup"), Some(finished.token()));
+    }
+    assert_ne!(redis.get("redlock:backup"), Some(token));
+}
+
+#[test]
+fn wait_takes_the_lock_when_its_lease_has_run_out() {
+    let redis = Redis::start();
+    acquire_for(&redis, "backup", "600ms");
+    let start = Instant::now();
+    let test = redlock(&redis, "acquire backup --wait -q --format json").stdout(any());
+    let object = test.run().json();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    let waited = object["waited_ms"].as_u64().unwrap();
+    assert!((100..4_000).contains(&waited), "{waited}");
+}
+
+#[test]
+fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let before = redis.keys();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let mut waiter = redlock(&redis, "acquire backup --wait")
+            .stderr(format!("redlock: interrupted by {}\n", signal.as_str()))
+            .signal(signal);
+        waiter = waiter.within(SOON);
+        let running = waiter.spawn();
+        running.says(like("redlock: <any>\"backup\"<any>"));
+        running.send(signal);
+        running.finish();
+    }
+    eventually(SOON, "nothing of them is left", || redis.keys() == before);
+    release(&redis, "backup", &token);
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn of_many_at_once_one_gets_it() {
+    let redis = Redis::start();
+    let contender = || redlock(&redis, "acquire -q backup").stdout(any()).stderr(any()).any_end();
+    let contenders: Vec<_> = (0..20).map(|_| contender().spawn()).collect();
+    let mut won = Vec::new();
+    for contender in contenders {
+        let finished = contender.finish();
+        match finished.ended {
+            Ended::Status(0) => won.push(finished.token()),
+            other => assert_eq!((other, finished.stdout.as_str()), (Ended::Status(75), "")),
+        }
+    }
+    assert_eq!(won.len(), 1);
+    assert_eq!(redis.get("redlock:backup").as_ref(), won.first());
+}
+
+#[test]
+fn acquire_and_release_are_one_round_trip_each() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    release(&redis, "backup", &token);
+    let monitor = Monitor::new(&redis);
+    reset_command_calls(&redis);
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&proxy, "backup");
+    assert_eq!(proxy.packets(), 1);
+    release(&proxy, "backup", &token);
+    assert_eq!(proxy.packets(), 2);
+    let calls = command_calls(&redis);
+    for chatter in ["ping", "hello", "client|setinfo", "client|id", "script|load", "select", "auth"] {
+        assert!(!calls.contains_key(chatter), "{chatter}: {calls:?}");
+    }
+    let sent: Vec<String> = monitor.commands(&redis);
+    let sent: Vec<&String> = sent.iter().filter(|name| !matches!(name.as_str(), "CONFIG" | "INFO" | "PING")).collect();
+    // The connection's name comes in the same packet, behind the request.
+    assert_eq!(sent, ["EVALSHA", "CLIENT", "EVALSHA", "CLIENT"]);
+}
+
+#[test]
+fn a_server_that_does_not_know_the_scripts_is_told_them_again() {
+    let redis = Redis::start();
+    for _ in 0..2 {
+        redis.command(&["SCRIPT", "FLUSH"]);
+        let token = acquire(&redis, "backup");
+        redis.command(&["SCRIPT", "FLUSH"]);
+        redlock(&redis, format!("extend -q backup --token {token}")).run();
+        redis.command(&["SCRIPT", "FLUSH"]);
+        redlock(&redis, "status backup").stdout(any()).run();
+        redis.command(&["SCRIPT", "FLUSH"]);
+        release(&redis, "backup", &token);
+    }
+}
+
+#[test]
+fn a_lock_of_another_type_is_busy_and_never_touched() {
+    let redis = Redis::start();
+    redis.command(&["HSET", "redlock:backup", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
+    let busy = || redlock(&redis, "acquire backup").status(75);
+    busy().stderr(message(["\"backup\"", "not a lock"])).run();
+    busy().args(["--wait", "100ms"]).stderr(any()).run();
+    assert_eq!(redis.keys(), ["redlock:backup"]);
+    let value: Vec<String> = redis.query(&["HGETALL", "redlock:backup"]);
+    assert_eq!(value, ["8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
+}
+
+#[test]
+fn a_foreign_lock_without_expiry_is_said_to_never_expire() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "forgotten"]);
+    let test = redlock(&redis, "acquire backup").status(75);
+    test.stderr(message(["\"backup\" is held by", "never expires"])).run();
+    assert_eq!(redis.pttl("redlock:backup"), -1);
+    for (write, situation) in [
+        (["SET", "redlock:backup", ""], "is held by another program, and never expires"),
+        (["RPUSH", "redlock:backup", "x"], "exists but is not a lock (its key is not a string, and never expires)"),
+    ] {
+        redis.command(&["DEL", "redlock:backup"]);
+        redis.command(&write);
+        let busy = format!("redlock: \"backup\" {situation}; use another name or --prefix\n");
+        let test = redlock(&redis, "acquire backup");
+        test.status(75).stderr(busy).run();
+    }
+}
+
+#[test]
+fn what_others_wrote_is_escaped_once() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "\u{1b}[2J"]);
+    let test = redlock(&redis, "acquire backup").status(75);
+    test.stderr(message([r#"(its value begins with "\u{1b}[2J")"#])).run();
+}

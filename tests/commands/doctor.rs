@@ -1,0 +1,500 @@
+//! `redlock doctor`: each way in which servers can be unfit for locks is provoked, and found.
+
+use crate::support::{
+    Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, Test, Tls, Where, acquire_for, any, eventually, free_port,
+    like, ms, redlock, when,
+};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Every write is on disk before it is answered: nothing to complain of.
+const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+/// What doctor finds.
+struct Checkup(Value);
+
+impl Checkup {
+    #[track_caller]
+    fn of(test: Test, status: i32) -> Checkup {
+        let ended = test.args(["doctor", "--format", "json"]).status(status).stdout(any()).run();
+        assert!(!ended.stdout.contains("s3cret"), "{}", ended.stdout);
+        Checkup(ended.json())
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Value> {
+        self.0["checks"].as_array().unwrap().iter()
+    }
+
+    /// The names of the checks that ended so.
+    fn that(&self, verdict: &str) -> Vec<&str> {
+        let such = self.all().filter(|found| found["verdict"] == verdict);
+        such.map(|found| found["check"].as_str().unwrap()).collect()
+    }
+
+    /// Fails the test unless each of these checks alone ended so, and says this; nothing else may fail.
+    #[track_caller]
+    fn says(&self, verdict: &str, check: &str, words: &[&str]) {
+        let found: Vec<&Value> =
+            self.all().filter(|found| found["check"] == check && found["verdict"] == verdict).collect();
+        assert!(!found.is_empty(), "no {verdict} of {check}: {:#}", self.0);
+        for found in found {
+            let text = format!("{} {}", found["detail"], found["advice"]);
+            assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+            assert!(verdict == "ok" || found["advice"].is_string(), "no advice: {text}");
+        }
+        let fails = self.that("fail");
+        let expected = if verdict == "fail" { vec![check] } else { vec![] };
+        assert!(fails.iter().all(|one| expected.contains(one)), "{fails:?}: {:#}", self.0);
+    }
+}
+
+/// A call with the quarantine that is the default.
+fn with_quarantine(servers: &(impl Where + ?Sized)) -> Test {
+    Test::new(servers).env_remove("REDLOCK_QUARANTINE")
+}
+
+#[test]
+fn what_is_well_takes_one_line() {
+    let redis = Redis::with(&DURABLE);
+    let configured: Vec<String> = redis.query(&["CONFIG", "GET", "*"]);
+    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 17 ok.\n";
+    redlock(&redis, "doctor").stdout(like(said)).run();
+    redlock(&redis, "doctor -q").run();
+    let all = when("all checks and settings", |text: &str| {
+        let begins = |start| text.lines().filter(|line| line.starts_with(start)).count();
+        (begins("setting  "), begins("ok       ")) == (10, 17) && text.ends_with("ready for locks: 17 ok.\n")
+    });
+    redlock(&redis, "doctor -v").stdout(all).run();
+    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 17);
+    assert!(redis.keys().is_empty());
+    assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
+
+    // The quarantine makes up for what these forget.
+    let servers = Redis::aged(3, 3600);
+    let said = "setting  redis <any>\nRedis is ready for locks: <n> ok.\n";
+    with_quarantine(&servers).arg("doctor").stdout(like(said)).run();
+}
+
+#[test]
+fn what_is_wrong_comes_first_with_how_to_mend_it() {
+    let redis = Redis::with(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]);
+    let said = "fail     <node>  eviction: maxmemory-policy allkeys-lru: <any>\n         CONFIG SET maxmemory-policy noeviction<any>\n\
+        warn     <node>  persistence: a restart can lose locks<any>\n         set appendonly yes<any>\n\
+        setting  redis <any>\n\
+        Redis is not ready for locks: 1 fail, 1 warn, 15 ok.\n";
+    redlock(&redis, "doctor").status(69).stdout(like(said)).run();
+    let fails = like("fail     <node>  eviction: <any>\n         <any>\n");
+    redlock(&redis, "doctor -q").status(69).stdout(fails).run();
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    Checkup::of(Test::new(&redis), 0).says("ok", "eviction", &["noeviction"]);
+}
+
+#[test]
+fn each_setting_is_told_with_its_source() {
+    let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
+    let directory = std::sync::Arc::new(Directory::new());
+    let file = directory.path().join(".config/redlock/redlock.conf");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, "# for all\nREDLOCK_QUARANTINE=1m\n").unwrap();
+    let url = redis.tcp_url().replace("redis://", "redis://:s3cret@");
+    let test = || Test::bare().in_directory(&directory).env("REDIS_URL", &url).args(["--prefix", "a b:"]);
+    // It has just been started.
+    let said = Checkup::of(test(), 69);
+    let setting = |name: &str| {
+        let settings = said.0["settings"].as_array().unwrap();
+        let found = settings.iter().find(|setting| setting["name"] == name).unwrap();
+        [&found["value"], &found["from"]].map(|text| text.as_str().unwrap().to_owned())
+    };
+    assert_eq!(setting("redis"), [format!("redis://…@{}", redis.address()), "REDIS_URL".to_owned()]);
+    assert_eq!(setting("prefix"), ["a b:", "--prefix"]);
+    let place = format!("{}, line 2: REDLOCK_QUARANTINE", file.display());
+    assert_eq!(setting("quarantine"), ["1m", &place]);
+    assert_eq!(setting("replicas"), ["0", "the default"]);
+    let line = like(format!(
+        "redlock: redis redis://…@{} (REDIS_URL), prefix \"a b:\" (--prefix), quarantine 0 (--quarantine)\n",
+        redis.address()
+    ));
+    test().args(["status", "-v", "--quarantine", "0", "x"]).stdout(any()).stderr(line).run();
+}
+
+#[test]
+fn nodes_that_cannot_be_asked() {
+    let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
+    let (user, wrong) = (redis.tcp_url(), redis.tcp_url().replace("redis://", "redis://:s3cret2@"));
+    Checkup::of(Test::new(user.as_str()), 69).says("fail", "connection", &["password", "--password-file"]);
+    Checkup::of(Test::new(wrong.as_str()), 69).says("fail", "connection", &["WRONGPASS", "check both"]);
+    let nothing = format!("redis://127.0.0.1:{}", free_port());
+    Checkup::of(Test::new(nothing.as_str()), 69).says("fail", "connection", &["refused", "is the address right"]);
+    let open = Redis::start();
+    Checkup::of(Test::new(&format!("{}?db=99", open.url())[..]), 69).says(
+        "fail",
+        "connection",
+        &["no database", "check --redis"],
+    );
+    let hole = Proxy::new(&open, Mode::BlackHole);
+    let test = Test::new(&hole).env("REDLOCK_NODE_TIMEOUT", "300ms").within(ms(5_000));
+    Checkup::of(test, 69).says("fail", "connection", &["timed out", "is the address right"]);
+    let garbage = Proxy::new(&open, Mode::Garbage(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()));
+    Checkup::of(Test::new(&garbage), 69).says("fail", "connection", &["something other than a Redis reply"]);
+    open.pause();
+    Checkup::of(Test::new(&open).env("REDLOCK_NODE_TIMEOUT", "300ms"), 69).says("fail", "connection", &["timed out"]);
+    open.resume();
+}
+
+#[test]
+fn a_slow_node() {
+    let redis = Redis::with(&DURABLE);
+    let proxy = Proxy::new(&redis, Mode::Delay(ms(100)));
+    let test = || Test::new(&proxy).env("REDLOCK_NODE_TIMEOUT", "390ms");
+    Checkup::of(test(), 0).says("warn", "connection", &["390ms", "--node-timeout"]);
+}
+
+#[test]
+fn a_replica_and_a_server_given_twice() {
+    let primary = Redis::with_tcp(&DURABLE);
+    let port = primary.address().replace("127.0.0.1:", "");
+    let replica =
+        Redis::with_tcp(&["--replicaof", "127.0.0.1", &port, "--appendonly", "yes", "--appendfsync", "always"]);
+    let in_step = || primary.info("connected_slaves") == "1" && primary.info("slave0").contains("state=online");
+    eventually(SOON, "in step", in_step);
+    let said = Checkup::of(Test::new(&replica), 69);
+    said.says("fail", "role", &["a replica of 127.0.0.1", &port, "redis+sentinel://"]);
+    let both = Checkup::of(Test::new(&[primary.url(), replica.url()][..]), 69);
+    assert_eq!(both.that("fail"), ["identity", "role", "identity"]);
+    Checkup::of(Test::new(&primary), 0).says("ok", "replicas", &["1, in sync"]);
+
+    for other in [primary.tcp_url().replace("127.0.0.1", "localhost"), primary.url()] {
+        let twice = [primary.tcp_url(), other];
+        let said = Checkup::of(Test::new(&twice[..]), 69);
+        said.says("fail", "identity", &["is the same server by another name"]);
+        assert_eq!(said.that("fail").len(), 2);
+    }
+}
+
+#[test]
+fn memory_that_is_short() {
+    let redis = Redis::with(&DURABLE);
+    let limit = |bytes: u64| redis.command(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]);
+    limit(100_000_000);
+    Checkup::of(Test::new(&redis), 0).says("ok", "memory", &["used, limit 100.0 MB"]);
+    redis.command(&["EVAL", "redis.call('SET', 'filler', ('x'):rep(2e7))", "0"]);
+    let used: u64 = redis.info("used_memory").parse().unwrap();
+    limit(used + used / 20);
+    Checkup::of(Test::new(&redis), 0).says("warn", "memory", &["MB used, limit", "raise maxmemory"]);
+    limit(used / 2);
+    // The leases cannot be told either.
+    Checkup::of(Test::new(&redis), 69).says("fail", "memory", &["no lock can be taken"]);
+    limit(500_000);
+    Checkup::of(Test::new(&redis), 69).says("fail", "memory", &["limit 500.0 kB: no lock can be taken"]);
+}
+
+#[test]
+fn what_a_restart_forgets() {
+    let redis = Redis::start();
+    Checkup::of(Test::new(&redis), 0).says("warn", "persistence", &["only redlock run", "appendfsync always"]);
+    redis.command(&["CONFIG", "SET", "appendonly", "yes"]);
+    Checkup::of(Test::new(&redis), 0).says("warn", "persistence", &["only redlock run"]);
+    redis.command(&["CONFIG", "SET", "appendfsync", "always"]);
+    Checkup::of(Test::new(&redis), 0).says("ok", "persistence", &["forgets no lock"]);
+    let servers = Redis::aged(3, 3600);
+    Checkup::of(Test::new(&servers), 69).says("fail", "persistence", &["--quarantine 0"]);
+    Checkup::of(with_quarantine(&servers), 0).says("ok", "persistence", &["the quarantine of 30s"]);
+}
+
+#[test]
+fn a_snapshot_that_failed() {
+    let redis = Redis::with(&["--save", "3600 1", "--enable-protected-configs", "yes"]);
+    let gone = Directory::new();
+    redis.command(&["CONFIG", "SET", "dir", gone.path().to_str().unwrap()]);
+    drop(gone);
+    redis.command(&["BGSAVE"]);
+    eventually(SOON, "it has failed", || redis.info("rdb_last_bgsave_status") == "err");
+    Checkup::of(Test::new(&redis), 69).says("fail", "disk", &["MISCONF", "is the disk full"]);
+    assert!(redis.try_query::<redis::Value>(&["SET", "a", "b"]).is_err());
+    redis.command(&["CONFIG", "SET", "stop-writes-on-bgsave-error", "no"]);
+    Checkup::of(Test::new(&redis), 0).says("warn", "disk", &["the last snapshot"]);
+}
+
+#[test]
+fn a_node_that_was_started_just_now() {
+    let mut servers = Redis::aged(3, 3600);
+    servers[1].restart_aged(10);
+    let said = Checkup::of(with_quarantine(&servers), 0);
+    said.says("warn", "uptime", &["it may have forgotten leases"]);
+    assert_eq!(said.that("warn"), ["uptime"]);
+    // A lease that is seen on another makes it longer.
+    servers[1].restart_aged(100);
+    assert!(Checkup::of(with_quarantine(&servers), 0).that("warn").is_empty());
+    acquire_for(&servers, "backup", "10m");
+    assert_eq!(Checkup::of(with_quarantine(&servers), 0).that("warn"), ["quarantine", "uptime"]);
+    // Without a vote of most nodes no lock can be taken.
+    let servers = Redis::aged(3, 5);
+    let said = Checkup::of(with_quarantine(&servers), 69);
+    assert_eq!(said.that("fail"), ["uptime"].repeat(3));
+    said.says("fail", "uptime", &["is not ready for another 2"]);
+}
+
+#[test]
+fn a_quarantine_that_is_shorter_than_a_lease() {
+    let servers = Redis::aged(3, 3600);
+    acquire_for(&servers, "backup", "10m");
+    Checkup::of(with_quarantine(&servers), 0).says("warn", "quarantine", &["30s", "--quarantine 10m"]);
+    let set = |quarantine| Test::new(&servers).env("REDLOCK_QUARANTINE", quarantine);
+    Checkup::of(set("1m"), 69).says("fail", "quarantine", &["1m", "--quarantine 10m"]);
+    Checkup::of(set("10m"), 0).says("ok", "quarantine", &["10m"]);
+    Checkup::of(set("1m").env("REDLOCK_PREFIX", "other:"), 0).says("ok", "quarantine", &["1m"]);
+}
+
+#[test]
+fn how_many_nodes_and_how_long_each_may_take() {
+    let servers = Redis::aged(4, 3600);
+    Checkup::of(with_quarantine(&servers), 0).says(
+        "warn",
+        "number of nodes",
+        &["4 nodes: 1 may fail, as with 3", "use 3 or 5 nodes"],
+    );
+    Checkup::of(with_quarantine(&servers.urls()[..2]), 0).says("warn", "number of nodes", &["both must answer"]);
+    Checkup::of(with_quarantine(&servers.urls()[..3]), 0).says("ok", "number of nodes", &["1 may fail"]);
+    let long = with_quarantine(&servers.urls()[..3]).env("REDLOCK_NODE_TIMEOUT", "20s");
+    Checkup::of(long, 0).says("warn", "node timeout", &["20s", "15s"]);
+}
+
+#[test]
+fn replicas_that_are_asked_for() {
+    let redis = Redis::with(&DURABLE);
+    let test = Test::new(&redis).env("REDLOCK_REPLICAS", "1");
+    Checkup::of(test, 69).says("fail", "replicas", &["--replicas 1, but 0 connected"]);
+    redis.command(&["CONFIG", "SET", "min-replicas-to-write", "2"]);
+    Checkup::of(Test::new(&redis), 69).says("fail", "replicas", &["NOREPLICAS"]);
+}
+
+#[test]
+fn a_cluster_and_a_sentinel_behind_a_plain_url() {
+    let node = Redis::with_tcp(&["--cluster-enabled", "yes", "--appendonly", "yes", "--appendfsync", "always"]);
+    let said = Checkup::of(Test::new(&node.tcp_url()[..]), 69);
+    said.says("fail", "kind", &["node of a Cluster", &format!("use redis+cluster://{}", node.address())]);
+
+    let (directory, port) = (Directory::new(), free_port());
+    let file = directory.path().join("sentinel.conf");
+    std::fs::write(&file, format!("port {port}\n")).unwrap();
+    let mut command = Command::new("redis-server");
+    command.arg(&file).arg("--sentinel").current_dir(directory.path()).stdout(Stdio::null());
+    let mut sentinel = crate::support::die_with_parent(&mut command).spawn().unwrap();
+    eventually(SOON, "it listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let said = Checkup::of(Test::new(&format!("redis://127.0.0.1:{port}")[..]), 69);
+    let of_it = said.all().filter(|found| !found["node"].is_null());
+    assert_eq!(of_it.map(|found| &found["check"]).collect::<Vec<_>>(), ["kind"]);
+    let kind = said.all().find(|found| found["check"] == "kind").unwrap();
+    assert_eq!(kind["advice"], format!("use redis+sentinel://127.0.0.1:{port}/SERVICE"));
+    sentinel.kill().unwrap();
+    sentinel.wait().unwrap();
+}
+
+#[test]
+fn a_plain_server_in_place_of_a_sentinel() {
+    let redis = Redis::with_tcp(&[]);
+    let said = Checkup::of(Test::new(&format!("redis+sentinel://{}/backups", redis.address())[..]), 69);
+    said.says("fail", "connection", &["is not a Sentinel", "name the Sentinels"]);
+    assert_eq!(said.that("fail"), ["connection"]);
+}
+
+/// A user with these rights, and the URL with which it comes.
+fn user(redis: &Redis, rights: &[&str]) -> String {
+    let user = ["ACL", "SETUSER", "job", "reset", "on", ">s3cret"];
+    redis.command(&[&user[..], rights].concat());
+    redis.tcp_url().replace("redis://", "redis://job:s3cret@")
+}
+
+#[test]
+fn rights_that_are_missing_and_the_rule_to_paste() {
+    let redis = Redis::with_tcp(&DURABLE);
+    for (rights, missing) in [
+        (&["~*", "&*", "+@all", "-publish"][..], "lacks publish, which"),
+        (&["~redlock:*", "&*", "+@all"], "lacks evalsha, eval, get, set, del"),
+        (&["~*", "resetchannels", "+@all"], "lacks subscribe, publish, which"),
+        (&["~*", "&*", "+@all", "-eval"], "lacks eval, which"),
+        (&["~*", "&*", "+@all", "-zpopmax", "-info"], "lacks info, zpopmax, which"),
+    ] {
+        let url = user(&redis, rights);
+        let said = Checkup::of(Test::new(url.as_str()), 69);
+        said.says("fail", "permissions", &[missing, "ACL SETUSER job resetkeys"]);
+        let advice = said.all().find(|found| found["check"] == "permissions").unwrap()["advice"].clone();
+        redis.command(&advice.as_str().unwrap().split(' ').collect::<Vec<_>>());
+        // This is all that redlock needs. CONFIG is not among it.
+        let said = Checkup::of(Test::new(url.as_str()), 0);
+        said.says("ok", "permissions", &[]);
+        assert_eq!(said.that("unknown"), ["persistence"]);
+    }
+    assert!(redis.keys().is_empty());
+}
+
+#[test]
+fn the_rule_to_paste_fits_the_prefix() {
+    let redis = Redis::with_tcp(&DURABLE);
+    for (prefix, name) in [("", "backup"), ("{app}:", "backup"), ("app:", "backup")] {
+        let url = user(&redis, &["~nothing", "&*", "+@all"]);
+        let test = || Test::new(url.as_str()).env("REDLOCK_PREFIX", prefix);
+        let said = Checkup::of(test(), 69);
+        let advice = said.all().find(|found| found["check"] == "permissions").unwrap()["advice"].clone();
+        redis.command(&advice.as_str().unwrap().split(' ').collect::<Vec<_>>());
+        Checkup::of(test(), 0).says("ok", "permissions", &[]);
+        test().args(["run", "-q", name, "--wait", "--", "true"]).run();
+    }
+}
+
+#[test]
+fn the_rule_to_paste_is_the_documented_one() {
+    let redis = Redis::with_tcp(&[]);
+    redis.command(&["ACL", "SETUSER", "default", "-publish"]);
+    let said = Checkup::of(Test::new(&redis.tcp_url()[..]), 69);
+    let found = said.all().find(|found| found["check"] == "permissions").unwrap();
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let start = readme.find("ACL SETUSER locks").unwrap();
+    let words: Vec<&str> = found["advice"].as_str().unwrap().split(' ').collect();
+    let documented: Vec<&str> = readme[start..].split_whitespace().take(words.len()).collect();
+    assert_eq!(words, documented);
+}
+
+#[test]
+fn what_a_server_does_not_tell_is_unknown() {
+    let redis = Redis::with_tcp(&DURABLE);
+    for (rights, unknown) in [
+        (&["-config"][..], &["persistence"][..]),
+        (&["-scan"], &["quarantine", "expiry"]),
+        (
+            &["-info", "-config", "-time"],
+            &["kind", "role", "identity", "version", "eviction", "memory", "persistence", "disk", "uptime", "replicas"],
+        ),
+    ] {
+        let url = user(&redis, &[&["~*", "&*", "+@all"], rights].concat());
+        let said = Checkup::of(Test::new(url.as_str()), 0);
+        assert_eq!(said.that("unknown"), unknown, "{rights:?}");
+        // What redlock asks for itself, if only to tell of it.
+        let asked = if rights == ["-config"] { vec![] } else { vec!["permissions"] };
+        assert_eq!(said.that("warn"), asked, "{rights:?}");
+        redlock(url.as_str(), "doctor")
+            .stdout(when("less sure", |text: &str| text.contains("as far as could be checked")))
+            .run();
+    }
+    let renamed = Redis::with(&["--rename-command", "EVAL", ""]);
+    Checkup::of(Test::new(&renamed), 69).says("fail", "permissions", &["eval"]);
+}
+
+#[test]
+fn a_way_that_leads_over_tls_sentinels_or_a_cluster() {
+    let (tls, authority) = Tls::start();
+    let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
+    Checkup::of(trusting, 0).says("ok", "connection", &["by TLS"]);
+    let strange = Checkup::of(Test::new(tls.url().as_str()), 69);
+    strange.says("fail", "connection", &["certificate"]);
+
+    let plain = tls.url().replace("rediss://", "redis://");
+    Checkup::of(Test::new(plain.as_str()), 69).says("fail", "connection", &["TLS"]);
+
+    let sentinels = Sentinels::start(1);
+    let of = |replicas| Test::new(sentinels.url().as_str()).env("REDLOCK_REPLICAS", replicas);
+    Checkup::of(of("0"), 0).says("warn", "replicas", &["a failover can lose", "--replicas 1"]);
+    Checkup::of(of("1"), 0).says("ok", "replicas", &["1, in sync"]);
+    Checkup::of(of("1"), 0).says("ok", "role", &["a primary"]);
+
+    let cluster = Cluster::start();
+    let said = Checkup::of(Test::new(cluster.url().as_str()), 0);
+    said.says("ok", "kind", &["a Cluster, all slots served"]);
+    said.says("warn", "replicas", &["a failover can lose"]);
+    let masters: std::collections::BTreeSet<&str> = said.all().filter_map(|found| found["node"].as_str()).collect();
+    assert_eq!(masters.len(), 3, "{masters:?}");
+    let one = &cluster.0[cluster.owner("redlock:backup")];
+    one.command(&["CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru"]);
+    let said = Checkup::of(Test::new(cluster.url().as_str()), 69);
+    said.says("fail", "eviction", &["allkeys-lru"]);
+    assert_eq!(said.all().find(|found| found["verdict"] == "fail").unwrap()["node"], one.address());
+}
+
+#[test]
+fn a_minority_that_is_down_or_grants_nothing() {
+    let mut servers = Redis::aged(3, 3600);
+    servers[0].kill();
+    Checkup::of(with_quarantine(&servers), 0).says("warn", "connection", &["does not count towards the quorum"]);
+    redlock(&servers, "run -q backup -- true").run();
+    servers[1].command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    Checkup::of(with_quarantine(&servers), 69);
+    servers[0].restart_aged(3600);
+    Checkup::of(with_quarantine(&servers), 0).says("warn", "replicas", &["NOREPLICAS"]);
+    servers[2].kill();
+    let said = Checkup::of(with_quarantine(&servers), 69);
+    assert_eq!(said.that("fail"), ["replicas", "connection"]);
+}
+
+#[test]
+fn nodes_that_refuse_info() {
+    let servers = Redis::aged(3, 3600);
+    servers.iter().for_each(|redis| redis.command(&["ACL", "SETUSER", "default", "-info"]));
+    let urls = servers.urls();
+    let said = Checkup::of(with_quarantine(&urls[..]), 69);
+    assert_eq!(said.that("fail"), ["uptime", "permissions"].repeat(3));
+    with_quarantine(&urls[..]).args(["acquire", "backup"]).status(78).stderr(any()).run();
+    let said = Checkup::of(with_quarantine(&urls[..]).env("REDLOCK_QUARANTINE", "0"), 0);
+    assert!(said.that("unknown").contains(&"uptime"), "{:#}", said.0);
+}
+
+#[test]
+fn a_server_that_runs_no_scripts() {
+    let redis = Redis::with(&DURABLE);
+    redis.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    let test = || Test::new(&redis).env("REDLOCK_NODE_TIMEOUT", "300ms");
+    Checkup::of(test(), 69).says("fail", "permissions", &["no lock can be taken", "CLIENT PAUSE"]);
+    test().args(["acquire", "backup"]).status(69).stderr(any()).run();
+    redis.command(&["CLIENT", "UNPAUSE"]);
+}
+
+#[test]
+fn locks_that_never_expire() {
+    let redis = Redis::with(&DURABLE);
+    for name in ["a", "b", "c", "d"] {
+        redis.command(&["SET", &format!("redlock:{name}"), "of another program"]);
+    }
+    acquire_for(&redis, "backup", "10m");
+    Checkup::of(Test::new(&redis), 0).says(
+        "warn",
+        "expiry",
+        &["never expire", "and 1 more", "redlock release NAME --force"],
+    );
+    Checkup::of(Test::new(&redis).env("REDLOCK_PREFIX", "other:"), 0).says("ok", "expiry", &[]);
+}
+
+#[test]
+fn a_server_that_nobody_named() {
+    let said = Test::bare().arg("doctor").any_end().stdout(any()).run().stdout;
+    assert!(said.contains("warn     redis: no server was configured: the locks are on 127.0.0.1:6379"), "{said}");
+    assert!(said.contains("set --redis or REDLOCK_REDIS"), "{said}");
+}
+
+#[test]
+fn sentinels_that_are_dead_or_disagree() {
+    let mut service = Sentinels::start(1);
+    let of = |service: &Sentinels| Test::new(service.url().as_str()).env("REDLOCK_REPLICAS", "1");
+    Checkup::of(of(&service), 0).says("ok", "sentinels", &["3, which agree"]);
+    // One that watches a service of the same name elsewhere.
+    let other = Redis::with_tcp(&[]);
+    service.command(0, &["SENTINEL", "REMOVE", Sentinels::SERVICE]);
+    let monitor = ["SENTINEL", "MONITOR", Sentinels::SERVICE, "127.0.0.1", &other.port().to_string(), "1"];
+    service.command(0, &monitor);
+    Checkup::of(of(&service), 69).says("fail", "sentinels", &[&other.address(), "a lock can have two holders"]);
+    service.kill(0);
+    Checkup::of(of(&service), 0).says("warn", "sentinels", &["connection refused"]);
+    service.command(1, &["SENTINEL", "SET", Sentinels::SERVICE, "quorum", "4"]);
+    Checkup::of(of(&service), 69).says("fail", "sentinels", &["cannot fail over", "usable Sentinels"]);
+    service.command(1, &["SENTINEL", "SET", Sentinels::SERVICE, "quorum", "2"]);
+    service.kill(2);
+    Checkup::of(of(&service), 69).says("fail", "sentinels", &["no failover without most Sentinels"]);
+}
+
+#[test]
+fn a_slot_that_is_stuck_halfway() {
+    let cluster = Cluster::start();
+    let slot: u16 = cluster.0[0].query(&["CLUSTER", "KEYSLOT", "redlock:backup"]);
+    cluster.begin_move("redlock:backup", (cluster.owner("redlock:backup") + 1) % 3);
+    let said = Checkup::of(Test::new(cluster.url().as_str()), 69);
+    said.says("fail", "kind", &[&format!("slot {slot} is being moved"), "redis-cli --cluster fix"]);
+}

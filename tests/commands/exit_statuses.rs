@@ -1,0 +1,348 @@
+//! The exit statuses that take a server in a certain condition to provoke: 69, 74 and 78. The others are shown where
+//! their commands are.
+
+use crate::support::{
+    Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, ms, redlock, release, status, when,
+};
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::process::Stdio;
+
+/// All the commands that need a server that serves.
+fn writing_commands() -> Vec<Vec<&'static str>> {
+    vec![
+        vec!["acquire", "--name", "new"],
+        vec!["run", "--name", "new", "--", "echo", "started"],
+        vec!["acquire", "--name", "new", "--wait", "1s", "--format", "text"],
+    ]
+}
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// The end of a pipe that nobody reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+#[test]
+fn s74_a_token_that_cannot_be_written_is_released() {
+    let redis = Redis::start();
+    for format in ["text", "json", "env"] {
+        for target in [full().into(), closed()] {
+            let test = redlock(&redis, "acquire backup --format").arg(format).stdout_to(target);
+            test.status(74).stderr(message(["\"backup\"", "released"])).run();
+            assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"], "{format}");
+        }
+    }
+    let test = redlock(&redis, "acquire backup -q").stdout_to(full());
+    test.status(74).stderr(message(["\"backup\""])).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn s74_standard_output_that_is_not_even_open() {
+    let redis = Redis::start();
+    let test = Test::sh(&redis, "redlock acquire --name backup >&-").status(74);
+    test.stderr(message(["\"backup\""])).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn s74_a_hold_that_cannot_be_written_is_given_up_but_not_the_outer_one() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
+    test.stdout_to(full()).status(74).stderr(message(["\"backup\""])).run();
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+    assert_eq!(status(&redis, "backup")["holders"][0]["holds"], 1);
+}
+
+#[test]
+fn s74_the_other_results() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    for arguments in [
+        vec!["status"],
+        vec!["status", "backup"],
+        vec!["status", "backup", "--format", "json"],
+        vec!["status", "backup", "--watch", "100ms", "--format", "json"],
+        vec!["extend", "backup", "--token", &token, "--format", "json"],
+        vec!["completions", "bash"],
+        vec!["--help"],
+        vec!["--version"],
+        vec!["release", "backup", "--token", &token, "--format", "json"],
+    ] {
+        let test = Test::new(&redis).args(&arguments).stdout_to(full()).status(74);
+        test.stderr(message([])).run();
+    }
+}
+
+#[test]
+fn what_is_only_looked_at_ends_quietly_when_nobody_looks_any_more() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    for arguments in [
+        &["--help"][..],
+        &["help", "run"],
+        &["--version"],
+        &["completions", "bash"],
+        &["status"],
+        &["status", "backup", "--watch", "100ms"],
+        &["status", "--format", "json", "--watch", "100ms"],
+    ] {
+        let test = || Test::new(&redis).args(arguments);
+        test().stdout_to(closed()).signal(Signal::SIGPIPE).run();
+        // Whoever ignores the signal asks for a status and a message.
+        let told = test().stdout_to(closed()).ignoring(Signal::SIGPIPE);
+        told.status(74).stderr(message(["broken pipe"])).run();
+    }
+    let script = "redlock status --watch 100ms | head -n 1";
+    Test::sh(&redis, script).stdout(any()).run();
+}
+
+#[test]
+fn s74_a_job_that_cannot_write_is_no_concern_of_ours() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "run -q backup -- sh -c").arg("echo x 2>/dev/null || exit 5");
+    test.stdout_to(full()).stderr(any()).status(5).run();
+}
+
+#[test]
+fn standard_error_that_cannot_be_written_changes_nothing() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "run backup -- sh -c").arg("exit 3").status(3);
+    test.stderr_to(full()).run();
+    let test = redlock(&redis, "run backup -- sh -c").arg("exit 3").status(3);
+    test.stderr_to(closed()).run();
+    Test::sh(&redis, "redlock run --name backup -- sh -c 'exit 3' 2>&-").status(3).run();
+    acquire(&redis, "held");
+    let test = redlock(&redis, "run held -- true").status(75);
+    test.stderr_to(full()).run();
+    let test = redlock(&redis, "acquire held --wait 50ms").status(75);
+    test.stderr_to(closed()).run();
+}
+
+#[test]
+fn s69_out_of_memory() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "held");
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    for arguments in writing_commands() {
+        let said = "redlock: \"new\": <node> is out of memory (OOM); free some memory or raise its maxmemory\n";
+        let said = like(said);
+        Test::new(&redis).args(&arguments).status(69).stderr(in_the_end(&arguments, said)).run();
+    }
+    assert!(!redis.exists("redlock:new"));
+    // What frees memory, or only looks, works.
+    assert_eq!(status(&redis, "held")["state"], "held");
+    redlock(&redis, format!("extend -q held --token {token}")).run();
+    redlock(&redis, format!("release -q held --token {token}")).run();
+    assert!(!redis.exists("redlock:held"));
+}
+
+#[test]
+fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
+    let redis = Redis::start();
+    for limit in 4..8 {
+        // What the test itself was given, as by flock(1), takes no place.
+        let script = format!("exec 3<&-; ulimit -n {limit}; exec redlock acquire --name backup --ttl 100ms --wait 1s");
+        let finished = Test::sh(&redis, &script).any_end().stdout(any()).stderr(any()).run();
+        let said = finished.stderr;
+        if limit == 4 {
+            assert_eq!(finished.ended, Ended::Status(69), "{said}");
+            let why = "cannot ask any node: this process has too many files open (ulimit -n)";
+            assert!(said.contains(why), "{said}");
+        }
+        assert!(!said.contains("is the address right"), "{limit}: {said}");
+    }
+}
+
+#[test]
+fn s69_a_read_only_replica() {
+    let primary = Redis::with_tcp(&[]);
+    let token = acquire(&primary, "held");
+    let address = primary.address();
+    let (host, port) = address.split_once(':').unwrap();
+    let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
+    eventually(SOON, "replicated", || replica.try_query::<bool>(&["EXISTS", "redlock:held"]).unwrap_or(false));
+    for arguments in writing_commands() {
+        let said = in_the_end(
+            &arguments,
+            message(["\"new\"", "is a read-only replica (READONLY); point --redis at its primary"]),
+        );
+        Test::new(&replica).args(&arguments).status(69).stderr(said).run();
+    }
+    for command in ["extend", "release"] {
+        let test = Test::new(&replica).args([command, "held", "--token", &token]).status(69);
+        test.stderr(message(["\"held\"", "READONLY"])).run();
+    }
+    assert!(primary.exists("redlock:held"));
+}
+
+#[test]
+fn s69_what_a_replica_says_is_no_answer() {
+    let primary = Redis::with_tcp(&[]);
+    let address = primary.address();
+    let (host, port) = address.split_once(':').unwrap();
+    let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
+    eventually(SOON, "in step", || replica.info("master_link_status") == "up");
+    let refused = |arguments: &[&str]| {
+        let said = when("READONLY", |text| text.contains("is a read-only replica (READONLY)"));
+        Test::new(&replica).args(arguments).status(69).stdout(any()).stderr(said).run();
+    };
+    let reading = [
+        &["status", "held"][..],
+        &["status", "held", "--exit-code"],
+        &["status", "held", "--format", "json"],
+        &["wait", "held", "--timeout", "300ms"],
+        &["acquire", "held"],
+        &["extend", "held", "--token", "ours"],
+        &["release", "held", "--token", "ours"],
+        &["release", "held", "--force"],
+        &["release", "held", "--revoke"],
+        &["acquire", "held", "--reentrant", "--token", "ours"],
+    ];
+    refused(&["status"]);
+    reading.iter().for_each(|arguments| refused(arguments));
+    let token = acquire(&primary, "held");
+    eventually(SOON, "replicated", || replica.exists("redlock:held"));
+    refused(&["status"]);
+    reading.iter().for_each(|arguments| refused(arguments));
+    // With INFO refused it is known as well.
+    replica.command(&["ACL", "SETUSER", "default", "-info"]);
+    reading.iter().for_each(|arguments| refused(arguments));
+    release(&primary, "held", &token);
+}
+
+#[test]
+fn s69_too_few_replicas_for_a_write() {
+    let redis = Redis::with(&["--min-replicas-to-write", "1"]);
+    for arguments in writing_commands() {
+        let said = in_the_end(&arguments, message(["\"new\"", "NOREPLICAS"]));
+        Test::new(&redis).args(&arguments).status(69).stderr(said).run();
+    }
+}
+
+#[test]
+fn s69_loading() {
+    let Some(mut redis) = Redis::loading_slowly("5000") else { return };
+    redis.command(&["EVAL", "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
+    redis.command(&["SAVE"]);
+    redis.restart_unready();
+    eventually(SOON, "loading", || {
+        redis.try_query::<String>(&["GET", "1"]).is_err_and(|error| error.code() == Some("LOADING"))
+    });
+    for arguments in writing_commands() {
+        // The last of several tries may be cut off by the end of the wait.
+        let said = when("LOADING", |text| text.contains("\"new\"") && text.contains("LOADING"));
+        Test::new(&redis).args(&arguments).status(69).stderr(said).run();
+    }
+}
+
+#[test]
+fn s69_busy_with_somebodys_script() {
+    let redis = Redis::with(&["--lua-time-limit", "20"]);
+    let mut connection = redis.connection();
+    std::thread::scope(|scope| {
+        let script = scope
+            .spawn(move || redis::cmd("EVAL").arg("while true do end").arg(0).query::<redis::Value>(&mut connection));
+        eventually(SOON, "busy", || {
+            redis.try_query::<String>(&["GET", "1"]).is_err_and(|error| error.code() == Some("BUSY"))
+        });
+        for arguments in writing_commands() {
+            let test = Test::new(&redis).args(&arguments).status(69);
+            test.stderr(in_the_end(&arguments, message(["\"new\"", "BUSY"]))).run();
+        }
+        redis.command(&["SCRIPT", "KILL"]);
+        assert!(script.join().unwrap().is_err());
+    });
+}
+
+#[test]
+fn s78_a_password_that_is_missing_or_wrong() {
+    let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
+    let url = redis.tcp_url();
+    let wrong = url.replace("redis://", "redis://:wr0ng@");
+    let right = url.replace("redis://", "redis://:s3cret@");
+    for arguments in [
+        vec!["acquire", "--name", "x"],
+        vec!["acquire", "--name", "x", "--wait"],
+        vec!["run", "--name", "x", "--", "echo", "started"],
+        vec!["extend", "x", "--token", "t"],
+        vec!["release", "x", "--token", "t"],
+        vec!["status", "x"],
+        vec!["status"],
+        vec!["wait", "x"],
+    ] {
+        let say = || {
+            crate::support::when("one line without the password", |text| {
+                text.lines().count() == 1 && text.starts_with("redlock: ") && !text.contains("wr0ng")
+            })
+        };
+        for url in [&url, &wrong] {
+            let test = Test::new(url.as_str()).args(&arguments).status(78).stdout(any());
+            test.stderr(say()).within(SOON).run();
+        }
+        let test = Test::new(url.as_str()).args(&arguments).env("REDLOCK_PASSWORD", "wr0ng").status(78).stdout(any());
+        test.stderr(say()).run();
+    }
+    assert!(redis.keys().is_empty());
+    acquire(right.as_str(), "x");
+}
+
+#[test]
+fn the_password_comes_from_the_url_a_variable_or_a_file() {
+    let redis = Redis::with_tcp(&["--requirepass", "s3cret:/@ü"]);
+    let directory = crate::support::Directory::new();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "s3cret:/@ü\n").unwrap();
+    let url = redis.tcp_url();
+    let file = file.to_str().unwrap();
+    let encoded = url.replace("redis://", "redis://default:s3cret%3A%2F%40%C3%BC@");
+    for (number, test) in [
+        Test::new(encoded.as_str()),
+        Test::new(url.as_str()).env("REDLOCK_PASSWORD", "s3cret:/@ü"),
+        Test::new(url.as_str()).env("REDLOCK_PASSWORD_FILE", file),
+        Test::new(url.as_str()).args(["--password-file", file]),
+        Test::new(url.as_str()).args(["--password-file", file]).env("REDLOCK_PASSWORD", "wrong"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        test.args(["acquire", "--name", &number.to_string()]).stdout(any()).run();
+    }
+    for missing in ["/no/such/file", "/"] {
+        let test = redlock(url.as_str(), "status x --password-file").arg(missing).stdout(any());
+        let code = test.stderr(message([missing])).status(64);
+        code.run();
+    }
+}
+
+#[test]
+fn s78_an_acl_that_forbids_what_is_needed() {
+    let redis = Redis::with_tcp(&[]);
+    redis.command(&["ACL", "SETUSER", "nothing", "on", ">pw", "~*", "&*"]);
+    redis.command(&["ACL", "SETUSER", "elsewhere", "on", ">pw", "+@all", "~other:*", "&*"]);
+    redis.command(&["ACL", "SETUSER", "halfway", "on", ">pw", "+@all", "-set", "~*", "&*"]);
+    redis.command(&["ACL", "SETUSER", "off", "off", ">pw", "+@all", "~*", "&*"]);
+    for user in ["nothing", "elsewhere", "halfway", "off", "nobody"] {
+        let url = redis.tcp_url().replace("redis://", &format!("redis://{user}:pw@"));
+        let test = redlock(url.as_str(), "acquire x").status(78);
+        test.stderr(message(["\"x\""])).run();
+        let test = redlock(url.as_str(), "run x --wait -- echo started").status(78);
+        test.stderr(message(["\"x\""])).within(ms(10_000)).run();
+    }
+    assert!(!redis.exists("redlock:x"));
+}
+
+#[test]
+fn s64_a_database_that_does_not_exist() {
+    let redis = Redis::start();
+    let url = format!("{}?db=99", redis.url());
+    let test = redlock(url.as_str(), "acquire x").status(64);
+    test.stderr(like("redlock: \"x\": <node> has no database 99; check --redis\n")).run();
+}

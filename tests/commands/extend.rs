@@ -1,0 +1,151 @@
+//! `redlock extend`: never shortens a lease, never brings a lost one back, never touches another's.
+
+use crate::support::{Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, redlock, release};
+
+fn extend(redis: &Redis, name: &str, token: &str) -> Test {
+    Test::new(redis).args(["extend", "-q", "--name", name, "--token", token])
+}
+
+#[test]
+fn lengthens_the_lease_to_the_ttl_asked_for() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "2s");
+    extend(&redis, "backup", &token).args(["--ttl", "1m"]).run();
+    let left = redis.pttl("redlock:backup");
+    assert!((55_000..=60_000).contains(&left), "{left}");
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+}
+
+#[test]
+fn says_so_unless_quiet() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let test = redlock(&redis, format!("extend backup --token {token}"));
+    test.stderr(message(["extended \"backup\""])).run();
+    extend(&redis, "backup", &token).run();
+}
+
+#[test]
+fn takes_the_ttl_that_the_lease_was_taken_with() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "50s");
+    redis.command(&["PEXPIRE", "redlock:backup", "5000"]);
+    extend(&redis, "backup", &token).run();
+    let left = redis.pttl("redlock:backup");
+    assert!((45_000..=50_000).contains(&left), "{left}");
+}
+
+#[test]
+fn everything_that_belongs_to_the_lease_lasts_as_long() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "2s");
+    extend(&redis, "backup", &token).args(["--ttl", "1m"]).run();
+    for key in redis.keys() {
+        assert!(redis.pttl(&key) > 50_000, "{key}: {}", redis.pttl(&key));
+    }
+}
+
+#[test]
+fn never_shortens_a_lease() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "60s");
+    extend(&redis, "backup", &token).args(["--ttl", "5s"]).run();
+    let left = redis.pttl("redlock:backup");
+    assert!(left > 50_000, "{left}");
+}
+
+#[test]
+fn never_brings_a_lost_lease_back() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "100ms");
+    eventually(SOON, "all but the counter has expired", || redis.keys().len() == 1);
+    let before = redis.keys();
+    extend(&redis, "backup", &token).status(77).stderr(message(["\"backup\""])).run();
+    let again = acquire(&redis, "gone");
+    redis.command(&["DEL", "redlock:gone"]);
+    extend(&redis, "gone", &again).status(77).stderr(message(["\"gone\""])).run();
+    assert!(!redis.exists("redlock:backup") && !redis.exists("redlock:gone"));
+    assert!(before.iter().all(|key| redis.exists(key)));
+}
+
+#[test]
+fn only_ones_own() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "20s");
+    let other = acquire(&redis, "other");
+    for wrong in [other.as_str(), "nonsense", &token[..8], &format!("{token}x"), &token.to_uppercase()] {
+        let test = extend(&redis, "backup", wrong).args(["--ttl", "1h"]).status(77);
+        test.stderr(message(["\"backup\""])).run();
+    }
+    assert!(redis.pttl("redlock:backup") <= 20_000);
+    extend(&redis, "backup", &token).run();
+}
+
+#[test]
+fn json_has_its_exact_shape() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let object = extend(&redis, "backup", &token)
+        .args(["--ttl", "40s", "--format", "json"])
+        .stdout(like("{\"name\":\"backup\",\"outcome\":\"extended\",\"holds\":1,\"validity_ms\":<n>}\n"))
+        .run()
+        .json();
+    let validity = object["validity_ms"].as_u64().unwrap();
+    assert!((35_000..=39_598).contains(&validity), "ttl less 1 % and 2 ms: {validity}");
+    release(&redis, "backup", &token);
+    let failure = |outcome: &str, holder: &str| {
+        let shape = format!(
+            "{{\"name\":\"backup\",\"outcome\":\"{outcome}\",\"status\":77,\"message\":\"<any>\",\"holder\":{holder}}}\n"
+        );
+        let test = extend(&redis, "backup", &token).args(["--format", "json"]).status(77);
+        test.stdout(like(shape)).stderr(any()).run();
+    };
+    failure("not-held", "null");
+    acquire(&redis, "backup");
+    failure("held-by-other", "{<any>}");
+}
+
+#[test]
+fn the_name_may_be_a_plain_argument() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "2s");
+    redlock(&redis, format!("extend -q backup --token {token} --ttl 1m")).run();
+    redlock(&redis, format!("renew -q --token {token} --ttl 2m backup")).run();
+    assert!(redis.pttl("redlock:backup") > 110_000);
+    let help = Test::bare().args(["--help"]).stdout(any()).run().stdout;
+    assert!(help.contains("extend") && !help.contains("renew "), "renew is a hidden alias");
+}
+
+#[test]
+fn name_and_token_come_from_the_environment_as_a_pair() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "2s");
+    let paired = || redlock(&redis, "extend -q").env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token);
+    paired().args(["--ttl", "1m"]).run();
+    assert!(redis.pttl("redlock:backup") > 50_000);
+    paired().args(["--name", "backup", "--ttl", "2m"]).run();
+    assert!(redis.pttl("redlock:backup") > 110_000);
+    // A token that is given does not belong to that name, and of another lock neither counts.
+    paired().args(["--token", "nonsense"]).status(64).stderr(message(["name"])).run();
+    paired().args(["--name", "other"]).status(64).stderr(message(["--token"])).run();
+    redlock(&redis, "extend")
+        .env("REDLOCK_NAME", "backup")
+        .status(64)
+        .stderr(message(["missing lock name: NAME --token T", "REDLOCK_TOKEN together"]))
+        .run();
+    redlock(&redis, "extend")
+        .env("REDLOCK_TOKEN", &token)
+        .status(64)
+        .stderr(message(["missing lock name: NAME --token T", "REDLOCK_TOKEN together"]))
+        .run();
+}
+
+#[test]
+fn a_foreign_lease_with_a_known_token_can_be_lengthened() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "their-own-value", "PX", "5000"]);
+    extend(&redis, "backup", "their-own-value").args(["--ttl", "1m"]).run();
+    assert!(redis.pttl("redlock:backup") > 50_000);
+    extend(&redis, "backup", "another-value").args(["--ttl", "1h"]).status(77).stderr(message(["\"backup\""])).run();
+    assert!(redis.pttl("redlock:backup") <= 60_000);
+}

@@ -1,0 +1,139 @@
+//! `--format json`: one object on standard output for every end of every command but `run`. The objects of success are
+//! with their commands.
+
+use crate::support::{Redis, SOON, Test, acquire, any, eventually, like, myself, redlock};
+use serde_json::Value;
+
+/// The failure object of a call, checked for its exact shape.
+#[track_caller]
+fn failure(servers: &str, arguments: &[&str], status: i32, holder: &str) -> Value {
+    let shape = format!(
+        "{{\"name\":<any>,\"outcome\":\"<word>\",\"status\":{status},\"message\":\"<any>\",\"holder\":{holder}}}\n"
+    );
+    let test = Test::new(servers).args(arguments).args(["--format", "json"]).status(status);
+    let object = test.stdout(like(shape)).stderr(any()).run().json();
+    let message = object["message"].as_str().unwrap();
+    assert!(!message.is_empty() && !message.ends_with('.') && !message.contains('\n'), "{message:?}");
+    assert!(!message.starts_with("redlock: "), "{message:?}");
+    object
+}
+
+/// The shape of somebody's lease in a failure.
+fn holder(token: &str, label: &str) -> String {
+    let (user, host) = myself();
+    format!(
+        "{{\"token_prefix\":\"{}\",\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":{label},\
+         \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":<word>,\"ttl_ms\":30000,\
+         \"lease_ms\":<n>}}",
+        &token[..8]
+    )
+}
+
+#[test]
+fn busy_tells_the_holder() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "acquire backup --label nightly");
+    let token = test.stdout(any()).run().token();
+    let holder = holder(&token, "\"nightly\"");
+    for arguments in [
+        vec!["acquire", "--name", "backup"],
+        vec!["acquire", "--name", "backup", "--wait", "50ms"],
+        vec!["acquire", "--name", "backup", "-q"],
+        vec!["wait", "backup", "--timeout", "50ms"],
+    ] {
+        let object = failure(&redis.url(), &arguments, 75, &holder);
+        assert_eq!(object["name"], "backup");
+        assert!(object["message"].as_str().unwrap().contains("is held by"), "{object}");
+    }
+    let object = failure(&redis.url(), &["acquire", "--name", "backup", "-E", "7"], 7, &holder);
+    assert_eq!(object["outcome"], failure(&redis.url(), &["acquire", "--name", "backup"], 75, &holder)["outcome"]);
+}
+
+#[test]
+fn a_token_that_does_not_hold_the_lock() {
+    let redis = Redis::start();
+    for command in ["extend", "release"] {
+        let object = failure(&redis.url(), &[command, "backup", "--token", "t"], 77, "null");
+        assert_eq!(object["outcome"], "not-held");
+    }
+    let token = acquire(&redis, "backup");
+    let holder = holder(&token, "<any>");
+    for command in ["extend", "release"] {
+        let object = failure(&redis.url(), &[command, "backup", "--token", "t"], 77, &holder);
+        assert_eq!(object["outcome"], "held-by-other");
+    }
+    for how in ["--force", "--revoke"] {
+        let object = failure(&redis.url(), &["release", "backup", how, "--token", "12345678"], 77, &holder);
+        assert_eq!(object["outcome"], "held-by-other");
+    }
+}
+
+#[test]
+fn another_type_has_no_holder() {
+    let redis = Redis::start();
+    redis.command(&["HSET", "redlock:backup", "field", "1"]);
+    failure(&redis.url(), &["acquire", "--name", "backup"], 75, "null");
+    failure(&redis.url(), &["wait", "backup", "--timeout", "50ms"], 75, "null");
+}
+
+#[test]
+fn unreachable_and_refused() {
+    let mut redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
+    for (status, url) in [(78, redis.tcp_url()), (78, redis.tcp_url().replace("redis://", "redis://:wrong@"))] {
+        for arguments in [
+            &["acquire", "--name", "backup"][..],
+            &["extend", "backup", "--token", "t"],
+            &["release", "backup", "--token", "t"],
+            &["wait", "backup"],
+        ] {
+            let object = failure(&url, arguments, status, "null");
+            assert!(!object.to_string().contains("wrong@"), "{object}");
+        }
+    }
+    redis.kill();
+    for arguments in [
+        &["acquire", "--name", "backup"][..],
+        &["acquire", "--name", "backup", "--wait", "50ms"],
+        &["extend", "backup", "--token", "t"],
+        &["release", "backup", "--token", "t"],
+        &["release", "backup", "--force"],
+        &["wait", "backup", "--timeout", "50ms"],
+        &["status"],
+    ] {
+        failure(&redis.tcp_url(), arguments, 69, "null");
+    }
+}
+
+#[test]
+fn an_interrupted_wait() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let test = redlock(&redis, "acquire backup --wait --format json");
+    let waiter = test.signal(nix::sys::signal::Signal::SIGTERM).stdout(any()).stderr(any()).spawn();
+    eventually(SOON, "connected", || redis.info("connected_clients") != "1");
+    waiter.send(nix::sys::signal::Signal::SIGTERM);
+    let finished = waiter.finish();
+    assert!(finished.stdout.is_empty() || finished.json()["name"] == "backup", "{}", finished.stdout);
+}
+
+#[test]
+fn run_leaves_standard_output_to_the_job() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "run backup --format json -- echo mine");
+    test.stdout("mine\n").stderr(any()).run();
+    acquire(&redis, "backup");
+    let test = redlock(&redis, "run backup --format json -- echo mine");
+    test.status(75).stderr(any()).run();
+}
+
+#[test]
+fn names_are_escaped_and_come_back_as_they_are() {
+    let redis = Redis::start();
+    for name in ["a\"b\\c", "ü 🔒", "\u{202e}backwards", "</script>"] {
+        let test = Test::new(&redis).args(["acquire", "--name", name, "--format", "json"]).stdout(any());
+        assert_eq!(test.run().json()["name"], name);
+        let object = crate::support::status(&redis, name);
+        assert_eq!(object["name"], name);
+        assert_eq!(object["key"], format!("redlock:{name}"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Users and passwords: what is missing is named, and a password may be replaced while a job runs.
+
+use crate::support::{
+    Line, Redis, Running, SOON, Test, acquire, any, eventually, loss, message, ms, redlock, release, teach_scripts,
+    when,
+};
+use std::path::Path;
+use std::time::Duration;
+
+const KEY: &str = "redlock:backup";
+
+/// A URL of this server with the user `locks`, and no password in it.
+fn as_user(redis: &Redis) -> String {
+    redis.tcp_url().replace("redis://", "redis://locks@")
+}
+
+/// Gives the user `locks` this password, and no other one.
+#[track_caller]
+fn set_password(redis: &Redis, password: &str) {
+    let password = format!(">{password}");
+    redis.command(&["ACL", "SETUSER", "locks", "on", "~*", "&*", "+@all", "resetpass", &password]);
+}
+
+#[test]
+fn a_command_that_is_missing_is_told() {
+    let redis = Redis::with_tcp(&[]);
+    teach_scripts(&redis);
+    let held = acquire(&redis, "held");
+    for (missing, arguments) in [
+        ("evalsha", &["acquire", "--name", "backup"][..]),
+        ("set", &["acquire", "--name", "backup"]),
+        ("hset", &["run", "--name", "backup", "--wait", "--", "echo", "started"]),
+        ("zadd", &["run", "--name", "held", "--wait", "--", "echo", "started"]),
+        ("subscribe", &["acquire", "--name", "held", "--wait"]),
+        ("pexpire", &["extend", "held", "--token", &held]),
+        ("del", &["release", "held", "--token", &held]),
+        ("hgetall", &["status", "held"]),
+        ("scan", &["status"]),
+    ] {
+        set_password(&redis, "pw");
+        redis.command(&["ACL", "SETUSER", "locks", &format!("-{missing}")]);
+        let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD", "pw").args(arguments).status(78);
+        let said = when("NOPERM", |text| {
+            let last = text.lines().last().unwrap_or_default();
+            last.contains("NOPERM") && last.ends_with("redlock doctor prints the ACL rule it needs")
+        });
+        test.stdout(any()).stderr(said).run();
+    }
+    release(&redis, "held", &held);
+}
+
+#[test]
+fn a_take_that_is_refused_halfway_leaves_no_lock() {
+    let redis = Redis::with_tcp(&[]);
+    for missing in ["del", "hset", "exists"] {
+        set_password(&redis, "pw");
+        redis.command(&["ACL", "SETUSER", "locks", &format!("-{missing}")]);
+        for arguments in [&["acquire", "backup", "--ttl", "5m"][..], &["run", "backup", "--ttl", "5m", "--", "true"]] {
+            let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD", "pw").args(arguments);
+            test.any_end().stdout(any()).stderr(any()).run();
+            eventually(SOON, "no lock is left", || !redis.exists(KEY));
+        }
+    }
+}
+
+#[test]
+fn keys_and_channels_that_are_missing_are_told() {
+    let redis = Redis::with_tcp(&[]);
+    acquire(&redis, "held");
+    for (rules, arguments, name) in [
+        (["resetkeys", "~redlock:*"], &["acquire", "--name", "backup"][..], "\"backup\""),
+        (["resetchannels", "&{other:*"], &["acquire", "--name", "held", "--wait"], "\"held\""),
+    ] {
+        set_password(&redis, "pw");
+        redis.command(&["ACL", "SETUSER", "locks", rules[0], rules[1]]);
+        let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD", "pw").args(arguments);
+        test.status(78).stderr(message([name, "NOPERM"])).run();
+    }
+}
+
+#[test]
+fn a_server_without_scripts_is_told_in_one_line() {
+    for (renamed, arguments) in [
+        ("EVALSHA", &["acquire", "--name", "backup"][..]),
+        ("EVAL", &["run", "--name", "backup", "--wait", "--", "echo", "started"]),
+        ("EVAL", &["status", "backup"]),
+        ("HSET", &["acquire", "--name", "backup"]),
+    ] {
+        let redis = Redis::with(&["--rename-command", renamed, ""]);
+        let said = message(["refused: ", "nknown ", "command", "redlock needs it under its own name"]);
+        Test::new(&redis).args(arguments).status(78).stdout(any()).stderr(said).run();
+    }
+}
+
+#[test]
+fn connections_are_known_by_their_name() {
+    let redis = Redis::start();
+    teach_scripts(&redis);
+    let test = redlock(&redis, "run -q backup -- sleep 1000");
+    let job = test.any_end().spawn();
+    let clients = || redis.query::<String>(&["CLIENT", "LIST"]);
+    eventually(SOON, "a client with this name", || clients().contains(" name=redlock "));
+    drop(job);
+    // A user that may not give a name is none the worse for it.
+    redis.command(&["ACL", "SETUSER", "default", "-client"]);
+    let token = acquire(&redis, "other");
+    release(&redis, "other", &token);
+}
+
+/// A job with a ttl of 2 s and the password in this file, in line behind it a waiter, and the token of the job.
+#[track_caller]
+fn job_and_waiter(redis: &Redis, file: &Path) -> (Running, Running, String) {
+    let call = || Test::new(as_user(redis).as_str()).env("REDLOCK_PASSWORD_FILE", file).stderr(any());
+    let job = call().args(["run", "--name", "backup", "--ttl", "2s", "--", "sleep", "4"]).any_end().spawn();
+    eventually(SOON, "acquired", || redis.exists(KEY));
+    let waiter = Line::join(redis, call().args(["run", "--name", "backup", "--wait", "--", "true"]));
+    (job, waiter, redis.get(KEY).unwrap())
+}
+
+/// Closes all connections but the test's.
+fn cut(redis: &Redis) {
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    redis.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+}
+
+#[test]
+fn a_job_and_a_waiter_outlive_a_new_password() {
+    let (redis, directory) = (Redis::with_tcp(&[]), crate::support::Directory::new());
+    let file = directory.path().join("password");
+    std::fs::write(&file, "first\n").unwrap();
+    set_password(&redis, "first");
+    let (mut job, waiter, token) = job_and_waiter(&redis, &file);
+    set_password(&redis, "second");
+    cut(&redis);
+    std::thread::sleep(ms(400)); // refused meanwhile
+    std::fs::write(&file, "").unwrap();
+    std::thread::sleep(ms(100)); // half written
+    std::fs::write(&file, "second\n").unwrap();
+    std::thread::sleep(ms(2_000)); // as long as the lease
+    assert!(!job.has_ended(), "{}", job.all_stderr());
+    assert_eq!(redis.get(KEY), Some(token));
+    assert_eq!(job.finish().ended, crate::support::Ended::Status(0));
+    waiter.finish();
+}
+
+#[test]
+fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
+    let (redis, directory) = (Redis::with_tcp(&[]), crate::support::Directory::new());
+    let file = directory.path().join("password");
+    std::fs::write(&file, "first\n").unwrap();
+    set_password(&redis, "first");
+    let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file);
+    let job = test.args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sleep", "1000"]).status(76);
+    let job = job.stderr(loss(["WRONGPASS", "before the lease could expire"])).spawn();
+    eventually(SOON, "acquired", || redis.exists(KEY));
+    set_password(&redis, "second");
+    cut(&redis);
+    job.finish();
+    // A new call is told at once, and one that waits when the file could have been replaced.
+    for (wait, time) in [(None, 3), (Some("--wait"), 15)] {
+        let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file).status(78);
+        let test = test.args(["acquire", "other"]).args(wait).stderr(message(["WRONGPASS", "check both"]));
+        test.within(Duration::from_secs(time)).run();
+    }
+}
+
+#[test]
+fn a_password_from_a_pipe_is_kept_for_the_next_connection() {
+    let redis = Redis::with_tcp(&[]);
+    set_password(&redis, "s3cret");
+    let script = "exec redlock run -q --name backup --ttl 2s --password-file <(echo s3cret) -- sleep 4";
+    let job = Test::program(as_user(&redis).as_str(), "bash").args(["-c", script]).spawn();
+    eventually(SOON, "acquired", || redis.exists(KEY));
+    cut(&redis);
+    job.finish();
+}
+
+#[test]
+fn a_node_that_refuses_the_password_for_a_moment_leaves_no_part_of_the_lock_in_the_way() {
+    let nodes = [Redis::with_tcp(&[]), Redis::with_tcp(&[])];
+    set_password(&nodes[0], "new");
+    set_password(&nodes[1], "old");
+    let directory = crate::support::Directory::new();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "new\n").unwrap();
+    let urls = [as_user(&nodes[0]), as_user(&nodes[1])];
+    let test = Test::new(&urls[..]).args(["acquire", "-q", "backup", "--wait", "--ttl", "60s", "--quarantine", "0"]);
+    let waiting = test.args(["--password-file", file.to_str().unwrap()]).stdout(any()).within(SOON).spawn();
+    // The first node has granted the first try.
+    eventually(SOON, "tried", || nodes[0].exists("{redlock:backup}:\u{1f}fence"));
+    set_password(&nodes[1], "new");
+    waiting.finish();
+}

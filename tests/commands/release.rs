@@ -1,0 +1,190 @@
+//! `redlock release`: gives up one's own, and with --revoke and --force somebody else's.
+
+use crate::support::{
+    Redis, SOON, Test, acquire, acquire_for, any, eventually, like, loss, message, myself, redlock, release, status,
+};
+use std::time::Duration;
+
+fn releasing(redis: &Redis, name: &str, token: &str) -> Test {
+    Test::new(redis).args(["release", "-q", "--name", name, "--token", token])
+}
+
+#[test]
+fn frees_the_lock_and_takes_everything_but_the_counter_along() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    releasing(&redis, "backup", &token).run();
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+    let token = acquire(&redis, "backup");
+    let test = redlock(&redis, format!("release backup --token {token}"));
+    test.stderr(message(["released \"backup\""])).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_token_that_holds_nothing_is_told_what_can_be_told() {
+    let redis = Redis::start();
+    let gone = "redlock: \"backup\" is not held: it was released before, or its lease ran out\n";
+    let token = acquire_for(&redis, "backup", "100ms");
+    eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    releasing(&redis, "backup", &token).status(77).stderr(gone).run();
+    let token = acquire(&redis, "backup");
+    releasing(&redis, "backup", &token).run();
+    releasing(&redis, "backup", &token).status(77).stderr(gone).run();
+    acquire(&redis, "backup");
+    let (user, host) = myself();
+    let held = format!("it is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left");
+    let other = format!("redlock: the token does not hold \"backup\": {held}\n");
+    releasing(&redis, "backup", &token).status(77).stderr(like(other)).run();
+}
+
+#[test]
+fn only_ones_own() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    for wrong in ["nonsense", &token[..8], &format!("{token}x"), &token.to_uppercase()] {
+        releasing(&redis, "backup", wrong).status(77).stderr(message(["\"backup\""])).run();
+    }
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+}
+
+#[test]
+fn json_has_its_exact_shape() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let json = || releasing(&redis, "backup", &token).args(["--format", "json"]);
+    let shape = "{\"name\":\"backup\",\"outcome\":\"released\",\"holds\":0,\"validity_ms\":<word>}\n";
+    json().stdout(like(shape)).run();
+    let failure = |outcome: &str, holder: &str| {
+        let shape = format!(
+            "{{\"name\":\"backup\",\"outcome\":\"{outcome}\",\"status\":77,\"message\":\"<any>\",\"holder\":{holder}}}\n"
+        );
+        json().status(77).stdout(like(shape)).stderr(any()).run();
+    };
+    failure("not-held", "null");
+    acquire(&redis, "backup");
+    failure("held-by-other", "{<any>}");
+}
+
+#[test]
+fn name_and_token_come_from_the_environment_as_a_pair() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let paired = || redlock(&redis, "release -q").env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token);
+    paired().args(["--name", "other"]).status(64).stderr(message(["--token"])).run();
+    assert!(redis.exists("redlock:backup"));
+    paired().run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn force_frees_at_once_and_tells_whose_lease_it_was() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "1m");
+    let (user, host) = myself();
+    let finished = redlock(&redis, "release backup --force").stdout(any()).stderr(any()).run();
+    let said = finished.stdout + &finished.stderr;
+    assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
+    assert!(!said.contains("job"), "a lease of acquire has none: {said:?}");
+    assert!(said.contains("59s") || said.contains("1m"), "for how long its holder may go on: {said:?}");
+    assert!(!redis.exists("redlock:backup"));
+    redlock(&redis, format!("extend backup --token {token}")).status(77).stderr(any()).run();
+}
+
+#[test]
+fn force_frees_a_foreign_lease_but_not_another_type() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "theirs"]);
+    redlock(&redis, "release backup --force").stdout(any()).stderr(any()).run();
+    assert!(!redis.exists("redlock:backup"));
+    redis.command(&["HSET", "redlock:backup", "field", "1"]);
+    for how in ["--force", "--revoke"] {
+        let test = redlock(&redis, "release backup").arg(how).status(75);
+        let said = "redlock: \"backup\" exists but is not a lock (its key is not a string, and never expires); \
+                    redlock does not delete it\n";
+        test.stderr(said).run();
+    }
+    assert!(redis.exists("redlock:backup"));
+}
+
+#[test]
+fn force_and_revoke_refuse_when_the_holder_has_changed() {
+    let redis = Redis::start();
+    let old = acquire(&redis, "backup");
+    release(&redis, "backup", &old);
+    let new = acquire(&redis, "backup");
+    for how in ["--force", "--revoke"] {
+        for prefix in [&old[..8], &old] {
+            let test = Test::new(&redis).args(["release", "backup", how, "--token", prefix]).status(77);
+            test.stdout(any()).stderr(message(["\"backup\""])).run();
+        }
+    }
+    assert_eq!(redis.get("redlock:backup").as_ref(), Some(&new));
+    let test = redlock(&redis, "release backup --force --token").arg(&new[..8]);
+    test.stdout(any()).stderr(any()).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn force_ignores_the_token_in_the_environment() {
+    let redis = Redis::start();
+    let theirs = acquire(&redis, "theirs");
+    let test = redlock(&redis, "release theirs --force").stdout(any()).stderr(any());
+    test.env("REDLOCK_NAME", "mine").env("REDLOCK_TOKEN", "my-own-token").run();
+    assert_ne!(redis.get("redlock:theirs"), Some(theirs));
+}
+
+#[test]
+fn revoke_keeps_the_lock_until_its_lease_runs_out_when_nobody_stops_the_job() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "1500ms");
+    let (user, host) = myself();
+    let test = redlock(&redis, "release backup --revoke").stdout(any()).stderr(any());
+    let finished = test.run();
+    let said = finished.stdout + &finished.stderr;
+    assert!(said.contains(&format!("{user}@{host}")), "{said:?}");
+    assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
+    assert_eq!(status(&redis, "backup")["state"], "revoked");
+    redlock(&redis, "acquire -q backup").turned_away().run();
+    redlock(&redis, "status --exit-code backup").status(75).stdout(any()).run();
+    let test = redlock(&redis, format!("extend backup --token {token} --ttl 1h")).status(77);
+    test.stderr(message(["\"backup\"", "revoked"])).run();
+    let left = redis.pttl("redlock:backup");
+    assert!(left <= 1_500, "{left}");
+    eventually(SOON, "the lease has run out", || !redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_revoked_lease_can_still_be_released_by_its_holder() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    redlock(&redis, "release backup --revoke -q").run();
+    releasing(&redis, "backup", &token).run();
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn revoke_stops_the_job_and_then_the_lock_is_free() {
+    let redis = Redis::start();
+    let mut holder =
+        redlock(&redis, "run backup --ttl 1500ms -- sleep 30").stderr(loss(["revoked"])).status(76).spawn();
+    holder.says(like("redlock: acquired \"backup\" <any>"));
+    assert!(!holder.has_ended());
+    let test = redlock(&redis, "release backup --revoke --format json");
+    let shape = "{\"name\":\"backup\",\"outcome\":\"revoked\",\"holds\":<word>,\"validity_ms\":<word>}\n";
+    test.stdout(like(shape)).stderr(any()).run();
+    holder.finish();
+    assert!(!redis.exists("redlock:backup"), "freed as soon as its job has ended");
+    acquire(&redis, "backup");
+}
+
+#[test]
+fn a_job_with_a_long_lease_is_stopped_as_soon_as_release_said() {
+    let redis = Redis::start();
+    let job = redlock(&redis, "run -q backup --ttl 10m -- sh -c").arg("echo ready; exec sleep 60");
+    let job = job.status(76).stderr(any()).within(Duration::from_secs(25)).spawn();
+    job.prints("ready");
+    let said = "redlock: revoked \"backup\", held by <any>: redlock run stops its job within 10s and frees the lock; a lease of acquire ends by itself, in <duration> at the latest\n";
+    redlock(&redis, "release backup --revoke").stdout(like(said)).run();
+    job.finish();
+}

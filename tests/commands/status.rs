@@ -1,0 +1,459 @@
+//! `redlock status`: one lock, all locks, as text, as JSON, as a status; it never changes anything.
+
+use crate::support::{
+    Monitor, Redis, SOON, Terminal, Test, acquire, acquire_for, acquire_on_all, any, eventually, like, message, myself,
+    redlock, release, status, when,
+};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+/// The part of a lock's JSON that says who has it, without what differs from run to run.
+fn steady(mut object: Value) -> Value {
+    for holder in object["holders"].as_array_mut().unwrap() {
+        for field in ["pid", "acquired_at", "held_ms", "fencing_token", "lease_ms"] {
+            holder[field] = json!(holder[field].is_null());
+        }
+    }
+    for node in object["nodes"].as_array_mut().unwrap() {
+        assert!(node["node"].as_str().unwrap().contains('/'), "a socket's path: {node}");
+        node["node"] = json!("socket");
+    }
+    object
+}
+
+#[test]
+fn a_free_lock() {
+    let redis = Redis::start();
+    redlock(&redis, "status backup").stdout(when("free", |text| text.contains("free"))).run();
+    let expected = json!({
+        "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "holders": [], "waiting": 0,
+        "nodes": [{"node": "socket", "answer": "free"}],
+    });
+    let mut object = steady(status(&redis, "backup"));
+    // Of a lock that nobody has, the mode may be null or what it would be.
+    assert!(object["mode"].is_null() || object["mode"] == "exclusive", "{object}");
+    object["mode"] = Value::Null;
+    assert_eq!(object, expected);
+    assert!(redis.keys().is_empty());
+}
+
+#[test]
+fn a_held_lock_in_the_exact_shape() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "acquire backup --ttl 25s --label nightly");
+    let token = test.stdout(any()).run().token();
+    let (user, host) = myself();
+    let shape = format!(
+        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"holders\":[{{\
+         \"token_prefix\":\"{}\",\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":\"nightly\",\
+         \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":1,\"ttl_ms\":25000,\
+         \"lease_ms\":<n>}}],\"waiting\":0,\"nodes\":[{{\"node\":\"<word>\",\"answer\":\"held\"}}]}}\n",
+        &token[..8]
+    );
+    let object = redlock(&redis, "status backup --format json").stdout(like(shape)).run().json();
+    let holder = &object["holders"][0];
+    assert!(holder["lease_ms"].as_u64().unwrap() <= 25_000 && holder["lease_ms"].as_u64().unwrap() > 20_000);
+    assert!(holder["held_ms"].as_u64().unwrap() < 5_000);
+}
+
+#[test]
+fn text_names_the_holder_and_never_shows_a_whole_token() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "acquire backup --label nightly");
+    let token = test.stdout(any()).run().token();
+    let (user, host) = myself();
+    let one = redlock(&redis, "status backup").stdout(any()).run().stdout;
+    let all = redlock(&redis, "status").stdout(any()).run().stdout;
+    let json = redlock(&redis, "status --format json").stdout(any()).run().stdout;
+    for (what, text) in [("one", &one), ("all", &all), ("json", &json)] {
+        assert!(text.contains("backup") && text.contains(&host) && text.contains("nightly"), "{what}: {text}");
+        assert!(!text.contains(&token), "{what}: {text}");
+        assert!(!text.contains('\u{1b}'), "no colours into a pipe: {text:?}");
+    }
+    assert!(one.contains(&user) && one.contains("held") && one.contains(&token[..8]), "{one}");
+    assert!(!one.contains(&token[..9]), "{one}");
+}
+
+#[test]
+fn exit_code_tells_free_from_held() {
+    let redis = Redis::start();
+    for how in ["--exit-code", "-q"] {
+        // As grep -q: the status is the answer.
+        let shown = move |text: &str| text.is_empty() == (how == "-q");
+        let test = || Test::new(&redis).args(["status", how, "backup"]).stdout(when("nothing with -q", shown));
+        test().run();
+        let token = acquire(&redis, "backup");
+        test().status(75).run();
+        release(&redis, "backup", &token);
+        redis.command(&["SET", "redlock:backup", "theirs"]);
+        test().status(75).run();
+        redis.command(&["DEL", "redlock:backup"]);
+    }
+    acquire(&redis, "backup");
+    redlock(&redis, "status backup").stdout(any()).run();
+}
+
+#[test]
+fn with_a_token_the_status_says_whether_it_holds_the_lock() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let asks = |token: &str| redlock(&redis, format!("status backup --token {token}")).stdout(any());
+    asks(&token).run();
+    asks(&token).arg("-q").stdout("").run();
+    asks("nonsense").arg("-q").stdout("").status(77).run();
+    asks(&token).args(["-q", "--format", "json"]).stdout("").run();
+    asks(&token).arg("--exit-code").run();
+    asks("nonsense").status(77).stderr(any()).run();
+    asks(&token[..8]).status(77).stderr(any()).run();
+    release(&redis, "backup", &token);
+    asks(&token).status(77).stderr(any()).run();
+}
+
+#[test]
+fn a_foreign_lock() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "0123456789abcdef", "PX", "60000"]);
+    let object = status(&redis, "backup");
+    assert_eq!(object["state"], "foreign");
+    assert_eq!(object["nodes"][0]["answer"], "foreign");
+    let holder = &object["holders"][0];
+    assert_eq!(holder["token_prefix"], "01234567");
+    for unknown in ["host", "pid", "user", "label", "acquired_at", "held_ms", "fencing_token", "ttl_ms"] {
+        assert!(holder[unknown].is_null(), "{unknown}: {holder}");
+    }
+    let left = holder["lease_ms"].as_u64().unwrap();
+    assert!((50_000..=60_000).contains(&left), "{left}");
+    redis.command(&["PERSIST", "redlock:backup"]);
+    assert!(status(&redis, "backup")["holders"][0]["lease_ms"].is_null());
+    let test = redlock(&redis, "status backup");
+    test.stdout(when("never expires", |text| text.contains("never expires"))).run();
+}
+
+#[test]
+fn a_lock_of_ours_that_somebody_made_endless_is_said_to_never_expire() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    redis.command(&["PERSIST", "redlock:backup"]);
+    for arguments in [&["status", "backup"][..], &["status"]] {
+        let test = Test::new(&redis).args(arguments);
+        test.stdout(when("never", |text| text.contains("never"))).run();
+    }
+}
+
+#[test]
+fn another_type_is_foreign_and_stays_untouched() {
+    let redis = Redis::start();
+    redis.command(&["HSET", "redlock:backup", "field", "1"]);
+    assert_eq!(status(&redis, "backup")["state"], "foreign");
+    redlock(&redis, "status -q backup").status(75).run();
+    assert_eq!(redis.keys(), ["redlock:backup"]);
+}
+
+#[test]
+fn a_lock_whose_job_has_ended_is_kept() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "run -q backup --hold-at-least 20s -- true");
+    test.run();
+    assert_eq!(status(&redis, "backup")["state"], "kept");
+    redlock(&redis, "status -q backup").status(75).run();
+    let shown = like(
+        "backup  held (job ended)\n  by      <any>\n  for     <any>\n  ended   <duration> ago\n  kept    for <duration> more\n  token   <any>\n",
+    );
+    redlock(&redis, "status backup").stdout(shown).run();
+    let (_, host) = myself();
+    let busy = format!(
+        "redlock: \"backup\" finished on {host} <duration> ago, kept for <duration> more; use --wait to queue for it\n"
+    );
+    redlock(&redis, "acquire backup").status(75).stderr(like(busy)).run();
+}
+
+#[test]
+fn without_an_answer_it_is_unknown() {
+    let mut redis = Redis::start();
+    redis.kill();
+    redlock(&redis, "status backup").status(69).stdout(any()).stderr(message(["\"backup\""])).run();
+    for how in ["--exit-code", "-q"] {
+        let test = redlock(&redis, "status backup").arg(how).status(69);
+        test.stdout(any()).stderr(message(["\"backup\""])).run();
+    }
+    let test = redlock(&redis, "status backup --format json").status(69).stdout(any()).stderr(any());
+    let object = test.run().json();
+    // One object: what is known of the nodes, or the failure.
+    assert!(object["state"] == "unknown" || object["status"] == 69, "{object}");
+    redlock(&redis, "status").status(69).stdout(any()).stderr(message([])).run();
+}
+
+#[test]
+fn a_node_that_fails_is_told_with_its_reason() {
+    let mut nodes = Redis::several(3);
+    acquire_on_all(&nodes, "backup");
+    nodes[2].kill();
+    let object = status(&nodes, "backup");
+    assert_eq!(object["state"], "held");
+    let answers: Vec<&str> =
+        object["nodes"].as_array().unwrap().iter().map(|node| node["answer"].as_str().unwrap()).collect();
+    assert_eq!(answers, ["held", "held", "error"]);
+    assert!(!object["nodes"][2]["detail"].as_str().unwrap().is_empty());
+    assert!(object["nodes"][0].get("detail").is_none_or(Value::is_null));
+}
+
+#[test]
+fn the_list_shows_every_lock_under_the_prefix() {
+    let redis = Redis::start();
+    let list = |prefix: &str| {
+        let test = redlock(&redis, "status --format json --prefix").arg(prefix).stdout(any());
+        let object = test.run().json();
+        let locks = object["locks"].as_array().unwrap().clone();
+        locks.iter().map(|lock| lock["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(list("redlock:").is_empty());
+    for name in ["b", "a", "with space", "{tag}c"] {
+        acquire(&redis, name);
+    }
+    redlock(&redis, "acquire x --prefix").arg("").stdout(any()).run();
+    redlock(&redis, "acquire y --prefix glob[a]*?:").stdout(any()).run();
+    let gone = acquire(&redis, "gone");
+    release(&redis, "gone", &gone);
+    redis.command(&["SET", "redlock:foreign", "1"]);
+    redis.command(&["SET", "session:1", "not a lock"]);
+    redis.command(&["SET", "globa:z", "not a lock"]);
+    assert_eq!(list("redlock:"), ["a", "b", "foreign", "with space", "{tag}c"]);
+    assert_eq!(list("glob[a]*?:"), ["y"]);
+    // Without a prefix only what is surely a lock: what has an owner record.
+    assert_eq!(list(""), ["glob[a]*?:y", "redlock:a", "redlock:b", "redlock:with space", "redlock:{tag}c", "x"]);
+}
+
+#[test]
+fn the_list_copes_with_a_hundred_thousand_other_keys_and_never_uses_keys() {
+    let redis = Redis::start();
+    redis.command(&["EVAL", "for i = 1, 100000 do redis.call('SET', 'other:' .. i, i) end", "0"]);
+    for name in ["a", "b"] {
+        acquire(&redis, name);
+    }
+    let monitor = Monitor::new(&redis);
+    let finished = redlock(&redis, "status --format json").stdout(any()).run();
+    assert_eq!(finished.json()["locks"].as_array().unwrap().len(), 2);
+    let commands = monitor.commands(&redis);
+    assert!(commands.contains(&"SCAN".to_owned()), "{commands:?}");
+    assert!(!monitor.lines(&redis).iter().any(|line| line.to_uppercase().contains("\"KEYS\"")));
+    assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
+}
+
+#[test]
+fn looking_changes_nothing_and_works_where_nothing_can_be_written() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let dirty = redis.info("rdb_changes_since_last_save");
+    let look = || {
+        assert_eq!(status(&redis, "backup")["state"], "held");
+        redlock(&redis, "status").stdout(any()).run();
+        redlock(&redis, "wait backup --timeout 50ms -q").turned_away().run();
+    };
+    look();
+    redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    look();
+    assert_eq!(redis.info("rdb_changes_since_last_save"), dirty);
+}
+
+#[test]
+fn watch_prints_one_object_a_line_while_the_lock_changes_hands() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "status backup --watch 100ms --format json");
+    let watch = test.spawn();
+    let mut seen = String::new();
+    let mut until = |state: &str| {
+        eventually(SOON, state, || {
+            let object: Value = serde_json::from_str(&watch.stdout_line()).unwrap();
+            seen = object["state"].as_str().unwrap().to_owned();
+            let holders = object["holders"].as_array().unwrap().len();
+            assert_eq!(holders, usize::from(seen == "held"), "{object}");
+            seen == state
+        });
+    };
+    until("free");
+    let token = acquire(&redis, "backup");
+    until("held");
+    release(&redis, "backup", &token);
+    until("free");
+}
+
+#[test]
+fn watch_of_all_locks_prints_one_list_a_line() {
+    let redis = Redis::start();
+    let watch = redlock(&redis, "status --watch 100ms --format json").spawn();
+    watch.prints("{\"locks\":[]}");
+    acquire(&redis, "backup");
+    eventually(SOON, "listed", || {
+        let object: Value = serde_json::from_str(&watch.stdout_line()).unwrap();
+        object["locks"].as_array().unwrap().iter().any(|lock| lock["name"] == "backup")
+    });
+}
+
+#[test]
+fn a_watch_outlives_a_restart_of_the_server() {
+    let mut redis = Redis::start();
+    acquire_for(&redis, "backup", "1h");
+    let test = redlock(&redis, "status backup --watch 100ms --format json");
+    let watch = test.stderr(any()).spawn();
+    let until = |state: &str| {
+        eventually(SOON, state, || {
+            let object: Value = serde_json::from_str(&watch.stdout_line()).unwrap();
+            object["state"] == state || (state == "unknown" && object["status"] == 69)
+        });
+    };
+    until("held");
+    redis.kill();
+    until("unknown");
+    redis.restart();
+    until("free");
+}
+
+#[test]
+fn a_list_that_no_quorum_has_been_looked_through_for_is_no_list() {
+    let mut nodes = Redis::several(3);
+    nodes[1..].iter_mut().for_each(Redis::kill);
+    for format in ["text", "json"] {
+        let test = redlock(&nodes, "status --format").arg(format);
+        let test = test.status(69).stdout(any()).stderr(any());
+        let finished = test.run();
+        assert!(finished.stderr.contains("1 of 3 nodes answered"), "{}", finished.stderr);
+        assert!(!finished.stdout.contains("locks\":["), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn a_list_without_a_minority_of_the_nodes_says_which_and_why() {
+    let mut nodes = Redis::several(3);
+    acquire(&nodes, "backup");
+    nodes[2].kill();
+    let url = nodes[2].url();
+    let path = url.trim_start_matches("unix://");
+    let said = format!("redlock: {path} is unreachable (<any>); the list is from the other nodes\n");
+    for format in ["text", "json"] {
+        let test = redlock(&nodes, "status --format").arg(format).stdout(any());
+        let finished = test.stderr(like(&said)).run();
+        assert!(finished.stdout.contains("backup"), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn several_names_and_patterns_list_what_matches() {
+    let redis = Redis::start();
+    for name in ["job-1", "job-2", "job?", "other", "\u{5099}\u{4efd}"] {
+        acquire(&redis, name);
+    }
+    let names = |arguments: &[&str]| {
+        let test = redlock(&redis, "status").args(arguments).stdout(any());
+        let text = test.run().stdout;
+        let json = redlock(&redis, "status").args(arguments).args(["--format", "json"]).stdout(any()).run().json();
+        let names = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        let rows: Vec<String> = text.lines().skip(1).map(names).collect();
+        let locks = json["locks"].as_array().unwrap().iter();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        assert_eq!(rows, locks.map(|lock| word(&lock["name"]) + " " + &word(&lock["state"])).collect::<Vec<_>>());
+        rows.join(", ")
+    };
+    assert_eq!(names(&["job-*"]), "job-1 held, job-2 held");
+    // Nothing but the * is special.
+    assert_eq!(names(&["job?*"]), "job? held");
+    assert_eq!(names(&["other", "no-such", "*-2", "other"]), "job-2 held, no-such free, other held");
+    assert_eq!(names(&["--name", "other", "job-1"]), "job-1 held, other held");
+    let none = "redlock: no locks called x* or y* on <node>\n";
+    redlock(&redis, "status x* y*").stderr(like(none)).run();
+    for how in [&["--exit-code"][..], &["-q"], &["--token", "t"]] {
+        for names in [&["job-*"][..], &["job-1", "job-2"]] {
+            let test = redlock(&redis, "status").args(names).args(how).status(64);
+            test.stderr(message(["ask about one lock"])).run();
+        }
+    }
+}
+
+#[test]
+fn the_table_shows_whole_names_in_straight_columns() {
+    let redis = Redis::start();
+    let long = "x".repeat(60);
+    let names = [format!("{long}-1"), format!("{long}-2"), "\u{5099}\u{4efd}".repeat(30)];
+    names.iter().for_each(|name| drop(acquire(&redis, name)));
+    let table = redlock(&redis, "status").stdout(any()).run().stdout;
+    for name in &names {
+        assert!(table.contains(name.as_str()), "{table}");
+    }
+    let column = |line: &str, word| line.find(word).map(|at| line[..at].width());
+    let header = table.lines().next().and_then(|line| column(line, "STATE"));
+    assert!(header.is_some() && table.lines().skip(1).all(|line| column(line, "held") == header), "{table}");
+}
+
+#[test]
+fn watch_has_a_screen_of_its_own_cut_to_its_size_the_worst_first() {
+    let redis = Redis::start();
+    for number in 1..=8 {
+        acquire(&redis, &format!("lock-{number}"));
+    }
+    redis.command(&["SET", "redlock:theirs", "x"]);
+    let terminal = Terminal::bash(&redis);
+    terminal.resize(7, 30);
+    terminal.enters("TERM=xterm redlock status --watch 100ms");
+    terminal.shows("\u{1b}[?1049h");
+    let page = terminal.shows("… 6 more");
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines.len(), 7, "{page:?}");
+    assert!(lines[3].starts_with("theirs"), "what never ends comes first: {page:?}");
+    for line in lines {
+        let shown = line.trim_end().replace("\u{1b}[H", "").replace("\u{1b}[K", "").replace("\u{1b}[?25l", "");
+        assert!(shown.chars().count() <= 30, "{shown:?}");
+    }
+    terminal.resize(9, 30);
+    terminal.shows("… 4 more");
+    terminal.types("\u{3}");
+    terminal.shows("\u{1b}[?1049l");
+    terminal.prompts();
+    assert_eq!(terminal.status(), 130);
+}
+
+#[test]
+fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
+    let redis = Redis::start();
+    let name = format!("{}-end", "nightly".repeat(20));
+    acquire_for(&redis, &name, "1h");
+    let terminal = Terminal::bash(&redis);
+    for columns in [60, 100] {
+        terminal.resize(24, columns);
+        terminal.enters("TERM=xterm redlock status --watch 100ms");
+        terminal.shows("NAME ");
+        let header = terminal.shows("WAITING");
+        assert!(["STATE", "HELD BY", "FOR", "LEASE"].iter().all(|column| header.contains(column)), "{header:?}");
+        terminal.shows("nightly");
+        let row = terminal.shows("\u{1b}[J");
+        assert!(row.contains("…  held ") && (row.contains("59m") || row.contains("1h")), "{row:?}");
+        terminal.types("\u{3}");
+        terminal.prompts();
+    }
+    // What is not for a screen is whole.
+    let finished = redlock(&redis, "status").stdout(any()).run();
+    assert!(finished.stdout.contains(&format!("{name}  held")), "{}", finished.stdout);
+}
+
+#[test]
+fn watch_takes_a_name_and_its_lines_carry_the_time_where_there_is_no_terminal() {
+    let redis = Redis::start();
+    let watcher = redlock(&redis, "status --watch backup").signal(Signal::SIGTERM).stderr(any()).spawn();
+    watcher.prints(like("<time>  backup  free"));
+    watcher.send(Signal::SIGTERM);
+    watcher.finish();
+    let watcher = redlock(&redis, "status --watch 0.1").signal(Signal::SIGTERM).stderr(any()).spawn();
+    watcher.prints(like("<time>  NAME<any>"));
+    watcher.prints(like("<time>  NAME<any>"));
+    watcher.send(Signal::SIGTERM);
+    watcher.finish();
+}
+
+#[test]
+fn a_question_mark_is_no_pattern_and_says_so() {
+    let redis = Redis::start();
+    acquire(&redis, "m1");
+    let said = "redlock: \"m?\" is one name: only * stands for anything\n";
+    Test::new(&redis).args(["status", "m?"]).stdout("m?  free\n").stderr(said).run();
+    acquire(&redis, "m?");
+    Test::new(&redis).args(["status", "m?"]).stdout(like("m?  held\n<lines>")).run();
+}

@@ -1,0 +1,278 @@
+//! Output that takes nothing more: a full pipe, a full socket, a terminal whose other end does not read. What redlock
+//! does must not depend on it, and a result that cannot be printed can be interrupted.
+
+use crate::support::{
+    Ended, Finished, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, full_pipe, full_socket,
+    full_terminal, like, ms, redlock, release, tagged,
+};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::Signal;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// What takes nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Pipe,
+    Socket,
+    Terminal,
+    /// A terminal with room for a few bytes, so that it is ready to be written to, and then a whole line does not fit.
+    AlmostTerminal,
+}
+
+const KINDS: [Kind; 4] = [Kind::Pipe, Kind::Socket, Kind::Terminal, Kind::AlmostTerminal];
+
+/// What a call gets, and the other end, which is only kept open.
+struct Unread {
+    kind: Kind,
+    end: OwnedFd,
+    _other: OwnedFd,
+}
+
+impl Unread {
+    fn new(kind: Kind) -> Unread {
+        let (other, end): (OwnedFd, OwnedFd) = match kind {
+            Kind::Pipe => {
+                let (other, end) = full_pipe();
+                (other.into(), end.into())
+            }
+            Kind::Socket => {
+                let (other, end) = full_socket();
+                (other.into(), end.into())
+            }
+            Kind::Terminal | Kind::AlmostTerminal => {
+                let (other, end) = full_terminal(if kind == Kind::Terminal { 0 } else { 10 });
+                (other, end.into())
+            }
+        };
+        Unread { kind, end, _other: other }
+    }
+
+    /// Starts the call with this as its standard error.
+    #[track_caller]
+    fn under(&self, test: Test) -> Running {
+        test.stderr_to(self.end.try_clone().unwrap()).spawn()
+    }
+
+    /// The call must end, and soon.
+    #[track_caller]
+    fn ends(&self, mut call: Running) -> Finished {
+        let start = Instant::now();
+        while !call.has_ended() {
+            assert!(start.elapsed() < SOON, "{:?}: hangs; {}", self.kind, call.all_stdout());
+            std::thread::sleep(ms(2));
+        }
+        let finished = call.finish();
+        // It is the user's, and others have it too.
+        let flags = OFlag::from_bits_retain(fcntl(&self.end, FcntlArg::F_GETFL).unwrap());
+        assert!(!flags.contains(OFlag::O_NONBLOCK), "{:?}: left non-blocking", self.kind);
+        finished
+    }
+}
+
+/// Each kind on a server of its own, side by side.
+fn each_kind(test: impl Fn(&Redis, Kind) + Sync) {
+    std::thread::scope(|scope| {
+        for kind in KINDS {
+            let test = &test;
+            scope.spawn(move || test(&Redis::start(), kind));
+        }
+    });
+}
+
+#[test]
+fn commands_end_though_nobody_reads_standard_error() {
+    each_kind(|redis, kind| {
+        let test = redlock(redis, "acquire -v backup").stdout(like("<token>\n"));
+        let unread = Unread::new(kind);
+        let token = unread.ends(unread.under(test)).token();
+        for (arguments, status) in [
+            (&["status", "-v", "backup"][..], 0),
+            (&["status", "--exit-code", "backup"], 75),
+            (&["status", "backup", "--token", "another-token-of-some-length"], 77),
+            (&["acquire", "--name", "backup"], 75),
+            (&["acquire", "--name", "backup", "--wait", "200ms"], 75),
+            (&["run", "--name", "backup", "--", "true"], 75),
+            (&["wait", "backup", "--timeout", "200ms"], 75),
+            (&["extend", "-v", "backup", "--token", &token], 0),
+            (&["release", "-v", "backup", "--token", &token], 0),
+            (&["release", "backup", "--token", &token], 77),
+            (&["run", "-v", "--name", "backup", "--", "sh", "-c", "exit 5"], 5),
+            (&["run", "-v", "--name", "backup", "--", "no-such-command"], 127),
+            (&["status", "-v"], 0),
+            (&["acquire", "--name", "backup", "--ttl", "never"], 64),
+        ] {
+            let unread = Unread::new(kind);
+            let test = Test::new(redis).args(arguments).any_end().stdout(any());
+            let finished = unread.ends(unread.under(test));
+            assert_eq!(finished.ended, Ended::Status(status), "{kind:?}: {arguments:?}");
+        }
+        assert!(!redis.exists("redlock:backup"), "{kind:?}");
+    });
+}
+
+#[test]
+fn a_job_is_renewed_and_its_status_told_though_nobody_reads_standard_error() {
+    each_kind(|redis, kind| {
+        let unread = Unread::new(kind);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let test = redlock(redis, "run -v backup --ttl 1s");
+        let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
+        let job = unread.under(test.stdin_from(reader).status(5).stdout("ready\n"));
+        eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
+        let token = redis.get("redlock:backup");
+        assert!(token.is_some(), "{kind:?}");
+        let start = Instant::now();
+        while start.elapsed() < ms(2_500) {
+            assert_eq!(redis.get("redlock:backup"), token, "{kind:?}: after {:?}", start.elapsed());
+            std::thread::sleep(ms(20));
+        }
+        drop(writer);
+        unread.ends(job);
+        assert!(!redis.exists("redlock:backup"), "{kind:?}");
+    });
+}
+
+#[test]
+fn an_outage_is_survived_though_nobody_reads_standard_error() {
+    each_kind(|redis, kind| {
+        // What is said of it must not keep the next try waiting.
+        let proxy = Proxy::new(redis, Mode::Pass);
+        let unread = Unread::new(kind);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let test = redlock(&proxy, "run backup --ttl 3s");
+        let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
+        let job = unread.under(test.stdin_from(reader).status(5).stdout("ready\n"));
+        eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
+        for _ in 0..2 {
+            let connections = proxy.connections();
+            proxy.set(Mode::Cut);
+            eventually(SOON, "it has noticed", || proxy.connections() > connections);
+            let low = redis.pttl("redlock:backup");
+            proxy.set(Mode::Pass);
+            let renewed = || redis.pttl("redlock:backup") > low.max(2_500);
+            eventually(SOON, &format!("{kind:?}: renewed"), renewed);
+        }
+        drop(writer);
+        unread.ends(job);
+    });
+}
+
+#[test]
+fn a_lost_lease_ends_the_job_though_nobody_reads_standard_error() {
+    each_kind(|redis, kind| {
+        let unread = Unread::new(kind);
+        let test = redlock(redis, "run -v backup --ttl 1s");
+        let test = test.args(["--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done"]);
+        let job = unread.under(test.status(76).stdout("ready\n"));
+        eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
+        redis.command(&["DEL", "redlock:backup"]);
+        let tag = job.tag().to_owned();
+        unread.ends(job);
+        eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+    });
+}
+
+#[test]
+fn a_waiter_takes_its_turn_and_can_be_interrupted_though_nobody_reads_standard_error() {
+    let times = Mutex::new(Vec::new());
+    each_kind(|redis, kind| {
+        let before = acquire(redis, "backup");
+        let queue = redis.keys();
+        let waiter = || redlock(redis, "acquire -v backup --wait");
+        let unread = Unread::new(kind);
+        let waits = unread.under(waiter().stdout(like("<token>\n")));
+        eventually(SOON, "it waits", || redis.keys() != queue);
+        std::thread::sleep(ms(300)); // in which it says that it waits
+        release(redis, "backup", &before);
+        let token = unread.ends(waits).token();
+        assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token), "{kind:?}");
+        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+            let before = redis.keys();
+            let unread = Unread::new(kind);
+            let mut waits = unread.under(waiter().signal(signal));
+            eventually(SOON, "it waits", || redis.keys() != before);
+            times.lock().unwrap().push(interrupted(&mut waits, signal, kind));
+            unread.ends(waits);
+            eventually(SOON, "nothing is left", || redis.keys() == before);
+        }
+    });
+    at_once(&times);
+}
+
+/// Waits for its end by this signal, and fails when it takes long.
+#[track_caller]
+fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
+    let start = Instant::now();
+    call.send(signal);
+    while !call.has_ended() {
+        assert!(start.elapsed() < SOON, "{kind:?}: {signal} is not heard");
+        std::thread::sleep(ms(1));
+    }
+    start.elapsed()
+}
+
+/// The shortest time shows that nothing was waited for; the others, on a machine that is busy with the other tests, may be longer.
+#[track_caller]
+fn at_once(times: &Mutex<Vec<Duration>>) {
+    let times = times.lock().unwrap();
+    assert!(times.iter().any(|&time| time < ms(400)), "{times:?}");
+}
+
+#[test]
+fn a_token_that_cannot_be_printed_can_be_interrupted_and_leaves_nothing() {
+    let times = Mutex::new(Vec::new());
+    each_kind(|redis, kind| {
+        for (signal, format) in
+            [(Signal::SIGTERM, "text"), (Signal::SIGINT, "json"), (Signal::SIGHUP, "env"), (Signal::SIGQUIT, "text")]
+        {
+            let unread = Unread::new(kind);
+            let test = redlock(redis, "acquire -q backup --format").arg(format);
+            let test = test.stdout_to(unread.end.try_clone().unwrap());
+            let mut call = test.signal(signal).spawn();
+            eventually(SOON, "it has the lock", || redis.exists("redlock:backup"));
+            std::thread::sleep(ms(100)); // after which it is writing
+            assert!(!call.has_ended(), "{kind:?}: {}", call.all_stderr());
+            times.lock().unwrap().push(interrupted(&mut call, signal, kind));
+            unread.ends(call);
+            eventually(SOON, "it is free", || !redis.exists("redlock:backup"));
+        }
+    });
+    at_once(&times);
+}
+
+#[test]
+fn a_token_that_is_read_late_is_printed_whole() {
+    let redis = Redis::start();
+    let (mut reader, writer) = full_pipe();
+    let mut call = redlock(&redis, "acquire backup").stdout_to(writer).spawn();
+    eventually(SOON, "it has the lock", || redis.exists("redlock:backup"));
+    std::thread::sleep(ms(300)); // in which it must not give up
+    assert!(!call.has_ended(), "{}", call.all_stderr());
+    let mut text = String::new();
+    reader.read_to_string(&mut text).unwrap();
+    call.wait(SOON);
+    let token = text.trim_start_matches('x').trim_end();
+    assert_eq!(redis.get("redlock:backup").as_deref(), Some(token));
+    call.finish();
+}
+
+#[test]
+fn what_is_only_looked_at_can_be_interrupted_while_it_is_printed() {
+    each_kind(|redis, kind| {
+        acquire(redis, "backup");
+        let before = redis.keys();
+        for arguments in [&["status", "backup"][..], &["status"], &["status", "--format", "json", "backup"]] {
+            let unread = Unread::new(kind);
+            let test = Test::new(redis).args(arguments).stdout_to(unread.end.try_clone().unwrap());
+            let mut call = test.signal(Signal::SIGTERM).spawn();
+            eventually(SOON, "it has asked", || redis.info("connected_clients") != "1" || call.has_ended());
+            std::thread::sleep(ms(50)); // after which it is writing
+            interrupted(&mut call, Signal::SIGTERM, kind);
+            unread.ends(call);
+        }
+        assert_eq!(redis.keys(), before, "{kind:?}");
+    });
+}

@@ -1,0 +1,347 @@
+//! Everything that is refused with 64, before any Redis is contacted; and what the help shows.
+
+use crate::support::{Redis, Test, any, message, redlock, when};
+use std::ffi::OsStr;
+use std::net::TcpListener;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+/// A listener that nobody must ever connect to.
+struct Untouched(TcpListener);
+
+impl Untouched {
+    fn new() -> Untouched {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Untouched(listener)
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.0.local_addr().unwrap())
+    }
+
+    /// A call that must be refused before it connects.
+    fn refuses<const N: usize>(&self, arguments: &[&str], fragments: [&str; N]) {
+        let test = Test::new(self.url().as_str()).args(arguments).status(64);
+        test.stderr(message(fragments)).run();
+        self.assert();
+    }
+
+    fn assert(&self) {
+        assert!(self.0.accept().is_err(), "Redis was contacted");
+    }
+}
+
+#[test]
+fn names() {
+    let server = Untouched::new();
+    let long = "ü".repeat(257);
+    for name in ["", "a\nb", "a\u{1b}[31m", "\u{7f}", "\u{85}", "\t", &long] {
+        server.refuses(&["acquire", "--name", name], ["name"]);
+        server.refuses(&["run", "--name", name, "--", "true"], ["name"]);
+        server.refuses(&["status", name], ["name"]);
+    }
+    let test = redlock(server.url().as_str(), "acquire --name").arg(OsStr::from_bytes(b"a\xffb"));
+    test.status(64).stderr(message([])).run();
+    server.assert();
+}
+
+#[test]
+fn keys_without_a_hash_tag_that_works() {
+    let server = Untouched::new();
+    for name in ["a}b", "}", "a}{b", "{}a"] {
+        server.refuses(&["acquire", "--name", name], ["}"]);
+    }
+    server.refuses(&["acquire", "--name", "a", "--prefix", "b}"], ["}"]);
+}
+
+#[test]
+fn missing_parts() {
+    let server = Untouched::new();
+    server.refuses(&["run", "--name", "x"], ["COMMAND"]);
+    server.refuses(&["run", "--name", "x", "--"], ["COMMAND"]);
+    server.refuses(&["run", "--", "true"], ["--name"]);
+    server.refuses(&["acquire"], ["name"]);
+    server.refuses(&["extend", "--token", "t"], ["name"]);
+    server.refuses(&["release", "--token", "t"], ["name"]);
+    server.refuses(&["wait"], ["name"]);
+    server.refuses(&["extend", "x"], ["--token"]);
+    server.refuses(&["release", "x"], ["--token"]);
+    server.refuses(&["acquire", "--name"], ["--name"]);
+}
+
+#[test]
+fn a_job_without_a_command_says_how_it_is_written() {
+    let server = Untouched::new();
+    server.refuses(&["run", "--name", "x", "--ttl", "30s"], ["COMMAND"]);
+}
+
+#[test]
+fn unknown_parts() {
+    let server = Untouched::new();
+    server.refuses(&["lock", "--name", "x"], ["lock"]);
+    server.refuses(&["acquire", "--name", "x", "--frobnicate"], ["--frobnicate"]);
+    server.refuses(&["acquire", "--name", "x", "surplus"], ["two names"]);
+    server.refuses(&["acquire", "x", "surplus"], ["surplus"]);
+    server.refuses(&["acquire", "--name", "x", "--format", "yaml"], ["yaml"]);
+    server.refuses(&["completions", "tcsh"], ["tcsh"]);
+    server.refuses(&["run", "--name", "x", "--on-lost", "maybe", "--", "true"], ["maybe"]);
+}
+
+#[test]
+fn durations() {
+    let server = Untouched::new();
+    let acquire = |ttl: &str, fragment: &str| server.refuses(&["acquire", "--name", "x", "--ttl", ttl], [fragment]);
+    acquire("0", "ttl");
+    acquire("0s", "ttl");
+    acquire("99ms", "100ms");
+    acquire("31days", "30");
+    acquire("1000000000h", "");
+    acquire("99999999999999999999s", "");
+    acquire("5M", "5m?");
+    for nonsense in ["", "-5s", "abc", "5parsecs", "1y", "2months", "1year", "1h30", "30s;", "١s"] {
+        acquire(nonsense, "");
+    }
+    server.refuses(&["run", "--name", "x", "--ttl", "499ms", "--", "true"], ["500ms"]);
+    server.refuses(&["acquire", "--name", "x", "--wait", "5M"], ["5m?"]);
+}
+
+#[test]
+fn a_bare_number_is_seconds() {
+    let redis = Redis::start();
+    for (option, number) in [("--ttl", "10"), ("--wait", "0.5"), ("--node-timeout", "1.5"), ("--quarantine", "0")] {
+        Test::new(&redis).args(["run", "x", "-q", option, number, "--", "true"]).run();
+    }
+    let token = redlock(&redis, "acquire x --ttl 90.5").stdout(any()).run().token();
+    let test = redlock(&redis, "acquire x -w 0.3").status(75).stderr(any());
+    assert!(test.run().elapsed >= Duration::from_millis(300));
+    redlock(&redis, "wait x --timeout 0.1").status(75).stderr(any()).run();
+    let extend = redlock(&redis, format!("extend x --token {token} --ttl 100 --format json"));
+    let validity = extend.stdout(any()).run().json()["validity_ms"].as_u64().unwrap();
+    assert!((90_000..100_000).contains(&validity), "{validity}");
+    redlock(&redis, "run y -q --max-run 0.2 -- sleep 60").status(124).stderr(any()).run();
+}
+
+#[test]
+fn the_habits_of_flock_are_served() {
+    let redis = Redis::start();
+    for arguments in [
+        &["run", "x", "-q", "-c", "exit 3"][..],
+        &["run", "-q", "-c", "exit 3", "x"],
+        &["run", "-c", "exit 3", "x", "-q", "-w", "10"],
+        &["run", "-xn", "x", "-q", "-c", "exit 3"],
+        &["run", "--nb", "-e", "x", "-q", "--", "sh", "-c", "exit 3"],
+        &["run", "--nonblock", "--exclusive", "x", "-q", "-c", "exit 3"],
+    ] {
+        Test::new(&redis).args(arguments).status(3).run();
+    }
+    redlock(&redis, "run x -c true").stderr(message(["\"x\""])).run();
+    redlock(&redis, "run x sh -c true").status(64).stderr(message(["put -- before the command"])).run();
+}
+
+#[test]
+fn variables_are_checked_like_their_flags_and_named() {
+    let server = Untouched::new();
+    for (variable, value) in [("REDLOCK_NODE_TIMEOUT", "5M"), ("REDLOCK_QUARANTINE", "soon")] {
+        let test = redlock(server.url().as_str(), "acquire x").env(variable, value);
+        test.status(64).stderr(message([variable])).run();
+    }
+    Test::bare().args(["status", "x"]).env("REDLOCK_REDIS", "http://a").status(64).stderr(message(["http"])).run();
+    server.assert();
+}
+
+#[test]
+fn a_grace_that_does_not_fit_names_the_largest_that_does() {
+    let server = Untouched::new();
+    // For 1 s: 988 − 100 − 250 − 150 ms.
+    let run = ["run", "--name", "x", "--ttl", "1s", "--grace"];
+    server.refuses(&[&run[..], &["489ms", "--", "true"]].concat(), ["grace", "488"]);
+    server.refuses(&[&run[..], &["1h", "--", "true"]].concat(), ["grace", "488"]);
+    let redis = Redis::start();
+    Test::new(&redis).args(run).args(["488ms", "-q", "--", "true"]).run();
+    Test::new(&redis).args(run).args(["0", "-q", "--", "true"]).run();
+}
+
+#[test]
+fn tokens() {
+    let server = Untouched::new();
+    let empty = "empty token: did acquire fail?";
+    server.refuses(&["extend", "x", "--token", ""], [empty]);
+    server.refuses(&["release", "x", "--token", ""], [empty]);
+    server.refuses(&["release", "x", "--token="], [empty]);
+    server.refuses(&["release", "x", "--force", "--token", ""], [empty]);
+    server.refuses(&["status", "x", "--token", ""], [empty]);
+    server.refuses(&["acquire", "--name", "x", "--reentrant", "--token", ""], [empty]);
+}
+
+#[test]
+fn combinations() {
+    let server = Untouched::new();
+    server.refuses(&["acquire", "--name", "x", "-E", "0"], ["-E 0"]);
+    server.refuses(&["acquire", "--name", "x", "--conflict-exit-code", "0"], ["-E 0"]);
+    for number in ["256", "-1", "x", ""] {
+        server.refuses(&["acquire", "--name", "x", &format!("--conflict-exit-code={number}")], []);
+        server.refuses(&["run", "--name", "x", &format!("--conflict-exit-code={number}"), "--", "true"], []);
+    }
+    server.refuses(&["release", "x", "--revoke", "--force"], ["--revoke", "--force"]);
+    server.refuses(&["extend", "x", "--name", "y", "--token", "t"], ["name"]);
+    server.refuses(&["status", "x", "--format", "env"], ["env"]);
+    server.refuses(&["status", "x", "--watch", "-q"], ["--watch", "-q"]);
+    server.refuses(&["acquire", "--name", "x", "--token", "t"], ["--reentrant"]);
+}
+
+#[test]
+fn addresses() {
+    for url in [
+        "http://127.0.0.1",
+        "127.0.0.1:6379",
+        "redis://127.0.0.1:99999",
+        "redis://127.0.0.1:port",
+        "redis://127.0.0.1/x",
+        "redis://",
+        "unix://",
+        "/tmp/socket",
+        "redis://a,",
+    ] {
+        Test::bare().args(["status", "x", "--redis", url]).status(64).stderr(message([])).run();
+        Test::bare().args(["status", "x"]).env("REDIS_URL", url).status(64).stderr(message([])).run();
+    }
+    let secret = when("no password", |text| !text.contains("s3cret") && text.starts_with("redlock: "));
+    let test = Test::bare().args(["status", "x", "--redis", "redis://user:s3cret@127.0.0.1:port"]);
+    test.status(64).stderr(secret).run();
+}
+
+#[test]
+fn the_same_node_twice() {
+    let server = Untouched::new();
+    let url = server.url();
+    let port = url.rsplit(':').next().unwrap();
+    for (first, second) in [
+        (url.clone(), url.clone()),
+        (url.clone(), format!("{url}/")),
+        (url.clone(), format!("{url}/1")),
+        (url.clone(), format!("redis://user:pw@127.0.0.1:{port}")),
+        ("redis://one".to_owned(), "redis://one:6379".to_owned()),
+        ("unix:///run/redis.sock".to_owned(), "unix:///run/redis.sock?db=1".to_owned()),
+    ] {
+        for arguments in [
+            vec!["--redis".to_owned(), first.clone(), "--redis".to_owned(), second.clone()],
+            vec!["--redis".to_owned(), format!("{first},{second}")],
+        ] {
+            let test = Test::bare().args(["acquire", "--name", "x"]).args(&arguments).status(64);
+            test.stderr(message(["twice"])).run();
+        }
+    }
+    server.assert();
+}
+
+#[test]
+fn with_json_a_usage_error_is_an_object_too() {
+    let server = Untouched::new();
+    let test = redlock(server.url().as_str(), "release x --format json");
+    let object = test.status(64).stdout(any()).stderr(any()).run().json();
+    let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["holder", "message", "name", "outcome", "status"]);
+    assert_eq!(object["status"], 64);
+    assert!(object["holder"].is_null());
+    // Of a command line that cannot be understood, one line for people says what is wrong.
+    server.refuses(&["acquire", "x", "--format", "json", "--ttl", "0s"], ["100ms"]);
+    server.assert();
+}
+
+#[test]
+fn help_fits_one_screen_and_shows_what_matters() {
+    let short = Test::bare().arg("-h").stdout(any()).run().stdout;
+    assert!(short.lines().count() <= 24, "{} lines\n{short}", short.lines().count());
+    for part in ["redlock run backup -- ", "--wait 10m", "-q -E 0 --hold-at-least", "acquire", "status", "75", "76"] {
+        assert!(short.contains(part), "{part} is missing:\n{short}");
+    }
+    assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");
+    let bare = Test::bare().status(64).stdout(any()).stderr(any()).run();
+    assert_eq!(bare.stdout + &bare.stderr, short);
+    let long = Test::bare().arg("--help").stdout(any()).run().stdout;
+    assert!(long.lines().count() > short.lines().count());
+    Test::bare().arg("--version").stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION"))).run();
+}
+
+#[test]
+fn every_command_has_its_own_help() {
+    for command in ["run", "acquire", "extend", "release", "status", "wait", "completions"] {
+        for flag in ["-h", "--help"] {
+            let help = Test::bare().args([command, flag]).stdout(any()).run().stdout;
+            assert!(help.contains(&format!("redlock {command}")), "{help}");
+        }
+    }
+}
+
+#[test]
+fn the_options_of_every_command_are_shown_once() {
+    let help = |arguments: &[&str]| Test::bare().args(arguments).stdout(any()).run().stdout;
+    for option in ["--redis", "--replicas", "--quarantine", "--format", "--quiet"] {
+        assert!(help(&["--help"]).contains(option), "{option}");
+        for command in ["run", "acquire", "extend", "release", "status", "wait", "doctor", "completions"] {
+            let help = help(&[command, "--help"]);
+            assert!(!help.contains(&format!("      {option}")), "{help}");
+            assert!(help.trim_end().ends_with("redlock --help"), "{help}");
+        }
+    }
+}
+
+#[test]
+fn help_is_a_command_as_well() {
+    let shown = |arguments: &[&str]| Test::bare().args(arguments).stdout(any()).run().stdout;
+    assert_eq!(shown(&["help"]), shown(&["--help"]));
+    assert_eq!(shown(&["help", "run"]), shown(&["run", "--help"]));
+    let test = Test::bare().args(["help", "lock"]).status(64);
+    test.stderr("redlock: unknown command \"lock\"; redlock run or redlock acquire?\n").run();
+}
+
+#[test]
+fn what_was_meant_is_said() {
+    let said = |arguments: &[&str], hint: &str| {
+        let test = Test::bare().args(arguments).status(64);
+        test.stderr(message([hint])).run();
+    };
+    // A slip of the pen.
+    said(&["statsu"], "unknown command \"statsu\"; redlock status?");
+    said(&["aquire", "x"], "unknown command \"aquire\"; redlock acquire?");
+    said(&["rnu", "x", "--", "true"], "unknown command \"rnu\"; redlock run?");
+    said(&["acquire", "x", "--tll", "5s"], "unknown option --tll; --ttl?");
+    said(&["bogus"], "unknown command \"bogus\"; redlock -h lists them");
+    // What consul, flock and others call it.
+    said(&["lock", "x", "true"], "unknown command \"lock\"; redlock run or redlock acquire?");
+    said(&["unlock", "x"], "unknown command \"unlock\"; redlock release?");
+    said(&["refresh", "x"], "unknown command \"refresh\"; redlock extend?");
+    said(&["list"], "unknown command \"list\"; redlock status?");
+    said(&["backup", "--", "./x"], "unknown command \"backup\"; redlock run backup -- COMMAND?");
+    said(&["run", "-n", "backup", "true"], "put -- before the command: redlock run backup -- true");
+    said(&["run", "backup", "echo hi"], "put -- before the command: redlock run backup -- echo hi");
+    said(&["run", "backup", "-w", "10", "echo", "hi"], "put -- before the command: redlock run backup -- echo hi");
+    said(&["run", "a", "b", "--", "true"], "unexpected \"b\" before --: redlock run a -- true");
+    said(&["run", "backup"], "missing COMMAND: redlock run NAME -- COMMAND");
+    said(&["run"], "missing lock name and COMMAND: redlock run NAME -- COMMAND");
+    said(&["backup", "echo", "hi"], "unknown command \"backup\"; redlock run backup -- COMMAND?");
+    said(&["-n", "backup", "echo"], "unknown option -n before the command; redlock run NAME -n -- COMMAND?");
+    said(&["acquire", "--name", "x", "true"], "two names, one by --name");
+    said(&["acquire", "x", "--timeout", "5s"], "unknown option --timeout; --wait?");
+    said(&["status", "x", "--timeout", "5s"], "unknown option --timeout; -h and redlock --help list them");
+    said(&["run", "--timeout", "5s", "x", "--", "true"], "unknown option --timeout; --wait?");
+    said(&["run", "--retry", "5", "x", "--", "true"], "unknown option --retry; --wait?");
+    said(&["run", "--shell", "true", "x"], "unknown option --shell; -c?");
+    said(&["run", "-s", "x", "--", "true"], "unknown option -s; every lock is exclusive");
+    said(&["run", "-o", "x", "--", "true"], "unknown option -o; a lock is not an open file");
+    said(&["run", "--no-fork", "x", "--", "true"], "unknown option --no-fork; redlock stays beside the job");
+    said(&["acquire", "x", "--", "true"], "acquire runs no command; redlock run NAME -- COMMAND does");
+    said(&["wait", "x", "--wait", "5s"], "unknown option --wait; --timeout?");
+    said(&["run", "--frobnicate", "x"], "unknown option --frobnicate; -h and redlock --help list them");
+    // What clap would say in words of its own.
+    said(&["-v"], "missing command; redlock -h lists them");
+    said(&["run", "-E", "x", "x", "--", "true"], "an exit status is a number from 0 to 255");
+    said(&["run", "--name", "x"], "missing COMMAND: redlock run NAME -- COMMAND");
+    said(&["status", "x", "--json"], "--format json?");
+    // An optional value that may have swallowed the command or the name.
+    said(&["run", "--name", "x", "--wait", "./job.sh"], "--wait -- ./job.sh");
+    said(&["acquire", "-w", "backup"], "put the name first");
+    said(&["acquire", "--name", "-verbose"], "a value is required for '--name <NAME>'");
+    said(&["acquire", "--name", "x", "--ttl=-5s"], "a duration cannot be negative");
+}

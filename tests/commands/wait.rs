@@ -1,0 +1,133 @@
+//! `redlock wait`: until a lock is free, taking nothing.
+
+use crate::support::{
+    Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, in_the_end, message, ms, redlock, release,
+    when,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_free_lock_is_not_waited_for() {
+    let redis = Redis::start();
+    let finished = redlock(&redis, "wait backup").run();
+    assert!(finished.elapsed < Duration::from_secs(2), "{:?}", finished.elapsed);
+    redlock(&redis, "wait backup --timeout 10s").run();
+    assert!(redis.keys().is_empty(), "{:?}", redis.keys());
+}
+
+#[test]
+fn with_json_a_free_lock_is_an_object() {
+    let redis = Redis::start();
+    let object = redlock(&redis, "wait backup --format json").stdout(any()).run().json();
+    assert_eq!((&object["name"], &object["outcome"]), (&"backup".into(), &"free".into()));
+}
+
+#[test]
+fn ends_when_the_lock_is_released_and_takes_nothing() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let mut waiters: Vec<_> = (0..3).map(|_| redlock(&redis, "wait -q backup").spawn()).collect();
+    eventually(SOON, "all three are connected", || redis.info("connected_clients").parse::<u32>().unwrap() >= 4);
+    assert!(waiters.iter_mut().all(|waiter| !waiter.has_ended()));
+    release(&redis, "backup", &token);
+    let start = Instant::now();
+    for waiter in waiters {
+        waiter.finish();
+    }
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn ends_when_the_lease_has_run_out() {
+    let redis = Redis::start();
+    acquire_for(&redis, "backup", "400ms");
+    redlock(&redis, "wait backup -q").within(Duration::from_secs(5)).run();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_time_out_is_75() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let test = redlock(&redis, "wait backup --timeout 300ms").status(75);
+    let finished = test.stderr(when("says why", |text| text.contains("\"backup\" is held by"))).run();
+    assert!((ms(300)..ms(3_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
+    redlock(&redis, "wait backup --timeout 0 -q").turned_away().run();
+    redlock(&redis, "wait free --timeout 0").run();
+}
+
+#[test]
+fn foreign_locks_are_waited_for_as_well() {
+    let redis = Redis::start();
+    redis.command(&["SET", "redlock:backup", "theirs", "PX", "300"]);
+    redlock(&redis, "wait backup -q").run();
+    redis.command(&["SET", "redlock:backup", "theirs"]);
+    let waiter = redlock(&redis, "wait backup -q").spawn();
+    waiter.says(when("that it never ends", |line| line.contains("never expires")));
+    redis.command(&["DEL", "redlock:backup"]);
+    waiter.finish();
+}
+
+#[test]
+fn a_server_that_stays_unreachable_is_69_when_the_time_is_over() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let arguments = ["wait", "backup", "--timeout", "500ms"];
+    let test = Test::new(&redis).args(arguments).status(69).stderr(in_the_end(&arguments, message(["\"backup\""])));
+    let finished = test.within(Duration::from_secs(5)).run();
+    assert!(finished.elapsed >= ms(500), "{:?}", finished.elapsed);
+}
+
+#[test]
+fn a_server_that_never_answers_does_not_prolong_the_wait() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::BlackHole);
+    let arguments = ["wait", "-q", "backup", "--timeout", "5s", "--node-timeout", "4s"];
+    let finished = Test::new(proxy.url().as_str()).args(arguments).status(69).stderr(any()).run();
+    // The second look would end at 8.5 s.
+    assert!((ms(5_000)..ms(8_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
+}
+
+#[test]
+fn a_wait_outlives_a_restart_of_the_server() {
+    let mut redis = Redis::start();
+    acquire(&redis, "backup");
+    let mut waiter = redlock(&redis, "wait backup").stderr(any()).spawn();
+    waiter.says(when("waiting", |line| line.contains("\"backup\"")));
+    redis.kill();
+    std::thread::sleep(ms(50)); // a moment in which it must not give up
+    assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
+    redis.restart();
+    waiter.finish();
+}
+
+#[test]
+fn an_interrupt_ends_it_at_once() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let waiter = redlock(&redis, "wait backup").signal(signal).stderr(any()).spawn();
+        eventually(SOON, "connected", || redis.info("connected_clients") != "1");
+        waiter.send(signal);
+        waiter.finish();
+        eventually(SOON, "disconnected", || redis.info("connected_clients") == "1");
+    }
+}
+
+#[test]
+fn a_waiting_command_does_not_burn_the_processor() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let waiter = redlock(&redis, "wait backup -q").spawn();
+    eventually(SOON, "connected", || redis.info("connected_clients") != "1");
+    let ticks = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", waiter.pid())).unwrap();
+        let fields: Vec<&str> = stat[stat.rfind(')').unwrap() + 2..].split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let before = ticks();
+    std::thread::sleep(ms(1_000)); // the time that is measured
+    assert!(ticks() - before <= 5, "more than 50 ms of a second: {}", ticks() - before);
+}

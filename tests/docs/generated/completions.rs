@@ -1,0 +1,183 @@
+//! The completions: completions/src/redlock.{bash,zsh,fish}, in which words like @OPTIONS@ stand for what the definition of the
+//! command line says.
+
+use super::{Files, cli, text};
+use clap::{Arg, ArgAction, Command};
+
+/// What the words in one of the scripts stand for.
+type Meanings = Vec<(&'static str, String)>;
+
+/// The scripts, by the names that the shells look for.
+pub(super) fn scripts() -> Files {
+    let mut redlock = cli::command();
+    redlock.build();
+    let script = |template: &str, meanings: Meanings| {
+        meanings.iter().fold(text(template), |script, (word, meaning)| script.replace(&format!("@{word}@"), meaning))
+    };
+    let scripts = [
+        ("redlock.bash", script("redlock.bash", bash(&redlock))),
+        ("_redlock", script("redlock.zsh", zsh(&redlock))),
+        ("redlock.fish", script("redlock.fish", fish(&redlock))),
+    ];
+    scripts.map(|(name, script)| (name.to_owned(), script)).into()
+}
+
+fn bash(redlock: &Command) -> Meanings {
+    let options = all(redlock).map(|command| {
+        let name = if command.get_name() == "redlock" { "''" } else { command.get_name() };
+        // The long form is enough where there is one.
+        let options = options(command).map(|option| forms(option).pop().unwrap());
+        format!("    {name}) options='{}' ;;", joined(options, " "))
+    });
+    let choices = every_option(redlock).into_iter().filter(|option| !choices(option).is_empty());
+    let choices = choices
+        .map(|option| format!("        {}) candidates=({}) ;;", forms(option).join(" | "), self::choices(option)));
+    vec![
+        ("COMMANDS", joined(redlock.get_subcommands().map(|command| command.get_name().to_owned()), " ")),
+        ("OPTIONS", joined(options, "\n")),
+        ("CHOICES", joined(choices, "\n")),
+        ("VALUE", joined(with_value(redlock, 1), " | ")),
+        ("OPTIONAL_VALUE", joined(with_value(redlock, 0), " | ")),
+    ]
+}
+
+fn zsh(redlock: &Command) -> Meanings {
+    let commands = redlock.get_subcommands().map(|command| {
+        let description = format!("{}:{}", command.get_name(), command.get_about().unwrap());
+        format!("        {}", quoted(&description, "'\\''"))
+    });
+    let with_own = all(redlock).filter(|command| own(redlock, command).next().is_some());
+    let own = with_own.map(|command| {
+        let options = joined(own(redlock, command).flat_map(zsh_option), "\n");
+        format!("    ({})\n        options+=(\n{options}\n        )\n        ;;", command.get_name())
+    });
+    vec![
+        ("COMMANDS", joined(commands, "\n")),
+        ("COMMON", joined(common(redlock).flat_map(zsh_option), "\n")),
+        ("OPTIONS", joined(own, "\n")),
+    ]
+}
+
+/// What _arguments is told about each form of an option.
+fn zsh_option(option: &Arg) -> Vec<String> {
+    let all = forms(option);
+    let (excluded, action) = match all[0].as_str() {
+        // It stands for the first argument.
+        "--name" => ("(1 --name)".to_owned(), "_redlock_names".to_owned()),
+        "--password-file" => ("(--password-file)".to_owned(), "_files".to_owned()),
+        _ if matches!(option.get_action(), ArgAction::Append) => ("*".to_owned(), " ".to_owned()),
+        _ if choices(option).is_empty() => (format!("({})", all.join(" ")), " ".to_owned()),
+        _ => (format!("({})", all.join(" ")), format!("({})", choices(option))),
+    };
+    let line = |form: &String| {
+        let about = about(option);
+        let sign = if form.starts_with("--") { "=" } else { "+" };
+        let specification = match least_values(option) {
+            None => format!("{excluded}{form}[{about}]"),
+            Some(0) => format!("{excluded}{form}{sign}[{about}]::value:{action}"),
+            Some(_) => format!("{excluded}{form}{sign}[{about}]:value:{action}"),
+        };
+        format!("        {}", quoted(&specification, "'\\''"))
+    };
+    all.iter().map(line).collect()
+}
+
+fn fish(redlock: &Command) -> Meanings {
+    let commands = redlock.get_subcommands().map(|command| {
+        let about = quoted(&command.get_about().unwrap().to_string(), "\\'");
+        format!("complete -c redlock -n '__redlock_at start' -a {} -d {about}", command.get_name())
+    });
+    let common = common(redlock).map(|option| fish_option("options", option));
+    let own = all(redlock).flat_map(|command| {
+        let place = if command.get_name() == "redlock" { "start" } else { command.get_name() };
+        own(redlock, command).map(move |option| fish_option(place, option))
+    });
+    vec![
+        ("COMMANDS", joined(commands, "\n")),
+        ("OPTIONS", joined(common.chain(own), "\n")),
+        ("VALUE", joined(with_value(redlock, 1), " ")),
+        ("OPTIONAL_VALUE", joined(with_value(redlock, 0), " ")),
+    ]
+}
+
+fn fish_option(place: &str, option: &Arg) -> String {
+    let mut line = format!("complete -c redlock -n '__redlock_at {place}'");
+    for form in forms(option) {
+        line += &form.replacen("--", " -l ", 1).replacen('-', " -s ", usize::from(!form.starts_with("--")));
+    }
+    line += &match (option.get_long(), least_values(option)) {
+        (Some("name"), _) => " -xa '(__redlock_names)'".to_owned(),
+        (Some("password-file"), _) => " -rF".to_owned(),
+        (_, Some(1..)) if choices(option).is_empty() => " -x".to_owned(),
+        (_, Some(1..)) => format!(" -xa '{}'", choices(option)),
+        _ => String::new(),
+    };
+    format!("{line} -d {}", quoted(&about(option), "\\'"))
+}
+
+/// `redlock` itself and its commands.
+fn all(redlock: &Command) -> impl Iterator<Item = &Command> {
+    std::iter::once(redlock).chain(redlock.get_subcommands())
+}
+
+fn options(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|argument| !argument.is_positional())
+}
+
+/// The options that every command has.
+fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
+    let of_every_command = |option: &&Arg| {
+        let mut commands = redlock.get_subcommands();
+        commands.all(|command| options(command).any(|other| other.get_id() == option.get_id()))
+    };
+    options(redlock).filter(of_every_command)
+}
+
+/// The options that not every command has.
+fn own<'a>(redlock: &'a Command, command: &'a Command) -> impl Iterator<Item = &'a Arg> {
+    options(command).filter(|option| common(redlock).all(|common| common.get_id() != option.get_id()))
+}
+
+/// Every option of any command, once.
+fn every_option(redlock: &Command) -> Vec<&Arg> {
+    let mut options: Vec<&Arg> = all(redlock).flat_map(options).collect();
+    options.sort_by_key(|option| forms(option));
+    options.dedup_by_key(|option| forms(option));
+    options
+}
+
+/// All forms of the options that take so many values at least.
+fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
+    let options = every_option(redlock).into_iter().filter(move |option| least_values(option) == Some(least));
+    options.flat_map(forms)
+}
+
+/// How many values an option takes at least; None for one that takes none at all.
+fn least_values(option: &Arg) -> Option<usize> {
+    option.get_action().takes_values().then(|| option.get_num_args().unwrap().min_values())
+}
+
+/// `-q`, `--quiet`: the long form last.
+fn forms(option: &Arg) -> Vec<String> {
+    let short = option.get_short().map(|short| format!("-{short}"));
+    short.into_iter().chain(option.get_long().map(|long| format!("--{long}"))).collect()
+}
+
+/// The values to choose from, if an option has such.
+fn choices(option: &Arg) -> String {
+    joined(option.get_possible_values().iter().map(|value| value.get_name().to_owned()), " ")
+}
+
+/// The first sentence of the help text, without variables and defaults.
+fn about(option: &Arg) -> String {
+    let help = option.get_help().unwrap().to_string();
+    help.split(" [").next().unwrap().split(". ").next().unwrap().to_owned()
+}
+
+fn quoted(text: &str, quote: &str) -> String {
+    format!("'{}'", text.replace('\'', quote))
+}
+
+fn joined(words: impl Iterator<Item = String>, between: &str) -> String {
+    words.collect::<Vec<_>>().join(between)
+}

@@ -1,0 +1,191 @@
+//! Every example in README.md is run as it stands there: beside a real server, with the commands that it mentions as stubs.
+
+use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, status};
+use regex_lite::Regex;
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+
+/// What the examples call, apart from redlock.
+const STUBS: [&str; 9] =
+    ["announce", "backup", "backup.sh", "build", "deploy", "deploy.sh", "job", "migrate", "report"];
+
+/// A fenced block: what is written behind its fence, and its text.
+struct Block {
+    language: String,
+    text: String,
+}
+
+fn blocks() -> Vec<Block> {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let parts: Vec<&str> = readme.split("\n```").collect();
+    assert!(parts.len() % 2 == 1, "a block has no end");
+    let block = |part: &str| {
+        let (language, text) = part.split_once('\n').expect("a line behind the fence");
+        Block { language: language.to_owned(), text: format!("{text}\n") }
+    };
+    parts.iter().skip(1).step_by(2).map(|part| block(part)).collect()
+}
+
+fn replace(text: &str, expression: &str, by: &str) -> String {
+    Regex::new(expression).unwrap().replace_all(text, by).into_owned()
+}
+
+/// A server, and a directory with the commands of the examples.
+struct Scene {
+    redis: Redis,
+    directory: Arc<Directory>,
+}
+
+impl Scene {
+    fn new(arguments: &[&str]) -> Scene {
+        let directory = Arc::new(Directory::new());
+        for name in STUBS {
+            directory.program(name, "#!/bin/sh\necho done\n");
+        }
+        symlink(env!("CARGO_BIN_EXE_redlock"), directory.path().join("redlock")).unwrap();
+        Scene { redis: Redis::with_tcp(arguments), directory }
+    }
+
+    /// The text with this server and these commands in place of those that it names.
+    fn adapt(&self, text: &str) -> String {
+        let text = replace(text, r"redis://[a-z0-9.-]+", &self.redis.tcp_url());
+        let here = format!("{}/", self.directory.path().display());
+        text.replace("/usr/local/bin/", &here)
+    }
+
+    fn test(&self, program: &str) -> Test {
+        Test::program(&self.redis, program)
+            .in_directory(&self.directory)
+            .env("REDLOCK_REDIS", self.redis.tcp_url())
+            .env("CI_ENVIRONMENT_NAME", "staging")
+            .env("GITHUB_REPOSITORY", "owner/name")
+            .env("GITHUB_ENV", "github.env")
+            .env("REDLOCK_FENCING_TOKEN", "1795320118063")
+            .stderr(any())
+            .stdout(any())
+    }
+
+    /// Runs a script, which leaves no lock behind unless it says so.
+    fn script(&self, shell: &str, text: &str) {
+        let mut text = self.adapt(text);
+        if text.contains("local:") {
+            text += "redis-cli -s .local/state/redlock/*/redis.sock shutdown";
+        }
+        // By its name, since it may start itself again.
+        self.directory.program("script", &text);
+        self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
+        let keys = self.redis.keys();
+        let left = keys.iter().any(|key| key.starts_with("redlock:"));
+        assert!(left == text.contains("--hold-at-least"), "left behind by {shell}: {keys:?}\n{text}");
+    }
+
+    /// The job's lines of a crontab in the environment that its other lines make, and no other.
+    fn crontab(&self, text: &str) {
+        let text = self.adapt(text);
+        let (variables, jobs): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.split_once('=').is_some_and(|(name, _)| !name.contains(' ')));
+        for job in jobs {
+            let line = job.splitn(6, ' ').nth(5).expect("five fields of time").trim_start();
+            let test = self.test("env").arg("-i").args(&variables).args(["PATH=/usr/bin:/bin", "sh", "-c", line]);
+            test.stdout("done\n").stderr("").run();
+            // Another host is a little late.
+            self.test("env").arg("-i").args(&variables).args(["sh", "-c", line]).stdout("").stderr("").run();
+        }
+    }
+
+    /// The calls of redlock in a file of settings, one after the other, with what earlier ones put into the environment.
+    fn settings(&self, text: &str) {
+        let call =
+            r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/local/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
+        let call = Regex::new(call).unwrap();
+        let mut calls: Vec<String> = call
+            .captures_iter(text)
+            .filter_map(|found| found.get(1).or(found.get(2)))
+            .map(|call| call.as_str().to_owned())
+            .collect();
+        // ENTRYPOINT and CMD of a container, or its `command`: absolute paths are those of its image.
+        let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[.*\])$").unwrap();
+        let words = list.captures_iter(text).flat_map(|found| serde_json::from_str::<Vec<String>>(&found[1]).unwrap());
+        let words: Vec<String> = words.map(|word| replace(&word, "^/(usr/local/bin/)?", "./")).collect();
+        if !words.is_empty() {
+            calls.push(format!("'{}'", words.join("' '")));
+        }
+        assert!(!calls.is_empty(), "no call of redlock in\n{text}");
+        let before = "set -a; [ ! -e github.env ] || . ./github.env; set +a";
+        let lines = calls.iter().flat_map(|call| [before, call]);
+        self.script("sh", &format!("set -e\n{}", lines.collect::<Vec<_>>().join("\n")));
+    }
+
+    /// What a terminal shows: each line behind a `$` as it is run, and what it prints.
+    fn console(&self, text: &str) {
+        let text = self.adapt(text);
+        let mut script = String::from("exec 2>&1; show() { before=$?; printf '%s\\n' \"$1\"; return $before; }\n");
+        let mut expected = String::new();
+        for line in text.lines() {
+            if let Some(command) = line.strip_prefix("$ ") {
+                script += &format!("show '{line}'\n{command}\n");
+                expected += line;
+            } else {
+                expected += &with_holes(line);
+            }
+            expected.push('\n');
+        }
+        let running = text.contains("held by") || text.contains("  held\n");
+        let holder = running.then(|| self.job("nightly", |lock| lock["state"] == "held"));
+        let waiter = text.contains("  waiting 1\n").then(|| self.job("next", |lock| lock["waiting"] == 1));
+        self.test("sh").args(["-c", &script]).any_end().stdout(like(expected)).run();
+        drop((holder, waiter));
+    }
+
+    /// A job of four seconds that holds the lock of the consoles or waits for it, once `status` shows that.
+    fn job(&self, label: &str, shown: impl Fn(&Value) -> bool) -> Running {
+        let words = ["run", "-q", "backup", "--label", label, "--wait", "--", "sleep", "4"];
+        let job = self.test("redlock").args(words).spawn();
+        eventually(SOON, label, || shown(&status(&self.redis, "backup")));
+        job
+    }
+}
+
+/// A line of output, with holes for what differs from run to run. A number alone is a status, which does not.
+fn with_holes(line: &str) -> String {
+    if line.parse::<u8>().is_ok() {
+        return line.to_owned();
+    }
+    [
+        (r"\b[0-9a-f]{32}\b", "<token>"),
+        (r"\b[0-9a-f]{8}…", "<prefix>…"),
+        (r"\b[0-9-]{10}T[0-9:]{8}Z", "<time>"),
+        (r"[\w.-]+@[\w.-]+", "<user>@<host>"),
+        (r"\b[0-9.]+:[0-9]+\b", "<node>"),
+        (r"\b[0-9]+(ms|s|m|h)( [0-9]+(ms|s|m|h))*\b", "<duration>"),
+        (r"[0-9]+", "<n>"),
+    ]
+    .iter()
+    .fold(line.to_owned(), |line, (what, hole)| replace(&line, what, hole))
+}
+
+/// The server that the block is about.
+fn scene_of(block: &Block) -> Scene {
+    let evicting = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+    Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
+}
+
+#[test]
+fn every_example_works() {
+    for block in blocks() {
+        let scene = scene_of(&block);
+        match &block.language[..] {
+            "sh" => ["dash", "bash"].iter().for_each(|shell| scene.script(shell, &block.text)),
+            "crontab" => scene.crontab(&block.text),
+            "ini" | "yaml" | "dockerfile" => scene.settings(&block.text),
+            "console" => scene.console(&block.text),
+            "redis" => scene.redis.command(&block.text.split_whitespace().collect::<Vec<_>>()),
+            // It needs root or the network.
+            "sh not-run" => drop(scene.test("sh").args(["-n", "-c", &block.text]).stdout("").stderr("").run()),
+            "sql" => {}
+            other => panic!("no test for a block in {other:?}:\n{}", block.text),
+        }
+    }
+}

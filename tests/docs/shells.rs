@@ -1,0 +1,164 @@
+//! Completions as a person gets them: the real shells in a terminal, and TAB pressed.
+
+use crate::support::{Redis, SOON, Terminal, acquire_for, eventually, like, ms, redlock};
+use std::fs;
+use std::time::Instant;
+
+const CTRL_A: &str = "\x01";
+
+/// A line up to TAB, and its words after it.
+const COMPLETED: [(&str, &str); 30] = [
+    ("redlock st", "<redlock><status>"),
+    ("redlock completions z", "<redlock><completions><zsh>"),
+    // Names of locks.
+    ("redlock status bac", "<redlock><status><backup:db1>"),
+    ("redlock status backup:d", "<redlock><status><backup:db1>"),
+    ("redlock status my", "<redlock><status><my lock>"),
+    ("redlock release ba", "<redlock><release><backup:db1>"),
+    ("redlock extend --name ba", "<redlock><extend><--name><backup:db1>"),
+    ("redlock wait --timeout 5s ba", "<redlock><wait><--timeout><5s><backup:db1>"),
+    ("redlock acquire --name=ba", "<redlock><acquire><--name=backup:db1>"),
+    ("redlock run --wait -q ba", "<redlock><run><--wait><-q><backup:db1>"),
+    ("redlock --prefix other: status o", "<redlock><--prefix><other:><status><one>"),
+    ("redlock --redis unix:///none status ba", "<redlock><--redis><unix:///none><status><ba>"),
+    // Options and their values.
+    ("redlock run x --on-l", "<redlock><run><x><--on-lost>"),
+    ("redlock run x --on-lost st", "<redlock><run><x><--on-lost><stop>"),
+    ("redlock status --format=j", "<redlock><status><--format=json>"),
+    ("redlock status --password-file fi", "<redlock><status><--password-file><file>"),
+    ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
+    ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
+    // Nothing where nothing can be, not even the dash of an option.
+    ("redlock status fi", "<redlock><status><fi>"),
+    ("redlock status x ", "<redlock><status><x>"),
+    ("redlock completions zsh ", "<redlock><completions><zsh>"),
+    ("redlock acquire x -- redloc", "<redlock><acquire><x><--><redloc>"),
+    // The job.
+    ("redlock run x ", "<redlock><run><x><-->"),
+    ("redlock run x --ttl 5s -- redloc", "<redlock><run><x><--ttl><5s><--><redlock>"),
+    ("redlock run x -- ./jo", "<redlock><run><x><--><./job>"),
+    ("redlock run x --redis=redis://a:1 -- cat fi", "<redlock><run><x><--redis=redis://a:1><--><cat><file>"),
+    ("redlock run 'my lock' -- cat fi", "<redlock><run><my lock><--><cat><file>"),
+    ("redlock run --name x redloc", "<redlock><run><--name><x><redlock>"),
+    ("redlock run --name a:b cat fi", "<redlock><run><--name><a:b><cat><file>"),
+    ("redlock run --name x -- cat fi", "<redlock><run><--name><x><--><cat><file>"),
+];
+
+/// A terminal whose shell has read redlock's completions, and shows words by `show`.
+fn terminal(redis: &Redis, shell: &str) -> Terminal {
+    let terminal = Terminal::editing(redis, shell);
+    let home = terminal.directory();
+    fs::write(home.path().join("file"), "").unwrap();
+    home.program("job", "");
+    terminal.enters(match shell {
+        "bash" => "show() { printf '<%s>' \"$@\"; echo '<end''>'; }; source <(redlock completions bash)",
+        "zsh" => {
+            "show() { printf '<%s>' \"$@\"; echo '<end''>'; }; \
+             autoload -U compinit; compinit -u -D; source <(redlock completions zsh)"
+        }
+        _ => "function show; printf '<%s>' $argv; echo '<end''>'; end; redlock completions fish | source",
+    });
+    terminal.enters("show ready");
+    terminal.shows("<ready><end>");
+    terminal
+}
+
+/// The words on the line when TAB was pressed behind `line`.
+fn completed(terminal: &Terminal, line: &str) -> String {
+    terminal.types(line);
+    terminal.types("\t");
+    terminal.types(CTRL_A);
+    terminal.enters("show ");
+    terminal.shows("<redlock>");
+    let rest = terminal.shows("<end>");
+    format!("<redlock>{}", rest.trim_end_matches("<end>"))
+}
+
+/// TAB behind the line makes these words of it; again and again, since a busy machine may be late with the names.
+#[track_caller]
+fn completes(terminal: &Terminal, line: &str, expected: &str) {
+    let start = Instant::now();
+    loop {
+        let words = completed(terminal, line);
+        if words == expected {
+            return;
+        }
+        assert!(start.elapsed() < SOON, "{line:?} became {words:?}, not {expected:?}\n{}", terminal.all());
+    }
+}
+
+/// Locks for the names, all on one server.
+fn locks() -> Redis {
+    let redis = Redis::start();
+    acquire_for(&redis, "backup:db1", "10m");
+    acquire_for(&redis, "my lock", "10m");
+    redlock(&redis, "acquire one --prefix other: --ttl 10m").stdout(like("<token>\n")).run();
+    redis
+}
+
+fn everything_is_completed_in(shell: &str) {
+    let redis = locks();
+    let terminal = terminal(&redis, shell);
+    for (line, expected) in COMPLETED {
+        completes(&terminal, line, expected);
+    }
+    let shown = terminal.all().len();
+    terminal.types("redlock \t\t");
+    for command in ["acquire", "completions", "extend", "release", "run", "status", "wait"] {
+        eventually(SOON, command, || terminal.all().get(shown..).is_some_and(|list| list.contains(command)));
+    }
+}
+
+#[test]
+fn bash_completes() {
+    everything_is_completed_in("bash");
+}
+
+#[test]
+fn zsh_completes() {
+    everything_is_completed_in("zsh");
+}
+
+#[test]
+fn fish_completes() {
+    everything_is_completed_in("fish");
+}
+
+/// After `--` the command's own completion is asked, as after sudo. For bash that is in a package of its own.
+#[test]
+fn a_command_completes_its_own_arguments() {
+    let redis = locks();
+    for shell in ["bash", "zsh", "fish"] {
+        let terminal = terminal(&redis, shell);
+        if shell == "bash" {
+            terminal.enters("source /usr/share/bash-completion/bash_completion");
+        }
+        let nested = "<redlock><run><a:b><--redis><redis://a:1><--><redlock><release>";
+        completes(&terminal, "redlock run a:b --redis redis://a:1 -- redlock rel", nested);
+        completes(
+            &terminal,
+            "redlock run --name a:b redlock status my",
+            "<redlock><run><--name><a:b><redlock><status><my lock>",
+        );
+    }
+}
+
+#[test]
+fn without_redis_names_are_missed_at_once_and_in_silence() {
+    for shell in ["bash", "zsh", "fish"] {
+        let mut redis = locks();
+        let terminal = terminal(&redis, shell);
+        completes(&terminal, "redlock status my", "<redlock><status><my lock>");
+        // By default a single node is given three seconds.
+        let at_once = || {
+            let start = Instant::now();
+            assert_eq!(completed(&terminal, "redlock status my"), "<redlock><status><my>");
+            assert!(!terminal.all().contains("redlock: "), "{}", terminal.all());
+            start.elapsed() < ms(1000)
+        };
+        redis.pause();
+        eventually(SOON, "a Redis that does not answer is left soon", at_once);
+        redis.kill();
+        eventually(SOON, "a Redis that is down is left soon", at_once);
+    }
+}

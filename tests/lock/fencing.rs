@@ -1,0 +1,212 @@
+//! Fencing tokens: one number for each lease, only ever growing, whatever happens to leases and nodes.
+
+use crate::support::{
+    Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, ms, redlock, release, several, status,
+};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const COUNTER: &str = "{redlock:backup}:\u{1f}fence";
+
+/// Takes the lock and returns its token and its fencing token.
+#[track_caller]
+fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
+    let test = redlock(servers, "acquire backup --ttl 20s --format json");
+    let object = test.stdout(any()).run().json();
+    (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
+}
+
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+#[test]
+fn grows_with_every_lease_and_begins_with_the_time() {
+    let redis = Redis::start();
+    let mut last = now_ms() - 1;
+    for _ in 0..20 {
+        let (token, fencing) = take(&redis);
+        assert!(fencing > last, "{fencing} after {last}");
+        assert!(fencing <= now_ms() + 1_000 && fencing < 1 << 53, "{fencing}");
+        release(&redis, "backup", &token);
+        last = fencing;
+    }
+}
+
+#[test]
+fn is_the_same_wherever_it_is_shown() {
+    let redis = Redis::start();
+    let script = "redlock status --format json backup; echo \"$REDLOCK_FENCING_TOKEN\"";
+    let test = redlock(&redis, "run backup -- sh -c").arg(script);
+    let finished = test.stdout(any()).stderr(any()).run();
+    let (json, printed) = finished.stdout.trim_end().split_once('\n').unwrap();
+    let object: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(object["holders"][0]["fencing_token"].to_string(), printed);
+    assert!(finished.stderr.contains(&format!("fencing token {printed},")), "{}", finished.stderr);
+    let script = "eval \"$(redlock acquire --name backup --format env)\"; echo \"$REDLOCK_FENCING_TOKEN\"";
+    let evaluated = Test::sh(&redis, script).stdout(any()).run().stdout;
+    assert!(evaluated.trim_end().parse::<u64>().unwrap() > printed.parse().unwrap());
+    assert_eq!(status(&redis, "backup")["holders"][0]["fencing_token"].to_string(), evaluated.trim_end());
+}
+
+#[test]
+fn survives_the_end_of_the_lease_in_every_way() {
+    let redis = Redis::start();
+    // Far ahead of the clock, so that only the counter can make it grow.
+    let ahead = now_ms() + 1_000_000_000;
+    redis.command(&["SET", COUNTER, &ahead.to_string()]);
+    let (token, first) = take(&redis);
+    assert_eq!(first, ahead + 1);
+    release(&redis, "backup", &token);
+    acquire_for(&redis, "backup", "100ms");
+    eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    assert_eq!(take(&redis).1, ahead + 3);
+    redlock(&redis, "release backup --force").stdout(any()).stderr(any()).run();
+    assert_eq!(take(&redis).1, ahead + 4);
+    redis.command(&["DEL", "redlock:backup"]);
+    let (token, fifth) = take(&redis);
+    assert_eq!(fifth, ahead + 5);
+    redlock(&redis, "release backup --revoke").stdout(any()).stderr(any()).run();
+    release(&redis, "backup", &token);
+    assert_eq!(take(&redis).1, ahead + 6);
+    let month = 30 * 24 * 3600 * 1000;
+    assert!((month - 60_000..=month).contains(&redis.pttl(COUNTER)), "kept for 30 days: {}", redis.pttl(COUNTER));
+}
+
+#[test]
+fn survives_a_server_that_forgets_everything() {
+    let mut redis = Redis::start();
+    let (_, first) = take(&redis);
+    redis.restart();
+    let (_, second) = take(&redis);
+    redis.command(&["FLUSHALL"]);
+    let (_, third) = take(&redis);
+    assert!(first < second && second < third, "{first} {second} {third}");
+}
+
+#[test]
+fn extending_and_entering_keep_it() {
+    let redis = Redis::start();
+    let (token, fencing) = take(&redis);
+    redlock(&redis, format!("extend -q backup --token {token}")).run();
+    let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
+    let object = test.args(["--format", "json"]).stdout(any()).run().json();
+    assert_eq!(object["fencing_token"], fencing);
+    assert_eq!(status(&redis, "backup")["holders"][0]["fencing_token"], fencing);
+}
+
+#[test]
+fn every_lock_has_its_own() {
+    let redis = Redis::start();
+    redis.command(&["SET", COUNTER, &(now_ms() + 1_000_000_000).to_string()]);
+    let (_, fencing) = take(&redis);
+    acquire(&redis, "other");
+    let other = status(&redis, "other")["holders"][0]["fencing_token"].as_u64().unwrap();
+    assert!(other < fencing - 900_000_000, "{other} {fencing}");
+}
+
+#[test]
+fn over_several_masters_it_grows_whichever_majority_is_left() {
+    let mut nodes = Redis::several(3);
+    // One node alone knows of a lease that had a high number.
+    let ahead = now_ms() + 1_000_000_000;
+    nodes[0].command(&["SET", COUNTER, &ahead.to_string()]);
+    let (token, first) = take(&nodes);
+    // The node may have been too late for this grant, but not for the next ones.
+    release(&nodes, "backup", &token);
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
+    let mut last = first;
+    for round in 0..12 {
+        let gone = round % 3;
+        nodes[gone].kill();
+        let (token, fencing) = take(&nodes);
+        assert!(fencing > last, "{fencing} after {last}");
+        let standing = nodes.iter().enumerate().filter(|(number, _)| *number != gone);
+        let standing = standing.filter(|(_, node)| node.get(COUNTER) == Some(fencing.to_string())).count();
+        assert_eq!(standing, 2, "a majority stands at the number");
+        release(&nodes, "backup", &token);
+        last = fencing;
+        nodes[gone].restart();
+    }
+    assert!(last < ahead || last > first);
+}
+
+#[test]
+fn over_several_masters_the_largest_counter_of_the_majority_counts() {
+    let mut nodes = Redis::several(3);
+    nodes[2].kill();
+    let ahead = now_ms() + 1_000_000_000;
+    nodes[0].command(&["SET", COUNTER, &ahead.to_string()]);
+    nodes[1].command(&["SET", COUNTER, &(ahead + 7).to_string()]);
+    let (token, fencing) = take(&nodes);
+    assert_eq!(fencing, ahead + 8);
+    assert_eq!(nodes[0].get(COUNTER), Some(fencing.to_string()), "written back to the one that was behind");
+    release(&nodes, "backup", &token);
+    assert_eq!(take(&nodes).1, ahead + 9);
+}
+
+#[test]
+fn agreeing_nodes_cost_one_round_trip() {
+    let nodes = several(3);
+    let monitors: Vec<_> = nodes.iter().map(crate::support::Monitor::new).collect();
+    take(&nodes);
+    let sent = |(node, monitor): (&Redis, &crate::support::Monitor)| {
+        monitor.commands(node).iter().filter(|name| name.starts_with("EVAL")).count()
+    };
+    let sent: Vec<usize> = nodes.iter().zip(&monitors).map(sent).collect();
+    assert!(sent.iter().all(|count| *count <= 1) && sent.iter().sum::<usize>() >= 2, "{sent:?}");
+}
+
+/// Holders of the lock write their number to a file, one after the other: the file must be in order.
+#[track_caller]
+fn in_order<W: crate::support::Where + ?Sized>(servers: &W) {
+    let directory = Arc::new(Directory::new());
+    let script = "for i in 1 2 3 4 5; do
+        redlock run -q --name backup --wait 30s -- sh -c 'echo $REDLOCK_FENCING_TOKEN >>numbers' || exit
+    done";
+    let contenders: Vec<_> = (0..5)
+        .map(|_| Test::sh(servers, script).in_directory(&directory).within(Duration::from_secs(60)).spawn())
+        .collect();
+    for contender in contenders {
+        contender.finish();
+    }
+    let numbers = std::fs::read_to_string(directory.path().join("numbers")).unwrap();
+    let numbers: Vec<u64> = numbers.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(numbers.len(), 25);
+    assert!(numbers.is_sorted_by(|earlier, later| earlier < later), "{numbers:?}");
+}
+
+#[test]
+fn contenders_see_it_grow_on_one_node() {
+    in_order(&Redis::start());
+}
+
+#[test]
+fn contenders_see_it_grow_on_three_masters() {
+    in_order(&Redis::several(3));
+}
+
+#[test]
+fn a_file_that_checks_the_number_turns_a_late_holder_away() {
+    let redis = Redis::start();
+    let directory = Arc::new(Directory::new());
+    // What a resource does: accept a write only with a number that is not smaller than the largest it has seen.
+    let resource = "largest=$(cat largest 2>/dev/null || echo 0)
+        test \"$REDLOCK_FENCING_TOKEN\" -ge \"$largest\" || { echo \"refused $1\"; exit 1; }
+        echo \"$REDLOCK_FENCING_TOKEN\" >largest; echo \"accepted $1\"";
+    std::fs::write(directory.path().join("resource"), resource).unwrap();
+    let env = |ttl: &str| {
+        let test = redlock(&redis, format!("acquire backup --ttl {ttl} --format json"));
+        test.stdout(any()).run().json()["fencing_token"].to_string()
+    };
+    let late = env("100ms");
+    eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    let current = env("20s");
+    let write = |number: &str, what: &str| {
+        let test = Test::of("/bin/sh").args(["resource", what]).env("REDLOCK_FENCING_TOKEN", number);
+        test.in_directory(&directory)
+    };
+    write(&current, "new").stdout("accepted new\n").run();
+    write(&late, "old").status(1).stdout("refused old\n").run();
+    write(&current, "again").stdout("accepted again\n").within(ms(5_000)).run();
+}

@@ -1,0 +1,288 @@
+//! Re-entrancy: holds with tokens of their own, counted by their identity and not by number.
+
+use crate::support::{
+    Mode, Proxy, Redis, SOON, Where, acquire, acquire_for, acquire_on_all, any, eventually, like, message, ms, redlock,
+    release, status,
+};
+use serde_json::Value;
+
+/// Enters a lease once more and returns the token of the hold.
+#[track_caller]
+fn enter<W: Where + ?Sized>(servers: &W, token: &str) -> String {
+    let test = redlock(servers, format!("acquire backup --reentrant --token {token}"));
+    test.stdout(like("<token>\n")).run().token()
+}
+
+/// Gives up and returns outcome and what is left.
+#[track_caller]
+fn give_up<W: Where + ?Sized>(servers: &W, token: &str) -> (String, Value) {
+    let test = redlock(servers, format!("release backup --token {token} --format json"));
+    let object = test.stdout(any()).run().json();
+    (object["outcome"].as_str().unwrap().to_owned(), object["holds"].clone())
+}
+
+fn still_held(left: u64) -> (String, Value) {
+    ("still-held".to_owned(), left.into())
+}
+
+fn released() -> (String, Value) {
+    ("released".to_owned(), 0.into())
+}
+
+fn holds<W: Where + ?Sized>(servers: &W) -> Value {
+    status(servers, "backup")["holders"][0]["holds"].clone()
+}
+
+#[test]
+fn a_hold_has_a_token_of_its_own_that_begins_with_the_leases() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let (first, second) = (enter(&redis, &token), enter(&redis, &token));
+    assert!(first.starts_with(&token) && second.starts_with(&token));
+    assert!(first != second && first != token && second != token);
+    assert_eq!(redis.get("redlock:backup"), Some(token));
+    assert_eq!(holds(&redis), 3);
+}
+
+#[test]
+fn json_of_a_hold() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let shape = format!(
+        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"{token}<any>\",\"fencing_token\":<n>,\
+         \"ttl_ms\":<n>,\"validity_ms\":<n>,\"holds\":2,\"waited_ms\":<n>}}\n"
+    );
+    let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
+    let hold = test.args(["--format", "json"]).stdout(like(shape)).run().json()["token"].as_str().unwrap().to_owned();
+    let test = redlock(&redis, format!("extend backup --token {hold} --format json"));
+    let shape = "{\"name\":\"backup\",\"outcome\":\"extended\",\"holds\":2,\"validity_ms\":<n>}\n";
+    test.stdout(like(shape)).run();
+}
+
+#[test]
+fn the_lock_is_free_with_the_last_hold_whichever_goes_first() {
+    let redis = Redis::start();
+    for first in 0..3 {
+        let token = acquire(&redis, "backup");
+        let holds = [enter(&redis, &token), enter(&redis, &token), token.clone()];
+        assert_eq!(give_up(&redis, &holds[first]), still_held(2), "{first}");
+        assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
+        // The plain token gives up the newest hold that is left, so that it serves for each.
+        assert_eq!(give_up(&redis, &token), still_held(1), "{first}");
+        assert_eq!(give_up(&redis, &token), released(), "{first}");
+        assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+    }
+}
+
+#[test]
+fn releasing_a_hold_may_be_repeated() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let (first, second) = (enter(&redis, &token), enter(&redis, &token));
+    assert_eq!(give_up(&redis, &first), still_held(2));
+    assert_eq!(give_up(&redis, &first), still_held(2));
+    assert_eq!(give_up(&redis, &second), still_held(1));
+    for _ in 0..3 {
+        assert_eq!(give_up(&redis, &second), still_held(1));
+        assert_eq!(give_up(&redis, &first), still_held(1));
+    }
+    assert_eq!(give_up(&redis, &token), released());
+}
+
+#[test]
+fn the_four_results() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let hold = enter(&redis, &token);
+    let say = |token: &str| redlock(&redis, format!("release backup --token {token}"));
+    say(&hold).stderr(message(["\"backup\"", "still held", "1"])).run();
+    say(&token).stderr(message(["released \"backup\""])).run();
+    say(&token).status(77).stderr(message(["\"backup\" is not held"])).run();
+    acquire(&redis, "backup");
+    say(&token).status(77).stderr(message(["\"backup\"", "it is held by"])).run();
+    say(&hold).status(77).stderr(message(["\"backup\"", "it is held by"])).run();
+}
+
+#[test]
+fn a_lease_that_has_ended_cannot_be_entered() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "100ms");
+    eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    let enter = || redlock(&redis, format!("acquire backup --reentrant --token {token}"));
+    enter().status(77).stderr(message(["\"backup\""])).run();
+    assert!(!redis.exists("redlock:backup"));
+    let theirs = acquire(&redis, "backup");
+    enter().status(77).stderr(message(["\"backup\""])).run();
+    enter().arg("--wait").status(77).stderr(message(["\"backup\""])).run();
+    assert_eq!(redis.get("redlock:backup"), Some(theirs));
+}
+
+#[test]
+fn entering_never_shortens_the_lease_but_may_lengthen_it() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "1m");
+    let enter = |ttl: &str| {
+        let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
+        test.args(["--ttl", ttl]).stdout(any()).run();
+    };
+    enter("5s");
+    assert!(redis.pttl("redlock:backup") > 50_000);
+    enter("2m");
+    assert!(redis.pttl("redlock:backup") > 110_000);
+    assert!(redis.keys().iter().all(|key| redis.pttl(key) > 110_000));
+}
+
+#[test]
+fn all_holds_end_with_the_lease() {
+    let redis = Redis::start();
+    let token = acquire_for(&redis, "backup", "300ms");
+    let test = redlock(&redis, format!("acquire backup --reentrant --token {token} --ttl 300ms"));
+    let hold = test.stdout(any()).run().token();
+    eventually(SOON, "expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
+    for token in [&hold, &token] {
+        redlock(&redis, format!("release -q backup --token {token}")).status(77).stderr(any()).run();
+    }
+    let token = acquire(&redis, "backup");
+    assert_eq!(holds(&redis), 1);
+    release(&redis, "backup", &token);
+}
+
+#[test]
+fn a_hold_whose_reply_was_lost_does_not_stay() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&redis, "backup");
+    proxy.set(Mode::LoseReplies);
+    let test = redlock(&proxy, format!("acquire backup --reentrant --token {token}"));
+    test.args(["--node-timeout", "200ms"]).status(69).stderr(message(["\"backup\""])).run();
+    eventually(SOON, "given up", || holds(&redis) == 1);
+    assert_eq!(give_up(&redis, &token), released());
+}
+
+#[test]
+fn a_nested_run_enters_with_reentrant_and_leaves_the_outer_lease_alone() {
+    let redis = Redis::start();
+    let script = "set -e
+        outer=$REDLOCK_TOKEN fencing=$REDLOCK_FENCING_TOKEN
+        redlock run -q --reentrant --name backup -- sh -ec '
+            test \"$REDLOCK_TOKEN\" != '$outer'
+            test \"$REDLOCK_FENCING_TOKEN\" = '$fencing'
+            redlock extend -q
+            redlock status --format json backup'
+        redlock status -q --token $outer backup >&2
+        redlock status --format json backup";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    let finished = test.stdout(any()).stderr(any()).run();
+    let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["holders"][0]["holds"], 2);
+    assert_eq!(objects[1]["holders"][0]["holds"], 1);
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_nested_run_may_nest_deeper_and_passes_statuses_on() {
+    let redis = Redis::start();
+    let script = "redlock run -q --reentrant --name backup -- \
+        redlock run -q --reentrant --name backup -- \
+        redlock run -q --reentrant --name backup -- sh -c 'redlock status --format json backup; exit 5'";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    let finished = test.stdout(any()).status(5).run();
+    assert_eq!(finished.json()["holders"][0]["holds"], 4);
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
+    let redis = Redis::start();
+    let script = "redlock run --name backup -- echo never; test $? = 75";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to share it"])).run();
+    let script = "redlock acquire --name backup; test $? = 75";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();
+    let script = "redlock run -q --name backup --wait 200ms -- echo never; test $? = 75";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    test.stderr(message(["gave up after", "--reentrant"])).run();
+    // Another's lock is not.
+    acquire(&redis, "other");
+    let script = "redlock run --name other -- echo never; test $? = 75";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    test.stderr(crate::support::when("not this job", |text| !text.contains("enclosing"))).run();
+}
+
+#[test]
+fn one_lock_another_and_the_first_again() {
+    let redis = Redis::start();
+    let script = "redlock run -q --name b -- redlock run -q --reentrant --name a -- \
+        sh -c 'redlock status --format json a; redlock status --format json b'";
+    let test = redlock(&redis, "run -q a -- sh -c").arg(script);
+    let finished = test.stdout(any()).run();
+    let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects[0]["holders"][0]["holds"], 2);
+    assert_eq!(objects[1]["holders"][0]["holds"], 1);
+    assert!(!redis.exists("redlock:a") && !redis.exists("redlock:b"));
+}
+
+#[test]
+fn reentrant_outside_of_any_job_is_an_ordinary_run() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q --reentrant backup -- true").run();
+    acquire(&redis, "backup");
+    redlock(&redis, "run -q --reentrant backup -- true").turned_away().run();
+}
+
+#[test]
+fn an_inner_job_renews_for_the_outer_one() {
+    let redis = Redis::start();
+    // The outer lease alone would end long before; the inner run lengthens it to its own ttl and renews that.
+    let token = acquire_for(&redis, "backup", "700ms");
+    let test = redlock(&redis, "run -q --reentrant backup --ttl 700ms -- sleep 1.5");
+    test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();
+    assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
+    assert_eq!(holds(&redis), 1);
+    release(&redis, "backup", &token);
+}
+
+#[test]
+fn over_several_masters_a_node_that_missed_the_inner_hold_does_not_drop_the_outer() {
+    let nodes = Redis::several(3);
+    let token = acquire_on_all(&nodes, "backup");
+    nodes[2].pause();
+    let test = redlock(&nodes, format!("acquire backup --reentrant --token {token}"));
+    let hold = test.args(["--node-timeout", "200ms"]).stdout(any()).run().token();
+    nodes[2].resume();
+    assert_eq!(give_up(&nodes, &hold), still_held(1));
+    for _ in 0..3 {
+        assert!(nodes.iter().all(|node| node.get("redlock:backup").as_ref() == Some(&token)), "dropped");
+        std::thread::sleep(ms(20)); // a late answer of the slow node
+    }
+    assert_eq!(give_up(&nodes, &token), released());
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
+}
+
+#[test]
+fn over_several_masters_the_plain_token_gives_up_the_same_hold_everywhere() {
+    let nodes = Redis::several(3);
+    let token = acquire_on_all(&nodes, "backup");
+    enter(&nodes, &token);
+    nodes[0].pause();
+    let test = redlock(&nodes, format!("acquire backup --reentrant --token {token}"));
+    test.args(["--node-timeout", "200ms"]).stdout(any()).run();
+    nodes[0].resume();
+    assert_eq!(give_up(&nodes, &token), still_held(2));
+    assert_eq!(give_up(&nodes, &token), still_held(1));
+    assert_eq!(give_up(&nodes, &token), released());
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists("redlock:backup")));
+}
+
+#[test]
+fn an_outer_job_says_that_an_inner_one_that_was_killed_keeps_the_lock() {
+    let redis = Redis::start();
+    let inner =
+        "redlock run -q --reentrant --name backup -- sh -c \"kill -KILL \\$(cut -d\' \' -f4 /proc/\\$PPID/stat)\"";
+    let test = redlock(&redis, "run backup -- sh -c").arg(format!("{inner}; exit 3"));
+    let finished = test.status(3).stderr(any()).run();
+    let last = finished.stderr.lines().last().unwrap();
+    assert!(last.starts_with("redlock: \"backup\" stays locked: "), "{last}");
+    assert!(redis.exists("redlock:backup"));
+}

@@ -1,0 +1,133 @@
+//! Holds of a re-entrant lease that outlive the memory of the nodes, and a hold that was longer than its lease.
+
+use crate::support::{
+    Directory, Redis, Running, SOON, Where, acquire_for, any, eventually, ms, redlock, release, status,
+};
+use std::io::PipeWriter;
+use std::sync::Arc;
+use std::time::Instant;
+
+const KEY: &str = "redlock:backup";
+
+/// A job whose inner `run --reentrant` it leaves behind when its input ends. The inner one ends when there is a file `go`.
+#[track_caller]
+fn nested<W: Where + ?Sized>(servers: &W, ttl: &str) -> (Running, PipeWriter, Arc<Directory>) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let script = format!(
+        "redlock run --reentrant --name backup --ttl {ttl} -- \
+             sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done' &
+         read line; exit 0"
+    );
+    let test = redlock(servers, format!("run -q backup --ttl {ttl} -- sh -c")).arg(&script);
+    let directory = test.directory();
+    let outer = test.stdin_from(reader).stderr(any()).leaves_output_open().spawn();
+    outer.prints("ready");
+    (outer, writer, directory)
+}
+
+#[track_caller]
+fn holds<W: Where + ?Sized>(servers: &W) -> serde_json::Value {
+    status(servers, "backup")["holders"][0]["holds"].clone()
+}
+
+/// The outer job ends; the inner one still has the lock, and renews it, until it has ended.
+#[track_caller]
+fn the_inner_keeps_it<W: Where + ?Sized>(
+    servers: &W,
+    nodes: &[Redis],
+    (mut outer, writer, directory): (Running, PipeWriter, Arc<Directory>),
+) {
+    let token = nodes[0].get(KEY).unwrap();
+    drop(writer);
+    outer.wait(SOON);
+    let start = Instant::now();
+    while start.elapsed() < ms(2_000) {
+        let having = nodes.iter().filter(|node| node.get(KEY).as_ref() == Some(&token)).count();
+        assert_eq!(having, nodes.len(), "{:?} after the outer job: {}", start.elapsed(), outer.all_stderr());
+        std::thread::sleep(ms(10));
+    }
+    assert_eq!(holds(servers), 1);
+    std::fs::write(directory.path().join("go"), "").unwrap();
+    eventually(SOON, "the inner job has ended", || outer.others().is_empty());
+    eventually(SOON, "free", || nodes.iter().all(|node| !node.exists(KEY)));
+    assert!(!outer.all_stderr().contains("lost"), "{}", outer.all_stderr());
+}
+
+#[test]
+fn an_inner_hold_survives_nodes_that_restart_one_after_the_other() {
+    let mut nodes = Redis::several(3);
+    let nested = nested(&nodes, "1500ms");
+    let token = nodes[0].get(KEY).unwrap();
+    eventually(SOON, "both on all nodes", || {
+        let entered = |node: &Redis| node.query::<usize>(&["ZCARD", "{redlock:backup}:\u{1f}holds"]) == 2;
+        nodes.iter().all(entered)
+    });
+    for node in &mut nodes {
+        node.restart();
+        eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));
+        // Whichever of the two came first: the other one follows with its next renewal.
+        eventually(ms(2_500), "both holds are known again", || holds(node) == 2);
+    }
+    the_inner_keeps_it(&nodes, &nodes, nested);
+}
+
+#[test]
+fn an_inner_hold_survives_a_restart_of_the_only_server() {
+    let mut redis = Redis::start();
+    let nested = nested(&redis, "3s");
+    redis.restart();
+    eventually(ms(1_500), "taken again", || redis.exists(KEY));
+    eventually(ms(2_500), "both holds are known again", || holds(&redis) == 2);
+    let nodes = [redis];
+    the_inner_keeps_it(&nodes[0], &nodes, nested);
+}
+
+#[test]
+fn a_long_inner_hold_that_is_released_leaves_the_lease_as_long_as_it_was_meant() {
+    for several in [false, true] {
+        let nodes = Redis::several(if several { 3 } else { 1 });
+        let token = acquire_for(&nodes, "backup", "5s");
+        let enter = |ttl: &str| {
+            let test = redlock(&nodes, format!("acquire backup --reentrant --token {token}"));
+            test.args(["--ttl", ttl]).stdout(any()).run().token()
+        };
+        let hold = enter("1h");
+        eventually(SOON, "as long as the hold", || nodes.iter().any(|node| node.pttl(KEY) > 3_000_000));
+        release(&nodes, "backup", &hold);
+        let fence = "{redlock:backup}:\u{1f}fence";
+        eventually(ms(2_000), "as long as it was meant", || {
+            nodes.iter().all(|node| node.keys().iter().all(|key| key == fence || node.pttl(key) <= 5_000))
+        });
+        // It is cut to its own length, and no shorter than it was.
+        assert!(nodes.iter().any(|node| node.pttl(KEY) > 2_000));
+        let before = nodes[0].pttl(KEY);
+        let short = enter("1s");
+        release(&nodes, "backup", &short);
+        assert!(nodes[0].pttl(KEY) <= before, "a hold that is over has not made it longer");
+        eventually(SOON, "run out", || nodes.iter().all(|node| !node.exists(KEY)));
+    }
+}
+
+#[test]
+fn a_job_within_a_long_inner_hold_has_its_own_lease_back_afterwards() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let script = "hold=$(redlock acquire -q --reentrant --name backup --token $REDLOCK_TOKEN --ttl 1h) || exit 9
+        redlock release -q --name backup --token $hold || exit 8
+        echo ready; read line; exit 0";
+    let test = redlock(&redis, "run -q backup --ttl 2s -- sh -c").arg(script);
+    let job = test.stdin_from(reader).spawn();
+    job.prints("ready");
+    assert!(redis.pttl(KEY) <= 2_000, "{}", redis.pttl(KEY));
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn an_inner_job_lives_by_the_lease_that_it_shares_however_long_its_own_would_be() {
+    let redis = Redis::start();
+    let inner = "redlock run -q --reentrant --name backup -- sleep 3";
+    let test = redlock(&redis, "run -q backup --ttl 1s --");
+    test.args(inner.split(' ')).run();
+    assert!(!redis.exists(KEY));
+}

@@ -1,0 +1,344 @@
+//! Who has a lock: what is written about the holder, where it is shown, and that nothing that others wrote does any harm.
+
+use crate::support::{
+    Ended, Monitor, Redis, SOON, Test, acquire, any, eventually, like, message, myself, redlock, release, status, when,
+};
+use std::collections::BTreeMap;
+
+/// What no terminal should ever be sent, and no line should contain.
+fn harmless(text: &str) {
+    let bad = text.chars().find(|c| c.is_control() && *c != '\n');
+    assert!(bad.is_none(), "{bad:?} in {text:?}");
+    if text.starts_with('{') {
+        return; // JSON is for programs, which may want all of it
+    }
+    let direction = |c: &char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let bad = text.chars().find(direction);
+    assert!(bad.is_none(), "{bad:?} in {text:?}");
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    assert!(longest < Some(1_000), "over-long: {longest:?}");
+}
+
+/// Everything that shows who has the lock, each on its way to a person.
+fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
+    let call = |arguments: &[&str], status: i32| {
+        let test = Test::new(redis).args(["--prefix", prefix]).args(arguments).stdout(any()).stderr(any()).any_end();
+        let finished = test.run();
+        let (ended, shown) = (finished.ended, finished.stdout + &finished.stderr);
+        // A key that is not a lock may be reported as that, whatever was asked.
+        let other_type = shown.contains("not a string") && ended == Ended::Status(75);
+        assert!(ended == Ended::Status(status) || other_type, "{arguments:?}: {ended:?} {shown}");
+        shown
+    };
+    let mut shown = vec![
+        call(&["status", "backup"], 0),
+        call(&["status"], 0),
+        call(&["acquire", "--name", "backup"], 75),
+        call(&["acquire", "--name", "backup", "--wait", "50ms"], 75),
+        call(&["wait", "backup", "--timeout", "50ms"], 75),
+        call(&["extend", "backup", "--token", "t"], 77),
+        call(&["release", "backup", "--token", "t"], 77),
+        call(&["release", "backup", "--force", "--token", "12345678"], 77),
+        call(&["run", "--name", "backup", "--", "true"], 75),
+    ];
+    for arguments in [&["status", "backup", "--format", "json"][..], &["status", "--format", "json"]] {
+        let json = call(arguments, 0);
+        serde_json::from_str::<serde_json::Value>(&json).unwrap();
+        shown.push(json);
+    }
+    shown
+}
+
+/// The fields of the owner record of `backup`.
+fn record(redis: &Redis) -> (String, BTreeMap<String, String>) {
+    let keys = redis.keys();
+    let hash = |key: &&String| redis.query::<String>(&["TYPE", key]) == "hash";
+    let key = keys.iter().find(hash).expect("an owner record").clone();
+    let fields = redis.query(&["HGETALL", &key]);
+    (key, fields)
+}
+
+#[test]
+fn the_holder_of_a_job() {
+    let redis = Redis::start();
+    let job = redlock(&redis, "run -q backup -- /bin/sleep 30").spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    let (user, host) = myself();
+    let holder = status(&redis, "backup")["holders"][0].clone();
+    assert_eq!(holder["user"], user);
+    assert_eq!(holder["host"], host);
+    assert_eq!(holder["pid"], job.pid());
+    assert_eq!(holder["label"], "sleep", "the command's base name");
+    let pid = job.pid();
+    let busy = format!(
+        "redlock: \"backup\" is held by {user}@{host}, pid {pid} (sleep), for <duration>, lease <duration> left; \
+         use --wait to queue for it\n"
+    );
+    redlock(&redis, "run backup -- true").status(75).stderr(like(busy)).run();
+}
+
+#[test]
+fn a_label_is_given_by_flag_or_variable() {
+    let redis = Redis::start();
+    for (number, (test, label)) in [
+        (redlock(&redis, "acquire --label").arg("nightly run"), "nightly run"),
+        (redlock(&redis, "acquire").env("REDLOCK_LABEL", "from cron"), "from cron"),
+        (redlock(&redis, "acquire --label flag").env("REDLOCK_LABEL", "from cron"), "flag"),
+        (redlock(&redis, "acquire --label").arg("ü 🔒 \"quoted\""), "ü 🔒 \"quoted\""),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("lock-{number}");
+        test.args(["--name", &name]).stdout(any()).run();
+        assert_eq!(status(&redis, &name)["holders"][0]["label"], label);
+        let test = redlock(&redis, "acquire --name").arg(&name).status(75);
+        test.stderr(message(["pid ", &format!("({label})"), "lease"])).run();
+    }
+}
+
+#[test]
+fn without_a_label_nothing_stands_in_for_it() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let (user, host) = myself();
+    let busy = format!(
+        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; use --wait to queue for it\n"
+    );
+    redlock(&redis, "acquire backup").status(75).stderr(like(busy)).run();
+}
+
+#[test]
+fn a_waiter_is_told_for_whom_it_waits() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "acquire backup --label nightly");
+    let token = test.stdout(any()).run().token();
+    let (user, host) = myself();
+    for command in
+        [&["acquire", "--name", "backup", "--wait"][..], &["run", "--name", "backup", "--wait", "--", "true"]]
+    {
+        let waiter = Test::new(&redis).args(command).stdout(any()).stderr(any()).spawn();
+        let line = waiter.says(when("waiting", |line| line.starts_with("redlock: ") && line.contains("\"backup\"")));
+        assert!(line.contains(&format!("{user}@{host}")) && line.contains("(nightly)"), "{line}");
+        harmless(&line);
+    }
+    release(&redis, "backup", &token);
+}
+
+#[test]
+fn arguments_of_the_job_are_never_written_to_redis() {
+    let redis = Redis::start();
+    let monitor = Monitor::new(&redis);
+    let test = redlock(&redis, "run -q backup --ttl 600ms -- sh -c");
+    test.args(["sleep 0.4 # s3cret-argument"]).env("PASSWORD", "s3cret-variable").run();
+    let lines = monitor.lines(&redis);
+    assert!(lines.iter().any(|line| line.contains("redlock:backup")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
+}
+
+#[test]
+fn the_record_goes_with_the_lease() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let (key, _) = record(&redis);
+    let (lock, owner) = (redis.pttl("redlock:backup"), redis.pttl(&key));
+    assert!((lock - owner).abs() < 100, "{lock} {owner}");
+    release(&redis, "backup", &token);
+    assert!(!redis.exists(&key));
+    // Of a lease that others ended, nothing is said of the next one's holder.
+    acquire(&redis, "backup");
+    redis.command(&["SET", "redlock:backup", "theirs-now", "PX", "60000"]);
+    let object = status(&redis, "backup");
+    assert_eq!(object["state"], "foreign");
+    assert!(object["holders"][0]["user"].is_null());
+}
+
+#[test]
+fn a_record_with_control_characters_and_over_long_text_is_shown_escaped_and_cut() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "acquire backup --label nightly");
+    test.stdout(any()).run();
+    let (user, host) = myself();
+    let (key, fields) = record(&redis);
+    for hostile in [
+        "\u{1b}[31mred\u{1b}[0m\u{7}\r\nredlock: acquired\t",
+        "\u{9b}2J\u{90}x\u{9c}",
+        "\u{202e}desrever\u{2066}",
+        &"long ".repeat(20_000),
+        "",
+    ] {
+        for (field, value) in &fields {
+            if [&*user, &*host, "nightly"].contains(&value.as_str()) {
+                redis.command(&["HSET", &key, field, hostile]);
+            }
+        }
+        for shown in everything_shown(&redis, "redlock:") {
+            harmless(&shown);
+        }
+    }
+}
+
+#[test]
+fn a_record_with_nonsense_in_it_does_no_harm() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let (key, fields) = record(&redis);
+    for nonsense in ["", "abc", "-1", "99999999999999999999999", "1e308", "nan", "\u{0}", "18446744073709551615"] {
+        for (field, value) in &fields {
+            if *value != token {
+                redis.command(&["HSET", &key, field, nonsense]);
+            }
+        }
+        for shown in everything_shown(&redis, "redlock:") {
+            harmless(&shown);
+        }
+    }
+    for (field, value) in &fields {
+        if *value != token {
+            redis.command(&["HDEL", &key, field]);
+        }
+    }
+    for shown in everything_shown(&redis, "redlock:") {
+        harmless(&shown);
+    }
+    redlock(&redis, format!("release -q backup --token {token}")).run();
+}
+
+#[test]
+fn a_foreign_value_of_any_kind_does_no_harm() {
+    let redis = Redis::start();
+    let mut connection = redis.connection();
+    let long = [b'x'; 100_000];
+    for value in [
+        &b"\x1b[2J\r\n\x07"[..],
+        b"\xff\xfe\x00\x01 twenty bytes of rslock",
+        b"",
+        b"\xe2\x80\xae\xe2\x80\xae\xe2\x80\xae",
+        &long,
+    ] {
+        redis::cmd("SET").arg("redlock:backup").arg(value).exec(&mut connection).unwrap();
+        assert_eq!(status(&redis, "backup")["state"], "foreign");
+        for shown in everything_shown(&redis, "redlock:") {
+            harmless(&shown);
+        }
+    }
+}
+
+#[test]
+fn a_key_of_any_type_under_the_name_does_no_harm() {
+    let redis = Redis::start();
+    for command in [
+        vec!["RPUSH", "redlock:backup", "\u{1b}[31m"],
+        vec!["SADD", "redlock:backup", "x"],
+        vec!["ZADD", "redlock:backup", "1", "x"],
+        vec!["XADD", "redlock:backup", "*", "x", "y"],
+        vec!["HSET", "redlock:backup", "x", "y"],
+    ] {
+        redis.command(&["DEL", "redlock:backup"]);
+        redis.command(&command);
+        let dump: Vec<u8> = redis.query(&["DUMP", "redlock:backup"]);
+        for shown in everything_shown(&redis, "redlock:") {
+            harmless(&shown);
+        }
+        assert_eq!(dump, redis.query::<Vec<u8>>(&["DUMP", "redlock:backup"]), "touched");
+    }
+}
+
+#[test]
+fn names_that_others_gave_their_keys_do_no_harm_in_the_list() {
+    let redis = Redis::start();
+    let mut connection = redis.connection();
+    let long = format!("redlock:{}", "long".repeat(10_000));
+    for key in [
+        &b"redlock:\x1b[31mred\nnext line\r"[..],
+        b"redlock:\xff\xfe",
+        b"redlock:",
+        b"redlock:\xc2\x9b2J",
+        long.as_bytes(),
+    ] {
+        redis::cmd("SET").arg(key).arg("theirs").exec(&mut connection).unwrap();
+    }
+    acquire(&redis, "backup");
+    let text = redlock(&redis, "status").stdout(any()).run().stdout;
+    harmless(&text);
+    assert!(text.contains("backup"));
+    let json = redlock(&redis, "status --format json").stdout(any()).run();
+    harmless(&json.stdout);
+    assert!(json.json()["locks"].as_array().unwrap().iter().any(|lock| lock["name"] == "backup"));
+}
+
+#[test]
+fn queues_and_counters_of_the_wrong_type_are_a_clear_failure() {
+    let redis = Redis::start();
+    for part in ["lease", "fence", "queue", "reserved", "holds"] {
+        let key = format!("{{redlock:backup}}:\u{1f}{part}");
+        redis.command(&["FLUSHALL"]);
+        redis.command(&["RPUSH", &key, "x"]);
+        let test = redlock(&redis, "acquire backup").stdout(any()).stderr(any());
+        // It may serve in spite of it, or refuse, but in a line of its own and with nothing left behind.
+        let finished = test.any_end().run();
+        let stderr = finished.stderr;
+        harmless(&stderr);
+        match finished.ended {
+            Ended::Status(0) => assert!(redis.exists("redlock:backup"), "{part}"),
+            Ended::Status(69 | 78) => {
+                assert!(stderr.starts_with("redlock: ") && stderr.lines().count() == 1, "{part}: {stderr}");
+                assert!(stderr.contains("delete it"), "{part}: {stderr}");
+                assert!(!stderr.contains("script"), "{part}: {stderr}");
+                assert!(!redis.exists("redlock:backup"), "{part}: left behind");
+            }
+            other => panic!("{part}: {other:?} {stderr}"),
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_was_acquired_is_its_caller_s() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let holder = &status(&redis, "backup")["holders"][0];
+    assert_eq!(holder["pid"], std::process::id());
+}
+
+#[test]
+fn a_waiter_is_told_what_a_loser_is() {
+    let redis = Redis::start();
+    let job = "redlock run --name backup --wait 100ms -- true";
+    Test::sh(&redis, &format!("exec redlock run -q --name backup -- {job}"))
+        .status(75)
+        .stderr(like(
+            "redlock: waiting up to 100ms for \"backup\", 1st in line; held by the enclosing job, <user>@<host> (redlock); \
+             use --reentrant to share it\n<any>\n",
+        ))
+        .run();
+    let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 100ms -- true";
+    Test::sh(&redis, kept)
+        .status(75)
+        .stderr(like(
+            "redlock: waiting up to 100ms for \"kept\", 1st in line; finished on <host> <duration> ago, \
+             kept for <duration> more\n<any>\n",
+        ))
+        .run();
+    redis.command(&["HSET", "redlock:hash", "field", "1"]);
+    let test = redlock(&redis, "acquire hash --wait 100ms");
+    let waiting = "redlock: waiting up to 100ms for \"hash\"; exists but is not a lock <any>\n<any>\n";
+    test.status(75).stderr(like(waiting)).run();
+}
+
+#[test]
+fn the_user_is_who_the_process_belongs_to_whatever_the_environment_says() {
+    let redis = Redis::with_tcp(&[]);
+    let acquire = |test: Test| test.args(["acquire", "--name", "backup"]).stdout(any());
+    let user = || status(&redis, "backup")["holders"][0]["user"].clone();
+    let free = || redis.command(&["DEL", "redlock:backup"]);
+    // As `sudo -E` leaves it.
+    acquire(Test::new(&redis).env("LOGNAME", "mallory").env("USER", "mallory")).run();
+    assert_eq!(user(), myself().0);
+    free();
+    if nix::unistd::geteuid().is_root() {
+        // One whom /etc/passwd does not know.
+        let id = ["--reuid", "54321", "--clear-groups", env!("CARGO_BIN_EXE_redlock"), "--redis", &redis.tcp_url()];
+        acquire(Test::program(&redis, "setpriv").args(id).env("USER", "mallory")).run();
+        assert_eq!(user(), "54321");
+    }
+}

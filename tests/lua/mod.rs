@@ -1,0 +1,423 @@
+//! The Lua scripts as they are checked in, on a real server: each case that matters by itself, and by chance, against a
+//! model of what they should do.
+
+mod holds;
+mod model;
+mod random;
+mod restarts;
+
+use crate::support::{Redis, SOON, eventually, ms};
+use redis::{Connection, PubSub, Value};
+use std::collections::BTreeMap;
+
+/// The lock, whose other keys and channels are named like this.
+const LOCK: &str = "redlock:x";
+const BASE: &str = "{redlock:x}:\u{1f}";
+const PARTS: [&str; 5] = ["lease", "fence", "queue", "reserved", "holds"];
+const CLOCK: &str = "1700000000000";
+const OWNER: &str = "host=host pid=1 user=u label=label";
+
+macro_rules! script {
+    ($file:literal) => {
+        (
+            $file,
+            concat!(
+                include_str!("../../src/lock/scripts/prelude.lua"),
+                include_str!(concat!("../../src/lock/scripts/", $file, ".lua"))
+            ),
+        )
+    };
+}
+
+const SCRIPTS: [(&str, &str); 11] = [
+    script!("take"),
+    script!("fence"),
+    script!("leave"),
+    script!("rollback"),
+    script!("extend"),
+    script!("enter"),
+    script!("release"),
+    script!("recreate"),
+    script!("revoke"),
+    script!("holds"),
+    script!("inspect"),
+];
+
+fn part(name: &str) -> String {
+    format!("{BASE}{name}")
+}
+
+/// What a script answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Reply {
+    Nil,
+    Int(i64),
+    Text(String),
+    List(Vec<Reply>),
+}
+
+impl Reply {
+    fn of(value: Value) -> Reply {
+        match value {
+            Value::Nil => Reply::Nil,
+            Value::Int(n) => Reply::Int(n),
+            Value::BulkString(bytes) => Reply::Text(String::from_utf8(bytes).unwrap()),
+            Value::SimpleString(text) => Reply::Text(text),
+            Value::Okay => Reply::Text("OK".to_owned()),
+            Value::Array(items) => Reply::List(items.into_iter().map(Reply::of).collect()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn items(&self) -> &[Reply] {
+        match self {
+            Reply::List(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// What the answer calls by this name.
+    fn get(&self, name: &str) -> &Reply {
+        let pair = self.items().chunks(2).find(|pair| pair[0] == Reply::Text(name.to_owned()));
+        pair.map_or(&Reply::Nil, |pair| &pair[1])
+    }
+
+    fn text(&self, name: &str) -> &str {
+        match self.get(name) {
+            Reply::Text(text) => text,
+            _ => "",
+        }
+    }
+
+    fn int(&self, name: &str) -> Option<i64> {
+        match self.get(name) {
+            Reply::Int(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    fn word(&self) -> &str {
+        self.text("outcome")
+    }
+
+    /// The first holder that it names.
+    fn holder(&self) -> &Reply {
+        self.get("holders").items().first().unwrap_or(&Reply::Nil)
+    }
+}
+
+/// The scripts, and a connection to run them over.
+struct Scripts {
+    connection: Connection,
+    scripts: BTreeMap<&'static str, redis::Script>,
+}
+
+impl Scripts {
+    fn on(connection: Connection) -> Scripts {
+        Scripts::behind(connection, "")
+    }
+
+    /// With these lines in front of each of them.
+    fn behind(connection: Connection, lines: &str) -> Scripts {
+        let scripts = SCRIPTS.map(|(name, body)| (name, redis::Script::new(&format!("{lines}{body}"))));
+        Scripts { connection, scripts: scripts.into() }
+    }
+
+    /// On a server that says this of its age. (A clock that was set back cannot be had here.)
+    fn aged(connection: Connection, uptime: &str) -> Scripts {
+        let info = format!("'uptime_in_seconds:{uptime}\\r\\nrun_id:0a\\r\\n'");
+        let pcall = format!("function(c, ...) if c == 'INFO' then return {info} end return server.pcall(c, ...) end");
+        Scripts::behind(
+            connection,
+            &format!("local server = redis; local redis = {{call = server.call, pcall = {pcall}}}\n"),
+        )
+    }
+
+    /// Runs a script with arguments such as `token=t hold=a`.
+    #[track_caller]
+    fn run(&mut self, name: &str, arguments: &str) -> Reply {
+        let arguments: Vec<_> = arguments.split(' ').filter_map(|argument| argument.split_once('=')).collect();
+        self.run_with(name, &arguments)
+    }
+
+    /// Runs a script with these arguments, by name.
+    #[track_caller]
+    fn run_with(&mut self, name: &str, arguments: &[(&str, &str)]) -> Reply {
+        let mut call = self.scripts[name].prepare_invoke();
+        call.key(LOCK);
+        for name in PARTS {
+            call.key(part(name));
+        }
+        call.arg("base").arg(BASE).arg("claim").arg("exclusive").arg(arguments);
+        match call.invoke(&mut self.connection) {
+            Ok(value) => Reply::of(value),
+            Err(error) => panic!("{name} {arguments:?}: {error}"),
+        }
+    }
+
+    /// Takes the lock; as this waiter and with this ticket, unless they are empty.
+    #[track_caller]
+    fn take(&mut self, waiter: &str, token: &str, ttl: &str, ticket: &str) -> Reply {
+        self.take_with(waiter, token, &format!("ttl={ttl} ticket={ticket}"))
+    }
+
+    /// Takes or leaves it, on a node whose vote counts after so many seconds.
+    #[track_caller]
+    fn take_after(&mut self, quarantine: &str, waiter: &str, token: &str) -> Reply {
+        self.take_with(waiter, token, &format!("ttl=60000 quarantine={quarantine}"))
+    }
+
+    /// Takes as a waiter that has seen a lease: its token, on which run of the server, ms left, fencing token.
+    #[track_caller]
+    fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
+        let [seen, run, left, fence] = seen;
+        let seen = format!("ttl=60000 seen={seen} seen_run={run} seen_left={left} seen_fence={fence}");
+        self.take_with(waiter, token, &seen)
+    }
+
+    #[track_caller]
+    fn take_with(&mut self, waiter: &str, token: &str, more: &str) -> Reply {
+        let all = format!("waiter={waiter} token={token} now={CLOCK} {OWNER} {more}");
+        // What is not known is not sent.
+        let given: Vec<&str> = all.split(' ').filter(|argument| !argument.ends_with('=')).collect();
+        self.run("take", &given.join(" "))
+    }
+
+    /// Re-creates a lease with the fencing token 5: token, run of the server, whether it is the only node, hold.
+    #[track_caller]
+    fn recreate(&mut self, token: &str, run_id: &str, alone: bool, hold: &str) -> Reply {
+        let alone = if alone { "alone=1" } else { "" };
+        self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run={run_id} hold={hold} {alone}"))
+    }
+
+    #[track_caller]
+    fn release(&mut self, token: &str) -> Reply {
+        self.run("release", &format!("token={token}"))
+    }
+}
+
+/// An answer that says no more than this.
+fn word(word: &str) -> Reply {
+    Reply::List(["outcome", word].map(|text| Reply::Text(text.to_owned())).into())
+}
+
+/// Listens as these waiters.
+fn listen<'a>(connection: &'a mut Connection, waiters: &[&str]) -> PubSub<'a> {
+    let mut ears = connection.as_pubsub();
+    for waiter in waiters {
+        ears.subscribe(part(&format!("w:{waiter}"))).unwrap();
+    }
+    ears
+}
+
+/// The next thing heard: by whom, what.
+#[track_caller]
+fn heard(ears: &mut PubSub<'_>) -> (String, String) {
+    let message = ears.get_message().unwrap();
+    let channel = message.get_channel_name().rsplit(':').next().unwrap().to_owned();
+    (channel, message.get_payload().unwrap())
+}
+
+fn run_id(redis: &Redis) -> String {
+    let info: String = redis.query(&["INFO", "server"]);
+    info.lines().find_map(|line| line.strip_prefix("run_id:")).unwrap().to_owned()
+}
+
+fn waiters(redis: &Redis) -> Vec<String> {
+    redis.query(&["ZRANGE", &part("queue"), "0", "-1"])
+}
+
+#[test]
+fn fifty_dead_waiters_are_skipped_in_one_release() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    for number in 0..50 {
+        let reply = scripts.take(&format!("dead{number}"), "u", "60000", "");
+        assert_eq!((reply.word(), reply.int("rank")), ("held", Some(number)));
+    }
+    let mut connection = redis.connection();
+    let mut ears = listen(&mut connection, &["alive", "next"]);
+    scripts.take("alive", "u", "60000", "");
+    scripts.take("next", "u", "60000", "");
+    assert_eq!(scripts.release("t"), word("released"));
+    assert_eq!(redis.get(&part("reserved")).as_deref(), Some("alive"));
+    assert_eq!(waiters(&redis), ["next"]);
+    let told: Vec<_> = (0..3).map(|_| heard(&mut ears)).collect();
+    // Behind a dead one it is the first for a moment.
+    let expected = [("alive", "head"), ("next", "head"), ("alive", "go")];
+    assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
+    assert_eq!(scripts.take("alive", "v", "60000", "").word(), "granted");
+}
+
+#[test]
+fn dead_waiters_alone_leave_the_lock_free_and_nothing_behind() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    for number in 0..50 {
+        scripts.take(&format!("dead{number}"), "u", "60000", "");
+    }
+    let mut connection = redis.connection();
+    let mut ears = connection.as_pubsub();
+    ears.subscribe(part("free")).unwrap();
+    assert_eq!(scripts.release("t"), word("released"));
+    assert_eq!(ears.get_message().unwrap().get_payload::<String>().unwrap(), "free");
+    assert_eq!(redis.keys(), [part("fence")]);
+    assert_eq!(scripts.take("", "u", "60000", "").word(), "granted");
+}
+
+#[test]
+fn whoever_comes_by_does_not_overtake_a_waiter_that_lives() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    let mut connection = redis.connection();
+    let mut ears = listen(&mut connection, &["first"]);
+    scripts.take("first", "u", "60000", "");
+    // Freed without a call: the lease ran out, or another library gave it up.
+    redis.command(&["DEL", LOCK]);
+    let reply = scripts.take("", "v", "60000", "");
+    assert_eq!((reply.word(), reply.int("rank")), ("reserved", None));
+    assert_eq!(heard(&mut ears), ("first".to_owned(), "go".to_owned()));
+    assert_eq!(scripts.take("other", "v", "60000", "").word(), "reserved");
+    let reply = scripts.take("first", "u", "60000", "");
+    assert_eq!((reply.word(), redis.get(LOCK).as_deref()), ("granted", Some("u")));
+    assert_eq!(waiters(&redis), ["other"]);
+}
+
+#[test]
+fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    let mut connection = redis.connection();
+    let mut ears = listen(&mut connection, &["frozen", "next"]);
+    let ticket = scripts.take("frozen", "u", "60000", "").text("ticket").to_owned();
+    scripts.take("next", "v", "60000", "");
+    scripts.release("t");
+    let left = redis.pttl(&part("reserved"));
+    assert!((1..=1000).contains(&left), "{left}");
+    assert_eq!(scripts.take("next", "v", "60000", "").word(), "reserved");
+    eventually(SOON, "the reservation ran out", || !redis.exists(&part("reserved")));
+    assert_eq!(scripts.take("next", "v", "60000", "").word(), "granted");
+    let told: Vec<_> = (0..2).map(|_| heard(&mut ears)).collect();
+    let expected = [("next", "head"), ("frozen", "go")];
+    assert_eq!(told, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
+    // The frozen one thaws, and is before those that came later.
+    scripts.take("late", "w", "60000", "");
+    let reply = scripts.take("frozen", "u", "60000", &ticket);
+    assert_eq!((reply.word(), reply.int("rank"), reply.int("queued")), ("held", Some(0), Some(1)));
+    assert_eq!(reply.text("ticket"), ticket);
+    assert_eq!(waiters(&redis), ["frozen", "late"]);
+}
+
+#[test]
+fn a_thawed_waiter_finds_the_free_lock_in_its_old_place() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    let mut connection = redis.connection();
+    let ears = listen(&mut connection, &["frozen", "late"]);
+    let ticket = scripts.take("frozen", "u", "60000", "").text("ticket").to_owned();
+    scripts.take("late", "v", "60000", "");
+    scripts.release("t");
+    redis.command(&["DEL", &part("reserved")]); // frozen for longer than it lasts
+    let reply = scripts.take("frozen", "u", "60000", &ticket);
+    assert_eq!(reply.word(), "granted");
+    assert_eq!(waiters(&redis), ["late"]);
+    drop(ears);
+}
+
+#[test]
+fn a_queue_is_not_forgotten_while_a_waiter_behind_a_dead_one_looks() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    scripts.take("dead", "u", "60000", "");
+    scripts.take("alive", "v", "60000", "");
+    redis.command(&["PEXPIRE", &part("queue"), "60000"]);
+    assert_eq!(scripts.take("alive", "v", "60000", "").int("rank"), Some(1));
+    let left = redis.pttl(&part("queue"));
+    assert!(left > 800_000, "{left}");
+}
+
+#[test]
+fn a_grant_is_rolled_back_before_the_waiter_has_been_told_its_place() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    // The answer is lost, and with it the ticket.
+    assert_eq!(scripts.take("me", "t", "60000", "").word(), "granted");
+    assert_eq!(scripts.run("rollback", "waiter=me token=t"), word("done"));
+    assert_eq!(redis.keys(), [part("fence")]);
+}
+
+#[test]
+fn a_server_that_forbids_to_publish_fails_no_release() {
+    let redis = Redis::start();
+    // One may not use the channels, the other not the command.
+    for (user, rules) in [("mute", "resetchannels"), ("dumb", "-publish")] {
+        redis.command(&["FLUSHALL"]);
+        redis.command(&["ACL", "SETUSER", user, "on", "nopass", "~*", "&*", "+@all", rules]);
+        let mut connection = redis.connection();
+        redis::cmd("AUTH").arg(user).arg("x").query::<()>(&mut connection).unwrap();
+        let mut scripts = Scripts::on(connection);
+        assert_eq!(scripts.take("", "t", "60000", "").word(), "granted");
+        assert_eq!(scripts.release("t"), word("released"), "{user}");
+        assert!(!redis.exists(LOCK));
+        assert_eq!(scripts.take("", "t", "60000", "").word(), "granted");
+        assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "held");
+        assert_eq!(scripts.release("t"), word("released"), "{user}");
+        assert!(!redis.exists(LOCK));
+        // Nobody can tell that the waiter is dead, so it is taken to live.
+        assert_eq!(redis.get(&part("reserved")).as_deref(), Some("waiter"));
+        assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "granted");
+        assert_eq!(scripts.run("leave", "token=u"), word("done"));
+        assert!(!redis.exists(LOCK));
+    }
+}
+
+#[test]
+fn the_empty_value_of_another_library_is_nobodys_token() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    redis.command(&["SET", LOCK, ""]);
+    let other = |reply: Reply| {
+        assert_eq!((reply.word(), reply.holder().get("value")), ("other", &Reply::Text(String::new())));
+        assert_eq!(reply.holder().int("left"), Some(-1));
+    };
+    assert_eq!(scripts.take("waiter", "t", "60000", "").word(), "held");
+    for token in ["t", ""] {
+        other(scripts.run("extend", &format!("token={token} ttl=60000")));
+        other(scripts.release(token));
+        other(scripts.run("enter", &format!("token={token} hold=a ttl=60000")));
+    }
+    assert_eq!(scripts.run("rollback", "waiter=waiter token= ticket=1"), word("done"));
+    assert_eq!(scripts.run("leave", "waiter=waiter token="), word("done"));
+    assert_eq!(redis.get(LOCK).as_deref(), Some(""));
+}
+
+#[test]
+fn a_hold_that_was_given_up_does_not_come_back_when_another_enters() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take("", "t", "60000", "");
+    assert_eq!(scripts.run("enter", "token=t hold=a ttl=60000").int("holds"), Some(2));
+    assert_eq!(scripts.run("release", "token=t hold=base").word(), "still-held");
+    assert_eq!(scripts.run("enter", "token=t hold=b ttl=60000").int("holds"), Some(2));
+    assert_eq!(scripts.run("release", "token=t hold=b").int("holds"), Some(1));
+    assert_eq!(scripts.run("release", "token=t hold=a"), word("released"));
+}
+
+#[test]
+fn the_counter_outlives_expiry_and_starts_at_the_clients_clock() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    let first = scripts.take("", "t", "20", "");
+    assert_eq!(first.text("fence"), CLOCK);
+    eventually(SOON, "expired", || !redis.exists(LOCK));
+    let second = scripts.take("", "u", "60000", "");
+    assert_eq!(second.text("fence"), "1700000000001");
+    let left = redis.pttl(&part("fence"));
+    assert!(left > 29 * 24 * 3_600_000 && ms(30 * 24 * 3_600_000).as_millis() >= left as u128);
+}

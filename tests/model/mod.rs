@@ -1,0 +1,172 @@
+//! Models of what happens between clients and nodes, around the program's own arithmetic: everything that can happen
+//! within bounds, or much of it by chance. A clause that is left out must make the search find what it is there for.
+
+#[path = "../../src/lock/fencing.rs"]
+mod fencing;
+#[path = "../../src/lock/quorum.rs"]
+mod quorum;
+#[path = "../../src/lock/recreate.rs"]
+mod recreate;
+
+mod lease;
+mod queue;
+mod search;
+mod simulation;
+
+use lease::{Bounds, Held, Without};
+use search::search;
+
+/// More states than any of these searches has; what is cut off here was not searched.
+const MOST: usize = 1_500_000;
+
+/// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
+const TWO: Bounds = Bounds {
+    nodes: 3,
+    ttl: [2, 2],
+    quarantine: 2,
+    restarts: 1,
+    forgets: true,
+    late: 0,
+    tries: [0, 1],
+    force: false,
+    held: Held::Everywhere,
+    renews: [true, false],
+    leaves: false,
+    without: Without::Nothing,
+};
+/// The same, the first client perhaps without a node.
+const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
+/// `release --force` against one client, on nodes that do not restart.
+const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
+/// The same on nodes that restart, but forget nothing.
+const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, forgets: false, ..FORCE };
+/// The same, and another client comes.
+const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
+/// One node, which forgets everything twice.
+const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
+/// Both take the lock from the start, one of them twice, and nothing restarts.
+const TAKING: Bounds = Bounds {
+    ttl: [1, 1],
+    restarts: 0,
+    tries: [1, 2],
+    held: Held::Nowhere,
+    renews: [false, false],
+    leaves: true,
+    ..TWO
+};
+
+#[track_caller]
+fn is_clean(bounds: Bounds) {
+    let found = search(&bounds, MOST);
+    assert!(!found.cut, "{bounds:?}: not all of {} states searched", found.states);
+    if let Some(wrong) = found.wrong {
+        panic!("{bounds:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
+    }
+}
+
+/// What goes wrong without a clause, and after how many steps.
+#[track_caller]
+fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
+    let found = search(&Bounds { without, ..bounds }, MOST);
+    let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
+    assert_eq!(wrong, Some((what, steps)), "without {without:?}, {} states", found.states);
+}
+
+const TWO_HOLDERS: &str = "two holders";
+const CAME_BACK: &str = "a lease that was deleted came back";
+const GOES_ON: &str = "a client goes on with a lease that no quorum can have";
+
+#[test]
+fn one_node_restarts_and_there_is_one_holder() {
+    is_clean(TWO);
+}
+
+#[test]
+fn two_nodes_restart_and_requests_are_late_and_there_is_one_holder() {
+    is_clean(Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, late: 1, renews: [true, true], ..MISSED });
+}
+
+#[test]
+fn the_longer_lease_decides_how_long_the_quarantine_is() {
+    is_clean(Bounds { ttl: [1, 2], late: 1, ..MISSED });
+    let short = Bounds { ttl: [2, 1], quarantine: 1, ..TWO };
+    assert!(search(&short, MOST).wrong.is_some(), "a quarantine as short as the rival's ttl lets it in");
+}
+
+#[test]
+fn a_single_node_that_restarts_lets_no_lease_come_back_behind_a_later_one() {
+    is_clean(ONE);
+    is_clean(Bounds { ttl: [3, 2], ..ONE });
+}
+
+#[test]
+fn each_lease_has_a_larger_fencing_token_than_those_before() {
+    is_clean(TAKING);
+}
+
+#[test]
+fn a_lease_that_was_deleted_everywhere_stays_so() {
+    is_clean(FORCE);
+    is_clean(Bounds { ttl: [3, 3], ..FORCE });
+    is_clean(FORCE_RESTARTED);
+    is_clean(Bounds { ttl: [1, 1], ..FORCE_TWO });
+}
+
+#[test]
+fn without_the_quarantine_there_are_two_holders() {
+    without(Without::Quarantine, MISSED, TWO_HOLDERS, 5);
+}
+
+#[test]
+fn without_a_look_at_the_deadline_re_creation_takes_over_a_vote_for_another() {
+    without(Without::NotPassed, TWO, TWO_HOLDERS, 17);
+}
+
+#[test]
+fn a_deadline_that_was_not_passed_when_the_round_was_sent_is_not_enough() {
+    without(Without::PassedByNow, TWO, TWO_HOLDERS, 19);
+}
+
+#[test]
+fn a_young_node_that_never_confirmed_may_have_voted_for_another() {
+    without(Without::NotWhileYoung, MISSED, TWO_HOLDERS, 16);
+}
+
+#[test]
+fn a_request_that_does_not_name_the_run_lands_behind_a_restart() {
+    without(Without::RunInRequest, MISSED, TWO_HOLDERS, 16);
+}
+
+#[test]
+fn a_counter_that_the_client_looks_at_is_too_old() {
+    without(Without::CounterInScript, ONE, "a lease came back behind a later one", 9);
+}
+
+#[test]
+fn without_the_word_of_the_others_a_deleted_lease_comes_back() {
+    without(Without::ByOthers, FORCE, CAME_BACK, 15);
+}
+
+#[test]
+fn what_was_removed_on_purpose_comes_back_if_it_is_created_again() {
+    without(Without::RemovedOnPurpose, FORCE, CAME_BACK, 16);
+    without(Without::ForTheRestOfTheLease, FORCE, CAME_BACK, 19);
+    without(Without::AnotherAfterRemoval, FORCE_TWO, CAME_BACK, 28);
+}
+
+#[test]
+fn a_confirmation_that_does_not_bring_the_run_makes_a_deletion_look_like_a_restart() {
+    without(Without::RunOfConfirmation, FORCE_RESTARTED, CAME_BACK, 15);
+}
+
+#[test]
+fn a_lease_goes_on_beyond_its_end_unless_what_is_gone_is_void() {
+    without(Without::InTime, FORCE, GOES_ON, 6);
+    without(Without::VoidByGone, FORCE, GOES_ON, 6);
+    without(Without::VoidByAnother, FORCE_TWO, GOES_ON, 9);
+}
+
+#[test]
+fn without_the_write_back_fencing_tokens_do_not_grow() {
+    without(Without::WriteBack, TAKING, "a fencing token that is not larger than an earlier one", 13);
+}

@@ -1,0 +1,131 @@
+//! A server on a Unix socket that hangs with a full backlog: a connection is neither accepted nor refused there. Every
+//! call ends in time all the same, and at once when it is told to.
+
+use crate::support::{Redis, SOON, any, eventually, ms, redlock, when};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime};
+
+/// Stops the server, and connects until there is no room. It stays full for as long as the connections are kept.
+#[track_caller]
+fn fill(redis: &Redis) -> Vec<OwnedFd> {
+    redis.pause();
+    let (address, mut connections) = (UnixAddr::new(&redis.socket()).unwrap(), Vec::new());
+    loop {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let connection = socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+        match connect(connection.as_raw_fd(), &address) {
+            Ok(()) => connections.push(connection),
+            Err(Errno::EAGAIN) => return connections,
+            Err(error) => panic!("after {}: {error}", connections.len()),
+        }
+        assert!(connections.len() < 1_000, "the backlog has no end");
+    }
+}
+
+fn server() -> Redis {
+    Redis::with(&["--tcp-backlog", "4"])
+}
+
+#[test]
+fn every_call_ends_in_time() {
+    let redis = server();
+    let _full = fill(&redis);
+    let calls: Vec<_> = [
+        &["acquire", "--name", "backup"][..],
+        &["acquire", "--name", "backup", "--wait", "500ms"],
+        &["run", "--name", "backup", "--", "echo", "started"],
+        &["run", "--name", "backup", "--wait", "500ms", "--", "echo", "started"],
+        &["extend", "backup", "--token", "t"],
+        &["release", "backup", "--token", "t"],
+        &["release", "backup", "--revoke"],
+        &["status", "backup"],
+        &["status"],
+    ]
+    .into_iter()
+    .map(|arguments| {
+        let test = redlock(&redis, "--node-timeout 300ms").args(arguments).any_end();
+        (arguments, test.stdout(any()).stderr(any()).within(SOON).spawn())
+    })
+    .collect();
+    let late: Vec<_> = calls
+        .into_iter()
+        .filter_map(|(arguments, mut call)| {
+            let start = Instant::now();
+            while !call.has_ended() && start.elapsed() < Duration::from_secs(3) {
+                std::thread::sleep(ms(5));
+            }
+            if !call.has_ended() {
+                return Some(format!("{arguments:?} hangs"));
+            }
+            let finished = call.finish();
+            let right = finished.ended == crate::support::Ended::Status(69)
+                && finished.stderr.contains(redis.socket().to_str().unwrap())
+                && !finished.stdout.contains("started");
+            (!right).then(|| format!("{arguments:?}: {finished:?}"))
+        })
+        .collect();
+    assert!(late.is_empty(), "{late:#?}");
+}
+
+#[test]
+fn a_signal_ends_a_call_at_once() {
+    let redis = server();
+    let _full = fill(&redis);
+    for arguments in [
+        &["acquire", "--name", "backup"][..],
+        &["run", "--name", "backup", "--wait", "--", "echo", "started"],
+        &["run", "--name", "backup", "--", "echo", "started"],
+        &["status", "backup"],
+        &["wait", "backup"],
+    ] {
+        for signal in [Signal::SIGTERM, Signal::SIGINT] {
+            let test = redlock(&redis, "--node-timeout 15s").args(arguments).args(match arguments[0] {
+                "acquire" => &["--ttl", "1m"][..],
+                _ => &[],
+            });
+            let test = test.signal(signal).stdout(any()).stderr(any());
+            let mut call = test.within(SOON).spawn();
+            // It cannot be seen from outside that it has got so far.
+            std::thread::sleep(ms(150));
+            assert!(!call.has_ended(), "{arguments:?}: {}", call.all_stderr());
+            call.send(signal);
+            call.finish();
+        }
+    }
+}
+
+#[test]
+fn a_job_is_stopped_and_its_loss_told_in_time() {
+    let redis = server();
+    let test = redlock(&redis, "run -q backup --ttl 2s -- sh -c");
+    let alive = test.directory().path().join("alive");
+    let job = test.arg("trap '' TERM; echo ready; while :; do touch alive; sleep 0.02; done").status(76);
+    let job = job.stderr(when("the lock", |text| text.contains("\"backup\""))).within(SOON).spawn();
+    job.prints("ready");
+    // A renewal finds its connection closed, or without an answer, and no room for another one.
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let _full = fill(&redis);
+    let expires = SystemTime::now() + ms(2_000);
+    eventually(SOON, "the job is dead", || job.job().is_empty());
+    let last_alive = std::fs::metadata(alive).unwrap().modified().unwrap();
+    assert!(last_alive < expires, "it outlived its lease");
+    job.finish();
+}
+
+#[test]
+fn a_job_that_ends_meanwhile_is_not_kept() {
+    let redis = server();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = redlock(&redis, "run backup --ttl 10s -- sh -c");
+    let job = test.arg("echo ready; read line; exit 3").stdin_from(reader).status(3).stderr(any()).spawn();
+    job.prints("ready");
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    let _full = fill(&redis);
+    let start = Instant::now();
+    drop(writer);
+    job.finish();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}

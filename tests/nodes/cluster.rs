@@ -1,0 +1,386 @@
+//! A Cluster: one node, whose servers share the slots. A lock is on the master of its slot, wherever that is at present.
+
+use crate::support::{
+    Authority, Cluster, Contenders, Directory, Endless, Line, Redis, Running, SOON, Test, acquire, any, eventually,
+    job, like, message, ms, permit, redlock, release, status,
+};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const KEY: &str = Line::KEY;
+const QUEUE: &str = "{redlock:backup}:\u{1f}queue";
+
+/// Starts `run --wait` so many times, one after the other has joined. Each will write its number and its fencing token.
+#[track_caller]
+fn line(cluster: &Cluster, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
+    let waiter = |number: usize| {
+        let test = redlock(cluster, "run backup --wait -- sh -c");
+        let test = test.arg(format!("echo {number} $REDLOCK_FENCING_TOKEN >>order")).in_directory(directory);
+        test.stderr(any()).within(Duration::from_secs(60)).spawn()
+    };
+    let join = |number| {
+        let running = waiter(number);
+        eventually(SOON, "in line", || length(cluster) == number + 1);
+        running
+    };
+    (0..count).map(join).collect()
+}
+
+fn length(cluster: &Cluster) -> usize {
+    cluster.0[cluster.owner(KEY)].try_query(&["ZCARD", QUEUE]).unwrap_or(0)
+}
+
+/// They came first, and were served first, each with a larger fencing token.
+#[track_caller]
+fn in_order(directory: &Directory, waiters: Vec<Running>, after: u64) {
+    let count = waiters.len();
+    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
+    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
+    let order: Vec<(usize, u64)> = order
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(number, fence)| (number.parse().unwrap(), fence.parse().unwrap()))
+        .collect();
+    assert!(order.iter().map(|(number, _)| *number).eq(0..count), "{order:?}");
+    assert!(order[0].1 > after && order.is_sorted_by_key(|(_, fence)| *fence), "{order:?}");
+}
+
+#[track_caller]
+fn fencing_token(cluster: &Cluster) -> u64 {
+    status(cluster, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
+}
+
+#[test]
+fn every_command_finds_the_master_of_the_slot() {
+    let cluster = Cluster::start();
+    // From whichever of them it is told, with others that are not there.
+    for seed in &cluster.0 {
+        let url = format!("redis+cluster://127.0.0.1:1,{}", seed.address());
+        let test = Test::bare().args([
+            "run",
+            "--name",
+            "backup",
+            "--redis",
+            &url,
+            "--",
+            "redlock",
+            "status",
+            "backup",
+            "--exit-code",
+        ]);
+        test.status(75).stdout(like("backup  held<lines>")).stderr(any()).run();
+    }
+    // Names in every slot: the list asks all masters.
+    let names: Vec<String> = (0..20).map(|number| format!("job-{number:02}")).collect();
+    let tokens: Vec<String> = names.iter().map(|name| acquire(&cluster, name)).collect();
+    let owners: Vec<usize> = names.iter().map(|name| cluster.owner(&format!("redlock:{name}"))).collect();
+    assert!((0..3).all(|master| owners.contains(&master)), "{owners:?}");
+    let list = redlock(&cluster, "status --format json").stdout(any()).run().json();
+    let listed: Vec<&str> =
+        list["locks"].as_array().unwrap().iter().map(|lock| lock["name"].as_str().unwrap()).collect();
+    assert_eq!(listed, names);
+    assert!(list["locks"].as_array().unwrap().iter().all(|lock| lock["state"] == "held"));
+    for (name, token) in names.iter().zip(&tokens) {
+        Test::new(&cluster).args(["extend", "-q", name, "--token", token]).run();
+        release(&cluster, name, token);
+    }
+    assert!(names.iter().all(|name| cluster.get(&format!("redlock:{name}")).is_none()));
+}
+
+#[test]
+fn the_documented_permissions_suffice() {
+    let cluster = Cluster::start();
+    cluster.0.iter().for_each(|server| permit(server, "+cluster|slots"));
+    let url = cluster.url().replace("://", "://locks:secret@");
+    redlock(url.as_str(), "run -q backup -- redlock status").stdout(like("<lines>backup<lines>")).run();
+    assert_eq!(cluster.get(KEY), None);
+}
+
+#[test]
+fn the_line_is_served_in_order() {
+    let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
+    let (holder, writer) = job(&cluster, &["-q"], 0);
+    let fence = fencing_token(&cluster);
+    let waiters = line(&cluster, &directory, 5);
+    let start = Instant::now();
+    drop(writer);
+    holder.finish();
+    in_order(&directory, waiters, fence);
+    assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
+    let master = &cluster.0[cluster.owner(KEY)];
+    assert!(Line::is_clean(master) && !master.exists(KEY));
+}
+
+#[test]
+fn a_job_and_the_line_survive_resharding() {
+    let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
+    let (mut holder, writer) = job(&cluster, &["--ttl", "3s"], 0);
+    let (token, fence) = (cluster.get(KEY), fencing_token(&cluster));
+    let waiters = line(&cluster, &directory, 3);
+    for _ in 0..2 {
+        cluster.reshard(KEY);
+        std::thread::sleep(ms(1_500)); // a renewal is due
+        assert_eq!(cluster.get(KEY), token);
+        assert!(!holder.has_ended(), "{}", holder.all_stderr());
+    }
+    let master = &cluster.0[cluster.owner(KEY)];
+    eventually(SOON, "each waiter hears the new master", || Line::listeners(master) == 3);
+    assert_eq!(length(&cluster), 3);
+    let start = Instant::now();
+    drop(writer);
+    holder.finish();
+    in_order(&directory, waiters, fence);
+    assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
+}
+
+#[test]
+fn there_is_one_holder_while_the_slot_moves_about() {
+    let cluster = Cluster::start();
+    let contenders = Contenders::start(&cluster, 4, 40, "");
+    for _ in 0..6 {
+        contenders.go_on(10);
+        cluster.reshard(KEY);
+    }
+    contenders.finish(4 * 40);
+}
+
+#[test]
+fn a_slot_that_is_halfway_is_waited_for() {
+    let cluster = Cluster::start();
+    let (mut holder, writer) = job(&cluster, &["-q", "--ttl", "6s"], 0);
+    let token = cluster.get(KEY);
+    let from = cluster.owner(KEY);
+    let to = (from + 1) % 3;
+    cluster.begin_move(KEY, to);
+    assert_eq!(cluster.move_keys(KEY, from, to, 1), 1);
+    // TRYAGAIN, and once all keys are gone ASK, whose target says TRYAGAIN.
+    let refused = |what: &str| {
+        let test = redlock(&cluster, "acquire backup --node-timeout 5s");
+        test.status(69).stderr(message(["\"backup\"", what])).run();
+    };
+    refused("TRYAGAIN");
+    while cluster.move_keys(KEY, from, to, 10) > 0 {}
+    refused("ASK");
+    let waiter = redlock(&cluster, "acquire -q backup --wait").stdout(any()).spawn();
+    std::thread::sleep(ms(1_000));
+    cluster.end_move(KEY, to);
+    std::thread::sleep(ms(5_500)); // past the lease that it had before
+    assert_eq!(cluster.get(KEY), token);
+    assert!(!holder.has_ended(), "{}", holder.all_stderr());
+    drop(writer);
+    holder.finish();
+    let next = waiter.finish().token();
+    assert_eq!(cluster.get(KEY), Some(next));
+}
+
+#[test]
+fn a_request_that_meets_a_moving_slot_is_sent_again() {
+    let cluster = Cluster::start();
+    let token = acquire(&cluster, "backup");
+    release(&cluster, "backup", &token);
+    let from = cluster.owner(KEY);
+    let to = (from + 1) % 3;
+    // The fencing counter is there, the lock is not.
+    cluster.begin_move(KEY, to);
+    let acquire = redlock(&cluster, "acquire backup").stdout(any()).spawn();
+    eventually(SOON, "told to try again", || {
+        cluster.0[from].query::<String>(&["INFO", "errorstats"]).contains("errorstat_TRYAGAIN")
+    });
+    while cluster.move_keys(KEY, from, to, 10) > 0 {}
+    cluster.end_move(KEY, to);
+    let token = acquire.finish().token();
+    assert_eq!(cluster.get(KEY), Some(token));
+}
+
+#[test]
+fn servers_that_point_at_each_other_are_not_asked_over_and_over() {
+    let cluster = Cluster::start();
+    let owner = cluster.owner(KEY);
+    // It has given the slot away, and the others have not heard of it.
+    cluster.disown(KEY, (owner + 1) % 3);
+    let connections = || cluster.0[owner].info("total_connections_received").parse::<u32>().unwrap();
+    let before = connections();
+    let test = redlock(&cluster, "acquire backup --node-timeout 3s").status(69);
+    test.stderr(message(["\"backup\"", "MOVED"])).run();
+    assert!(connections() < before + 15, "{} connections", connections() - before);
+}
+
+#[test]
+fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
+    for frozen in [false, true] {
+        let (mut cluster, directory) = (Cluster::with_replicas(), Arc::new(Directory::new()));
+        let (mut holder, writer) = job(&cluster, &["--ttl", "12s"], 0);
+        let (token, fence) = (cluster.get(KEY).unwrap(), fencing_token(&cluster));
+        let waiters = line(&cluster, &directory, 2);
+        let old = cluster.owner(KEY);
+        if frozen {
+            cluster.0[old].pause()
+        } else {
+            cluster.0[old].kill()
+        }
+        let new = &cluster.0[old + 3];
+        let (start, patience) = (Instant::now(), Duration::from_secs(30));
+        let took_over = || new.info("role") == "master" && new.try_query::<i64>(&["PTTL", KEY]).is_ok();
+        eventually(patience, "taken over", took_over);
+        eventually(SOON, "confirmed", || {
+            new.pttl(KEY) > 10_500 || new.pttl(KEY) > 7_900 && start.elapsed() > ms(9_000)
+        });
+        assert_eq!(new.get(KEY), Some(token));
+        assert!(!holder.has_ended(), "{}", holder.all_stderr());
+        eventually(SOON, "in line again", || Line::length(new) == 2);
+        eventually(SOON, "each waiter hears the new master", || Line::listeners(new) == 2);
+        drop(writer);
+        holder.finish();
+        in_order(&directory, waiters, fence);
+    }
+}
+
+#[test]
+fn without_its_master_the_job_is_dead_before_the_lease_expires() {
+    let cluster = Cluster::start();
+    let (holder, _writer) = job(&cluster, &["-q", "--ttl", "3s"], 76);
+    let master = &cluster.0[cluster.owner(KEY)];
+    let expires = Instant::now() + ms(master.pttl(KEY).cast_unsigned());
+    master.pause();
+    eventually(SOON, "nothing of the job is left", || holder.job().is_empty());
+    assert!(Instant::now() < expires, "{:?} after the end of the lease", Instant::now() - expires);
+    assert!(holder.finish().stderr.contains("lost \"backup\""));
+}
+
+#[test]
+fn a_url_of_one_server_is_not_led_to_another() {
+    let cluster = Cluster::start();
+    let owner = cluster.owner(KEY);
+    for (at, server) in cluster.0.iter().enumerate() {
+        let test = Test::bare().args(["acquire", "-q", "backup", "--redis", &server.tcp_url()]);
+        match at == owner {
+            true => drop(test.stdout(any()).run()),
+            false => drop(test.status(64).stderr(message(["\"backup\"", &server.address(), "MOVED"])).run()),
+        }
+    }
+    assert_eq!(cluster.0.iter().map(Redis::keys).filter(|keys| !keys.is_empty()).count(), 1);
+}
+
+#[test]
+fn a_seed_that_has_left_the_cluster_is_passed_over() {
+    let cluster = Cluster::start();
+    // One has no slots, and one takes the Cluster that it was in for down.
+    let [empty, alone] = [0, 1].map(|_| Redis::with_tcp(&["--cluster-enabled", "yes"]));
+    alone.command(&["CLUSTER", "ADDSLOTS", "0"]);
+    let good = cluster.url().replace("redis+cluster://", "");
+    for bad in [vec![&empty], vec![&alone], vec![&empty, &alone]] {
+        let bad: Vec<String> = bad.into_iter().map(Redis::address).collect();
+        let url = format!("redis+cluster://{},{good}", bad.join(","));
+        for _ in 0..5 {
+            let token = acquire(url.as_str(), "backup");
+            let list = redlock(&url[..], "status").stdout(any()).run();
+            assert!(list.stdout.contains("backup"), "{}", list.stdout);
+            release(url.as_str(), "backup", &token);
+        }
+        // A waiter and a job find the way too.
+        redlock(&url[..], "run -q backup --wait -- redlock status backup -q").status(75).run();
+    }
+    for (bad, why) in [(&empty, "knows no masters"), (&alone, "CLUSTERDOWN")] {
+        let url = format!("redis+cluster://{}", bad.address());
+        redlock(&url[..], "acquire backup").status(69).stderr(message(["\"backup\"", why])).run();
+    }
+    for (bad, why) in [(&empty, "knows no masters"), (&alone, "1 of 16384 slots")] {
+        let url = format!("redis+cluster://{}", bad.address());
+        for arguments in [["status"], ["doctor"]] {
+            let test = Test::new(&url[..]).args(arguments).status(69).stdout(any()).stderr(any()).run();
+            assert!((test.stdout.clone() + &test.stderr).contains(why), "{test:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_outlives_its_only_seed() {
+    let mut cluster = Cluster::with_replicas();
+    let owner = cluster.owner(KEY);
+    let seed = 3 + (owner + 1) % 3; // the replica of another master
+    let url = format!("redis+cluster://{}", cluster.0[seed].address());
+    let (mut holder, writer) = job(url.as_str(), &["--ttl", "15s"], 0);
+    cluster.0[seed].kill();
+    cluster.0[owner].kill();
+    let new = &cluster.0[owner + 3];
+    let renewed = || new.try_query::<i64>(&["PTTL", KEY]).is_ok_and(|left| left > 13_000);
+    eventually(Duration::from_secs(30), "renewed by the new master", renewed);
+    assert!(!holder.has_ended(), "{}", holder.all_stderr());
+    drop(writer);
+    holder.finish();
+}
+
+#[test]
+fn the_server_to_blame_is_named() {
+    let cluster = Cluster::start();
+    let owner = &cluster.0[cluster.owner(KEY)];
+    let told = |why| {
+        let test = Test::new(&cluster).args(["acquire", "backup", "--node-timeout", "500ms"]).status(69);
+        test.stderr(message(["cluster@", &format!("({})", owner.address()), why])).run();
+    };
+    owner.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    told("OOM");
+    owner.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    owner.command(&["CLIENT", "PAUSE", "60000", "WRITE"]);
+    told("timed out");
+    owner.command(&["CLIENT", "UNPAUSE"]);
+}
+
+#[test]
+fn servers_that_are_no_cluster_are_refused() {
+    let servers = [Redis::with_tcp(&[]), Redis::with_tcp(&[])];
+    let url = format!("redis+cluster://{},{}", servers[0].address(), servers[1].address());
+    for arguments in [&["acquire", "backup"][..], &["acquire", "backup", "--wait"], &["status"], &["status", "backup"]]
+    {
+        Test::new(&url[..]).args(arguments).status(64).stderr(message(["not part of a Cluster", "redis://"])).run();
+    }
+    // One that cannot be reached now may be the right one.
+    let url = format!("{url},127.0.0.1:1");
+    redlock(&url[..], "acquire backup").status(69).stderr(message(["127.0.0.1:1"])).run();
+    assert!(servers.iter().all(|server| server.keys().is_empty()));
+}
+
+#[test]
+fn no_name_that_a_server_gives_reaches_the_terminal_unread() {
+    let evil = "\x1b]0;evil\x07\x1b[31m";
+    let slots = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n${}\r\n{evil}\r\n:1\r\n", evil.len());
+    let by_slots = Endless::answering(move |_| slots.clone().into_bytes());
+    let moved = format!("-MOVED 1 {evil}:1\r\n");
+    let by_moved = Endless::answering(move |number| match number {
+        0 => b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:1\r\n".to_vec(),
+        _ => moved.clone().into_bytes(),
+    });
+    let named = format!("*2\r\n${}\r\n{evil}\r\n$1\r\n1\r\n*2\r\n$12\r\nconfig-epoch\r\n$1\r\n1\r\n", evil.len());
+    let by_sentinel = Endless::answering(move |_| named.clone().into_bytes());
+    let of_a_cluster = |server: &Endless| format!("redis+cluster://{}", server.address());
+    let urls =
+        [of_a_cluster(&by_slots), of_a_cluster(&by_moved), format!("redis+sentinel://{}/s", by_sentinel.address())];
+    for url in urls {
+        let said = redlock(&url[..], "acquire backup").status(69).stderr(any()).run().stderr;
+        assert!(said.contains("something other than a Redis reply") && !said.contains('\x1b'), "{said:?}");
+    }
+}
+
+#[test]
+fn a_job_survives_resharding_by_tls() {
+    let authority = Authority::new();
+    let cluster = Cluster::by_tls(&authority);
+    let url = cluster.url().replace("redis+", "rediss+");
+    let test = || Test::new(url.as_str()).env("REDLOCK_TLS_CA", authority.certificate());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = test().args(["run", "backup", "--ttl", "3s", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
+    let job = job.stderr(any()).spawn();
+    job.prints("ready");
+    let token = cluster.get(KEY);
+    let waiter = test().args(["acquire", "-q", "backup", "--wait"]).stdout(any()).spawn();
+    eventually(SOON, "in line", || length(&cluster) == 1);
+    let master = &cluster.0[cluster.reshard(KEY)];
+    eventually(SOON, "heard on the new master", || Line::listeners(master) == 1);
+    std::thread::sleep(ms(3_000)); // longer than the lease
+    assert_eq!(cluster.get(KEY), token);
+    test().arg("status").stdout(like("<lines>backup<lines>")).run();
+    drop(writer);
+    job.finish();
+    let next = waiter.finish().token();
+    assert_eq!(cluster.get(KEY), Some(next));
+}

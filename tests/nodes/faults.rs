@@ -1,0 +1,445 @@
+//! Servers that refuse, hang, drip, lie or go away in the middle: 69 within the node timeout, one clear line, nothing
+//! left behind.
+
+use crate::support::{
+    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end, like,
+    loss, message, ms, redlock, release, status, teach_scripts, when,
+};
+use std::time::{Duration, Instant};
+
+/// The node timeout of these tests, and what a call may take with it: asking, waiting for what may heal, undoing, and a
+/// busy machine.
+const TIMEOUT: &str = "300ms";
+const AT_MOST: Duration = Duration::from_millis(2_000);
+
+/// Every command that talks to Redis.
+fn commands() -> Vec<Vec<&'static str>> {
+    vec![
+        vec!["acquire", "--name", "backup"],
+        vec!["acquire", "--name", "backup", "--wait", "400ms"],
+        vec!["run", "--name", "backup", "--", "echo", "started"],
+        vec!["run", "--name", "backup", "--wait", "400ms", "--", "echo", "started"],
+        vec!["extend", "backup", "--token", "t"],
+        vec!["release", "backup", "--token", "t"],
+        vec!["release", "backup", "--force"],
+        vec!["release", "backup", "--revoke"],
+        vec!["status", "backup"],
+        vec!["status"],
+        vec!["wait", "backup", "--timeout", "400ms"],
+    ]
+}
+
+/// Each command must end with 69 in time, and name the node.
+#[track_caller]
+fn all_fail(url: &str, node: &str) {
+    for arguments in commands() {
+        fails(url, node, &arguments);
+    }
+}
+
+#[track_caller]
+fn fails(url: &str, node: &str, arguments: &[&str]) {
+    let test = Test::new(url).args(["--node-timeout", TIMEOUT]).args(arguments).status(69);
+    let stdout = when("nothing from a job", |text| !text.contains("started"));
+    let finished = test.stdout(stdout).stderr(in_the_end(arguments, message([node]))).run();
+    assert!(finished.elapsed < AT_MOST, "{arguments:?} took {:?}", finished.elapsed);
+}
+
+#[test]
+fn nobody_listens() {
+    let address = format!("127.0.0.1:{}", free_port());
+    all_fail(&format!("redis://{address}"), &address);
+    all_fail("unix:///no/such/socket", "/no/such/socket");
+}
+
+#[test]
+fn no_such_host() {
+    let test = redlock("redis://no-such-host.invalid", "acquire backup").status(69);
+    test.stderr(message(["no-such-host.invalid"])).within(Duration::from_secs(8)).run();
+}
+
+#[test]
+fn a_black_hole() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::BlackHole);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_stopped_server() {
+    let redis = Redis::with_tcp(&[]);
+    redis.pause();
+    all_fail(&redis.tcp_url(), &redis.address());
+    redis.resume();
+    eventually(SOON, "nothing left", || redis.keys().is_empty());
+}
+
+#[test]
+fn a_server_that_closes_at_once() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Cut);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_closes_in_the_middle_of_a_reply() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::HalfReply);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_resets_in_the_middle_of_a_reply() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Reset);
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_hangs_or_closes_while_tls_is_agreed_on() {
+    let redis = Redis::start();
+    for mode in [Mode::BlackHole, Mode::Cut, Mode::Garbage(vec![0x16; 7])] {
+        let proxy = Proxy::new(&redis, mode);
+        all_fail(&proxy.url().replace("redis://", "rediss://"), &proxy.address());
+    }
+}
+
+#[test]
+fn a_server_that_drips() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Drip(ms(100)));
+    all_fail(&proxy.url(), &proxy.address());
+}
+
+#[test]
+fn a_server_that_talks_garbage() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let nested = "*1\r\n".repeat(5_000);
+    for garbage in [
+        &b"garbage\r\n"[..],
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        b"\0\0\0\0\r\n",
+        b"\r\n\r\n",
+        b"$9999999999\r\nx",
+        b"*100000000000\r\n",
+        b"%1\r\n+a\r\n+b\r\n",
+        nested.as_bytes(),
+    ] {
+        proxy.set(Mode::Garbage(garbage.to_vec()));
+        for arguments in
+            [&commands()[0], &commands()[2], &commands()[4], &commands()[5], &commands()[8], &commands()[10]]
+        {
+            fails(&proxy.url(), &proxy.address(), arguments);
+        }
+    }
+}
+
+#[test]
+fn something_that_is_no_redis_is_told_in_one_clean_line() {
+    let redis = Redis::start();
+    let page = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n".to_vec();
+    let proxy = Proxy::new(&redis, Mode::Garbage(page));
+    let said = "redlock: \"backup\": <node> sent something other than a Redis reply (it cannot be parsed); is the address right?\n";
+    for arguments in [&["acquire", "--name", "backup"][..], &["status", "backup"]] {
+        let test = Test::new(&proxy).args(arguments).status(69);
+        test.stdout(any()).stderr(like(said)).run();
+    }
+}
+
+#[test]
+fn what_is_met_is_named_with_what_to_do_about_it() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let script = "script: 5677, on @user_script:12.";
+    let unknown =
+        "'EVALSHA', with args beginning with: '3ad005195c3a8e4a185f69cd6125e4c5a125395f' '6' 'redlock:backup' ";
+    for (reply, status, said) in [
+        (
+            format!("READONLY You can't write against a read only replica. {script}"),
+            69,
+            "is a read-only replica (READONLY); point --redis at its primary",
+        ),
+        (
+            "MOVED 866 10.0.0.2:7001".to_owned(),
+            64,
+            "is one node of a Cluster, and the lock belongs to another (MOVED); use redis+cluster://",
+        ),
+        (
+            "CLUSTERDOWN Hash slot not served".to_owned(),
+            69,
+            "belongs to a Cluster that is down (CLUSTERDOWN); try again when the Cluster is up",
+        ),
+        (
+            format!("ERR unknown command {unknown}"),
+            78,
+            "refused: unknown command 'EVALSHA'; redlock needs it under its own name; \
+             for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
+        ),
+        (
+            "LOADING Redis is loading the dataset in memory".to_owned(),
+            69,
+            "is still loading its data (LOADING); try again in a moment",
+        ),
+        (
+            "DENIED Redis is running in protected mode because protected mode is enabled and no password".to_owned(),
+            78,
+            "is in protected mode and serves its own host only (DENIED); give it a password, or set protected-mode no",
+        ),
+        ("ERR max number of clients reached".to_owned(), 69, "has too many clients already; raise its maxclients"),
+        (
+            "NOAUTH Authentication required.".to_owned(),
+            78,
+            "requires a password (NOAUTH); set REDLOCK_PASSWORD or use --password-file",
+        ),
+        (
+            "NOPERM no permission to run 'evalsha'".to_owned(),
+            78,
+            "refused: NOPERM no permission to run 'evalsha'; redlock doctor prints the ACL rule it needs",
+        ),
+    ] {
+        proxy.set(Mode::Garbage(format!("-{reply}\r\n").into_bytes()));
+        let test = redlock(&proxy, "acquire backup").status(status);
+        test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
+    }
+    // What a TLS port does.
+    proxy.set(Mode::Cut);
+    let said = "closed the connection; is Redis running there, or is it a TLS port (rediss://)?";
+    let test = redlock(&proxy, "acquire backup").status(69);
+    test.stderr(format!("redlock: \"backup\": {} {said}\n", proxy.address())).run();
+}
+
+#[test]
+fn a_server_that_answers_something_else() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    // Each is a proper reply, but to another question: it must not pass for "free", "granted" or "nothing more".
+    for reply in [
+        &b"+OK\r\n"[..],
+        b":12\r\n",
+        b"$-1\r\n",
+        b"$4\r\n\xff\xfe\xfd\xfc\r\n",
+        b"*-1\r\n",
+        b"*0\r\n",
+        b"*1\r\n$7\r\ngranted\r\n",
+        b"*3\r\n$7\r\ngranted\r\n*0\r\n*0\r\n",
+        b"*2\r\n*0\r\n*0\r\n",
+    ] {
+        proxy.set(Mode::Garbage(reply.to_vec()));
+        for arguments in commands() {
+            fails(&proxy.url(), &proxy.address(), &arguments);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_answers_another_of_our_questions() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let extended = &b"*4\r\n$8\r\nextended\r\n:30000\r\n:1\r\n$1\r\n1\r\n"[..];
+    let released = &b"*1\r\n$8\r\nreleased\r\n"[..];
+    for (reply, not_for) in [(extended, "extend"), (released, "release")] {
+        proxy.set(Mode::Garbage(reply.to_vec()));
+        for arguments in commands().iter().filter(|arguments| arguments[0] != not_for) {
+            fails(&proxy.url(), &proxy.address(), arguments);
+        }
+    }
+}
+
+#[test]
+fn control_characters_in_an_error_do_not_reach_the_terminal() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Garbage(b"-OOM \x1b[31mred\x07 bell\r\n".to_vec()));
+    fails(&proxy.url(), "OOM", &["acquire", "--name", "backup"]);
+}
+
+#[test]
+fn a_grant_whose_reply_was_lost_is_undone() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::LoseReplies);
+    teach_scripts(&redis);
+    for arguments in &commands()[..4] {
+        fails(&proxy.url(), &proxy.address(), arguments);
+        eventually(SOON, "undone", || !redis.exists("redlock:backup"));
+    }
+    eventually(SOON, "nothing is left", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn a_grant_that_comes_too_late_is_undone() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Delay(ms(400)));
+    teach_scripts(&redis);
+    fails(&proxy.url(), &proxy.address(), &["acquire", "--name", "backup"]);
+    eventually(SOON, "granted and undone", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
+    let redis = Redis::start();
+    let held = acquire(&redis, "held");
+    teach_scripts(&redis);
+    redis.pause();
+    for arguments in &commands()[..4] {
+        fails(&redis.url(), "", arguments);
+    }
+    redis.resume();
+    // Requests that were sent while it was stopped come before this one.
+    for _ in 0..5 {
+        let _ = redis.keys();
+    }
+    assert!(!redis.exists("redlock:backup"), "{:?}", redis.keys());
+    release(&redis, "held", &held);
+}
+
+#[test]
+fn a_full_server_is_slow_but_serves_within_the_time_out() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Delay(ms(60)));
+    let token = acquire(&proxy, "backup");
+    assert_eq!(status(&proxy, "backup")["state"], "held");
+    release(&proxy, "backup", &token);
+}
+
+#[test]
+fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::BlackHole);
+    for (ttl, least, most) in [("1s", 250, 900), ("10s", 1_000, 2_400)] {
+        let test = redlock(&proxy, format!("acquire backup --ttl {ttl}")).status(69);
+        let finished = test.stderr(message(["timed out"])).run();
+        assert!((ms(least)..ms(most)).contains(&finished.elapsed), "{ttl}: {:?}", finished.elapsed);
+    }
+}
+
+#[test]
+fn a_wait_rides_out_an_outage() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&redis, "backup");
+    let mut waiter = redlock(&proxy, "acquire backup --wait").stdout(any()).stderr(any()).spawn();
+    waiter.says(when("waiting", |line| line.contains("backup")));
+    proxy.set(Mode::Cut);
+    std::thread::sleep(ms(300)); // an outage, in which it must not give up
+    assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
+    proxy.set(Mode::Pass);
+    release(&redis, "backup", &token);
+    let finished = waiter.finish();
+    assert_eq!(redis.get("redlock:backup"), Some(finished.token()));
+}
+
+#[test]
+fn a_wait_with_a_time_ends_in_an_outage_too() {
+    let mut redis = Redis::start();
+    acquire(&redis, "backup");
+    let test = redlock(&redis, "acquire backup --wait 700ms --node-timeout").arg(TIMEOUT);
+    let waiter = test.status(69).stderr(when("a line that ends it", |text| text.ends_with('\n'))).spawn();
+    waiter.says(when("waiting", |line| line.contains("backup")));
+    redis.kill();
+    let finished = waiter.finish();
+    assert!(finished.elapsed < Duration::from_secs(4), "{:?}", finished.elapsed);
+}
+
+#[test]
+fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let job = redlock(&proxy, "run -q backup --ttl 3s -- sh -c").arg("echo ready; sleep 2.5").stdout("ready\n").spawn();
+    eventually(SOON, "acquired", || job.all_stdout() == "ready\n");
+    let token = redis.get("redlock:backup");
+    for mode in [Mode::Cut, Mode::BlackHole, Mode::LoseReplies] {
+        proxy.set(mode);
+        std::thread::sleep(ms(400)); // the outage
+        proxy.set(Mode::Pass);
+        std::thread::sleep(ms(100));
+    }
+    assert_eq!(redis.get("redlock:backup"), token);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = redlock(&proxy, "run -q backup --ttl 4s -- sleep 6");
+    let job = test.spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    let token = redis.get("redlock:backup");
+    proxy.half_open();
+    std::thread::sleep(ms(4_500)); // longer than the lease
+    assert_eq!(redis.get("redlock:backup"), token);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+/// What the kernel will do next about the connections of this machine to a port, as /proc/net/tcp tells: 2 and in which
+/// time, where it is to look whether a silent one still has its other end.
+fn timers(port: u16) -> Vec<(String, Duration)> {
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let timer = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (kind, ticks) = fields[5].split_once(':').unwrap();
+        let here = fields[2].ends_with(&format!(":{port:04X}"));
+        here.then(|| (kind.to_owned(), ms(u64::from_str_radix(ticks, 16).unwrap() * 10)))
+    };
+    table.lines().skip(1).filter_map(timer).collect()
+}
+
+#[test]
+fn the_kernel_looks_whether_a_silent_connection_still_has_its_other_end() {
+    let redis = Redis::with_tcp(&[]);
+    let port: u16 = redis.address().rsplit_once(':').unwrap().1.parse().unwrap();
+    acquire(&redis, "backup");
+    let waiter = Line::join(&redis, redlock(redis.tcp_url().as_str(), "acquire backup --wait"));
+    eventually(SOON, "both connections are looked after", || {
+        let timers = timers(port);
+        // A request that is under way has another timer.
+        timers.len() == 2 && timers.iter().all(|(kind, time)| kind == "02" && *time <= Duration::from_secs(15))
+    });
+    drop(waiter);
+}
+
+#[test]
+fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = redlock(&proxy, "run -q backup --ttl 2s -- sh -c");
+    let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
+    let job = job.stderr(loss(["timed out"])).spawn();
+    let pid: u32 = job.stdout_line().parse().unwrap();
+    // For redlock it hangs; the test still sees what it has.
+    proxy.set(Mode::BlackHole);
+    let start = Instant::now();
+    eventually(SOON, "the job is dead", || !alive(pid));
+    let left = redis.pttl("redlock:backup");
+    assert!(left > 0, "the job lived longer than the lease: {left}, {:?}", start.elapsed());
+    job.finish();
+}
+
+#[track_caller]
+fn is_gone_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
+    let test = redlock(servers, "run -q backup --ttl 2s -- sh -c");
+    let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
+    let job = job.stderr(loss(["timed out"])).spawn();
+    let pid: u32 = job.stdout_line().parse().unwrap();
+    let now = Instant::now();
+    let expires = now + ms(redis.pttl("redlock:backup").cast_unsigned());
+    redis.pause();
+    eventually(SOON, "the job is dead", || !alive(pid));
+    assert!(Instant::now() < expires, "the job lived longer than the lease");
+    redis.resume();
+    job.finish();
+}
+
+#[test]
+fn a_job_is_gone_before_the_lease_on_a_stopped_server_can_expire() {
+    let redis = Redis::start();
+    is_gone_before_the_lease_can_expire(&redis, &redis);
+}
+
+#[test]
+fn so_it_is_by_tls() {
+    let (tls, _authority) = Tls::start();
+    is_gone_before_the_lease_can_expire(&tls, &tls.redis);
+}

@@ -1,0 +1,474 @@
+//! `local:`, the server that the first call starts: one for a directory, on its own afterwards, and there again after it was
+//! killed.
+
+use crate::support::{
+    Directory, Ended, Pattern, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants, eventually,
+    like, message, ms, name, redlock, release, send, status, status_line, when,
+};
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, Uid, chown, getsid};
+use std::fs;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A place for a server of `local:`. What was started there is killed when this is dropped.
+struct Place {
+    root: Directory,
+}
+
+impl Where for Place {
+    fn urls(&self) -> Vec<String> {
+        vec![format!("local:{}", self.path().display())]
+    }
+}
+
+impl Place {
+    fn new() -> Place {
+        Place { root: Directory::new() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.root.path().join("l")
+    }
+
+    /// Every server of this directory.
+    fn servers(&self) -> Vec<u32> {
+        let mut all = have_lock(self.root.path());
+        // What is about to become one does not count yet.
+        all.retain(|&pid| name(pid) != "redlock");
+        all
+    }
+
+    /// The one server.
+    #[track_caller]
+    fn server(&self) -> u32 {
+        let servers = self.servers();
+        assert_eq!(servers.len(), 1, "{servers:?}");
+        servers[0]
+    }
+
+    #[track_caller]
+    fn kill(&self) -> u32 {
+        let pid = self.server();
+        send(pid, Signal::SIGKILL);
+        eventually(SOON, "the server is dead", || !alive(pid));
+        pid
+    }
+
+    /// Makes the directory beforehand.
+    fn made(mode: u32) -> Place {
+        let place = Place::new();
+        fs::create_dir(place.path()).unwrap();
+        fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+        place
+    }
+
+    #[track_caller]
+    fn is_refused(&self, status: i32, message: Pattern) {
+        redlock(self, "acquire backup").status(status).stderr(message).run();
+        assert!(self.servers().is_empty());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", fs::read_to_string(self.path().join("log")).unwrap_or_default());
+        }
+        eventually(SOON, "nothing is left", || {
+            let all = have_lock(self.root.path());
+            all.iter().for_each(|&pid| send(pid, Signal::SIGKILL));
+            all.is_empty()
+        });
+    }
+}
+
+/// Every process whose standard input is a lock somewhere below this directory.
+fn have_lock(directory: &Path) -> Vec<u32> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has_lock = |pid: &u32| {
+        let input = fs::read_link(format!("/proc/{pid}/fd/0")).unwrap_or_default();
+        input.starts_with(directory) && input.file_name().is_some_and(|name| name == "lock" || name == "lock (deleted)")
+    };
+    pids.filter(has_lock).collect()
+}
+
+#[test]
+fn the_first_call_starts_a_server_and_later_ones_find_it() {
+    let place = Place::new();
+    let token = acquire(&place, "backup");
+    let server = place.server();
+    assert_eq!(status(&place, "backup")["state"], "held");
+    release(&place, "backup", &token);
+    redlock(&place, "run -q backup -- true").run();
+    redlock(&place, "status").stderr(message(["no locks"])).run();
+    assert_eq!(place.server(), server);
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(place.path()), mode(place.path().join("redis.sock"))), (0o700, 0o700));
+}
+
+#[test]
+fn a_user_has_one_in_the_state_directory_of_each_machine() {
+    let place = Place::new();
+    for (variable, below) in [("XDG_STATE_HOME", "redlock"), ("HOME", ".local/state/redlock")] {
+        let home = place.root.path().join(variable);
+        let test = redlock("local:", "acquire backup").env("XDG_STATE_HOME", "relative");
+        test.env(variable, &home).stdout(like("<token>\n")).run();
+        let machines: Vec<_> = fs::read_dir(home.join(below)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(machines.len(), 1, "{machines:?}");
+        assert_eq!(have_lock(&machines[0]).len(), 1, "{machines:?}");
+    }
+}
+
+#[test]
+fn fifty_calls_at_once_start_one_server() {
+    let place = Place::new();
+    let call = |_| redlock(&place, "acquire backup --ttl 1m").any_end().stdout(any()).stderr(any()).spawn();
+    let calls: Vec<_> = (0..50).map(call).collect();
+    let statuses: Vec<_> = calls.into_iter().map(|call| call.finish()).collect();
+    let got = statuses.iter().filter(|finished| finished.ended == Ended::Status(0)).count();
+    let held = statuses.iter().filter(|finished| finished.ended == Ended::Status(75)).count();
+    assert_eq!((got, held), (1, 49), "{statuses:?}");
+    let starts = fs::read_to_string(place.path().join("log")).unwrap();
+    let pids: std::collections::HashSet<_> = starts.lines().filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(pids, [place.server().to_string().as_str()].into(), "{starts}");
+}
+
+#[test]
+fn a_lease_outlives_a_server_that_is_killed() {
+    let place = Place::new();
+    let token = acquire_for(&place, "backup", "5m");
+    let killed = place.kill();
+    let seen = status(&place, "backup");
+    assert_eq!((&seen["state"], &seen["holders"][0]["token_prefix"]), (&"held".into(), &token[..8].into()));
+    assert_ne!(place.server(), killed);
+    place.kill();
+    release(&place, "backup", &token);
+}
+
+#[test]
+fn the_server_has_nothing_of_the_call_that_started_it() {
+    let place = Place::new();
+    // That the output closes when the script ends, the builder sees to.
+    let script = "exec 9> nine; token=$(redlock acquire backup) && cut -d ' ' -f 6 /proc/$$/stat";
+    let callers = Test::sh(&place, script).env("SECRET", "s3cret").stdout(like("<n>\n")).run().stdout;
+    let server = place.server();
+    let session = getsid(Some(Pid::from_raw(server.cast_signed()))).unwrap();
+    assert_ne!(session.to_string(), callers.trim());
+    assert_ne!(status_line(server, "PPid"), Some(std::process::id().to_string()));
+    assert_eq!(fs::read(format!("/proc/{server}/environ")).unwrap(), b"");
+    let open = fs::read_dir(format!("/proc/{server}/fd")).unwrap().map(|entry| entry.unwrap().path());
+    let files = open.filter_map(|path| fs::read_link(path).ok()).filter(|target| target.is_absolute());
+    let foreign: Vec<_> =
+        files.filter(|file| !file.starts_with(place.path()) && !file.starts_with("/dev/null")).collect();
+    assert_eq!(foreign, Vec::<PathBuf>::new());
+}
+
+#[test]
+fn no_end_of_a_run_ends_the_server_that_it_started() {
+    let run = |place: &Place, script: &str| redlock(place, "run backup --ttl 1s -- sh -c").arg(script).stderr(any());
+    let place = Place::new();
+    run(&place, "exit 7").status(7).run();
+    let server = place.server();
+
+    // It is lost.
+    let job = run(&place, "echo ready; sleep 1000").status(76).spawn();
+    job.prints("ready");
+    send(server, Signal::SIGSTOP);
+    job.finish();
+    send(server, Signal::SIGCONT);
+    assert_eq!(place.server(), server);
+
+    // Redlock or its keeper is killed, in a call that has started the server.
+    for keeper in [false, true] {
+        let place = Place::new();
+        let mut job = run(&place, "echo ready; sleep 1000").any_end().spawn();
+        job.prints("ready");
+        let server = place.server();
+        send(if keeper { job.keeper() } else { job.pid() }, Signal::SIGKILL);
+        job.wait(SOON);
+        eventually(SOON, "no job is left", || job.others().is_empty());
+        assert_eq!(place.server(), server);
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_job_and_not_the_server() {
+    let place = Place::new();
+    let terminal = Terminal::bash(&place);
+    terminal.enters("redlock run -q --name backup -- sh -c \"echo rea''dy; exec sleep 1000\"");
+    terminal.shows("ready\r\n");
+    let server = place.server();
+    terminal.types("\x03");
+    terminal.prompts();
+    assert_eq!((terminal.status(), place.server()), (130, server));
+}
+
+#[test]
+fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let run = |name: &str| Test::new(&place).args(["run", "-q", "--name", name, "--ttl", "3s"]);
+    let script = ["--", "sh", "-c", "echo ready; cat"];
+    let job = run("backup").args(script).stdin_from(reader).spawn();
+    job.prints("ready");
+    let waiter = run("backup").args(["--wait", "--", "true"]).stderr(any()).spawn();
+    eventually(SOON, "it waits", || status(&place, "backup")["waiting"] == 1);
+    let killed = place.kill();
+    eventually(SOON, "another one runs", || place.servers().len() == 1);
+    assert_ne!(place.server(), killed);
+    for redlock in [job.pid(), waiter.pid()] {
+        let below = || descendants(redlock).contains(&place.server());
+        eventually(SOON, "the server is not below redlock", || !below());
+    }
+    assert_eq!(status(&place, "backup")["state"], "held");
+    // Longer than the lease that was confirmed before: it has been renewed.
+    std::thread::sleep(ms(3500));
+    drop(writer);
+    job.finish();
+    waiter.finish();
+    // The signals that redlock blocks are not blocked for the server.
+    let server = place.server();
+    assert_eq!(status_line(server, "SigBlk").as_deref(), Some("0000000000000000"));
+    send(server, Signal::SIGTERM);
+    eventually(SOON, "SIGTERM ends the server", || place.servers().is_empty());
+}
+
+#[test]
+fn a_call_that_is_killed_while_the_server_starts_leaves_no_mess() {
+    for delay in 0..10 {
+        let place = Place::new();
+        let mut call = redlock(&place, "run -q backup -- true").any_end().spawn();
+        std::thread::sleep(ms(delay));
+        send(call.pid(), Signal::SIGKILL);
+        call.wait(SOON);
+        let token = acquire_for(&place, "other", "1m");
+        place.server();
+        release(&place, "other", &token);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_server_that_does_not_come() {
+    let place = Place::made(0o700);
+    let lock = fs::File::create(place.path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    for arguments in [["acquire", "backup", "-q"].as_slice(), &["run", "-q", "backup", "--", "true"]] {
+        let mut call = Test::new(&place).args(arguments).signal(Signal::SIGTERM).spawn();
+        std::thread::sleep(ms(200));
+        assert!(!call.has_ended());
+        call.send(Signal::SIGTERM);
+        call.finish();
+    }
+    // Nor is a second one started beside what has the lock.
+    place.is_refused(69, message(["runs without", "l/redis.sock"]));
+}
+
+#[test]
+fn nothing_that_is_removed_lets_a_second_server_in() {
+    let place = Place::new();
+    let token = acquire_for(&place, "backup", "1m");
+    for file in ["lock", "redis.sock"] {
+        fs::remove_file(place.path().join(file)).unwrap();
+    }
+    let socket = place.path().join("redis.sock");
+    let way_out = format!("pkill -f unixsocket:{}", socket.display());
+    for arguments in [["acquire", "backup"], ["status", "backup"]] {
+        let test = Test::new(&place).args(arguments).status(69);
+        test.stderr(message(["runs without", &socket.display().to_string(), &way_out])).run();
+    }
+    let killed = place.server();
+    let (program, arguments) = way_out.split_once(' ').unwrap();
+    assert!(Command::new(program).args(arguments.split(' ')).status().unwrap().success());
+    eventually(SOON, "it has ended", || !alive(killed));
+    release(&place, "backup", &token);
+}
+
+#[test]
+fn looking_starts_nothing_and_creates_nothing() {
+    let place = Place::new();
+    let looks = [
+        &["status"][..],
+        &["status", "backup", "--exit-code"],
+        &["status", "a", "b"],
+        &["wait", "backup"],
+        &["doctor"],
+    ];
+    for arguments in looks {
+        Test::new(&place).args(arguments).stdout(any()).stderr(any()).run();
+        assert!(!place.path().exists(), "{arguments:?}");
+    }
+    assert_eq!(status(&place, "backup")["state"], "free");
+    redlock("local:", "status backup").env("HOME", "/nonexistent").stdout(like("backup  free\n<lines>")).run();
+    assert!(!Path::new("/nonexistent").exists());
+    let test = redlock("local:", "acquire backup").env("HOME", "/proc").status(69);
+    test.stderr(message(["/proc/.local/state/redlock"])).run();
+}
+
+#[test]
+fn a_server_that_cannot_start_is_told_with_its_log() {
+    let place = Place::made(0o700);
+    fs::write(place.path().join("appendonlydir"), "").unwrap();
+    fs::create_dir(place.path().join("appendonly.aof")).unwrap();
+    let log = place.path().join("log");
+    place.is_refused(69, message(["local:", "exited at once", &format!("see {}", log.display())]));
+    assert!(fs::metadata(log).unwrap().len() > 0);
+}
+
+#[test]
+fn a_directory_that_others_may_write_to_is_refused() {
+    for mode in [0o777, 0o720] {
+        let place = Place::made(mode);
+        place.is_refused(64, message(["not safe", &place.path().display().to_string()]));
+    }
+    // Another user could have put it into a directory where all may write.
+    let place = Place::made(0o755);
+    if !may_change_users() {
+        return;
+    }
+    chown(&place.path(), Some(NOBODY), None).unwrap();
+    place.is_refused(64, message(["not safe", &std::env::temp_dir().display().to_string()]));
+}
+
+const NOBODY: Uid = Uid::from_raw(65534);
+
+fn may_change_users() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("not tried: another user's directory, for this user is not root");
+    }
+    root
+}
+
+#[test]
+fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server() {
+    if !may_change_users() {
+        return;
+    }
+    // Not in the directory for temporary files, where it is not safe.
+    let root = PathBuf::from(format!("/redlock-{}", std::process::id()));
+    let place = Place { root: Directory::at(&root) };
+    fs::create_dir(place.path()).unwrap();
+    // Where every user can execute it.
+    let binary = root.join("redlock");
+    // By a child: what this process is writing, or a child of it that another test is forking, cannot be executed.
+    assert!(Command::new("cp").args([env!("CARGO_BIN_EXE_redlock").as_ref(), &*binary]).status().unwrap().success());
+    let as_nobody = || {
+        let mut command = Command::new(&binary);
+        command.args(["acquire", "backup"]).env("REDLOCK_REDIS", &place.urls()[0]);
+        command.uid(NOBODY.as_raw()).current_dir("/");
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let open = |mode| fs::set_permissions(place.path(), Permissions::from_mode(mode)).unwrap();
+    open(0o755);
+    let (status, said) = as_nobody();
+    assert!(status == 69 && said.contains("only the owner"), "{status} {said}");
+    assert!(place.servers().is_empty());
+    let token = acquire(&place, "backup");
+    let (status, said) = as_nobody();
+    assert!(status == 75 && said.contains("is held by"), "{status} {said}");
+    release(&place, "backup", &token);
+    open(0o700);
+    let (status, said) = as_nobody();
+    assert!(status == 69 && said.contains("permission denied"), "{status} {said}");
+}
+
+#[test]
+fn without_a_server_to_start_the_message_says_how_to_install_one() {
+    for (tool, command) in
+        [("apt-get", "apt-get install redis-server"), ("dnf", "dnf install redis"), ("none", "Valkey")]
+    {
+        let place = Place::new();
+        let tools = place.root.path().join("bin");
+        fs::create_dir(&tools).unwrap();
+        fs::write(tools.join(tool), "").unwrap();
+        let test = redlock(&place, "run backup --wait -- /bin/true").env("PATH", tools).status(69);
+        test.stderr(message(["neither redis-server nor valkey-server", command])).run();
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let refused = |url: &str, message: Pattern| {
+        Test::bare().args(["acquire", "backup", "--redis", url]).status(64).stderr(message).run();
+    };
+    refused("local:,redis://127.0.0.1:1", message(["local:", "cannot be one of several"]));
+    refused("local:here", message(["absolute: local:/"]));
+    let deep = format!("local:/{}", "d".repeat(100));
+    refused(&deep, message(["107 bytes"]));
+    refused("local:/etc/passwd", like("redlock: local:/etc/passwd cannot be used: /etc/passwd is not a directory\n"));
+    assert!(!Path::new(&deep["local:".len()..]).exists());
+}
+
+#[test]
+fn the_password_of_other_servers_is_not_for_this_one() {
+    let place = Place::new();
+    redlock(&place, "acquire backup").env("REDLOCK_PASSWORD", "s3cret").stdout(like("<token>\n")).run();
+    let token = when("a token", |text| text.len() == 33);
+    redlock(&place, "acquire other").stdout(token).run();
+}
+
+/// A small file system of its own in this directory, until this is dropped.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// None where this user may not have one.
+    fn at(path: PathBuf) -> Option<Disk> {
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"]).arg(&path).output();
+        let mounted = mount.is_ok_and(|mount| mount.status.success());
+        if !mounted {
+            eprintln!("not tried: a full disk, for this user may not mount one");
+        }
+        mounted.then_some(Disk(path))
+    }
+
+    fn fill(&self) {
+        let mut file = fs::File::create(self.0.join("filler")).unwrap();
+        while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_with_the_log() {
+    let place = Place::made(0o700);
+    let Some(disk) = Disk::at(place.path()) else { return };
+    let token = acquire_for(&place, "backup", "5m");
+    disk.fill();
+    let log = place.path().join("log").display().to_string();
+    let doctor = Test::new(&place).arg("doctor").status(69);
+    let log_of_doctor = log.clone();
+    doctor
+        .stdout(when("full", move |said| {
+            said.contains("is full: no lock can be taken") && said.contains(&log_of_doctor)
+        }))
+        .run();
+    // What is written last may still fit into a page.
+    let tries = (0..100).map(|number| format!("other-{number}"));
+    let fails = |name: &String| {
+        Test::new(&place).args(["acquire", name]).any_end().stdout(any()).stderr(any()).run().ended != Ended::Status(0)
+    };
+    let full = tries.clone().find(fails).unwrap();
+    Test::new(&place).args(["acquire", &full]).status(69).stderr(message(["local:", "exited", &log])).run();
+    // Once there is room again, all is as it was.
+    fs::remove_file(disk.0.join("filler")).unwrap();
+    release(&place, "backup", &token);
+    drop(place);
+}
+
+#[test]
+fn doctor_says_where_it_is_and_how_to_stop_it() {
+    let place = Place::new();
+    acquire(&place, "backup");
+    let stop = format!("redis-cli -s {}/redis.sock shutdown stops it", place.path().display());
+    redlock(&place, "doctor").stdout(when("how to stop it", move |said| said.contains(&stop))).run();
+}

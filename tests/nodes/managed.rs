@@ -1,0 +1,39 @@
+//! Services that refuse what only their operators need: CONFIG, INFO, TIME.
+
+use crate::support::{Redis, SOON, Where, acquire, any, eventually, like, message, redlock, release, status};
+
+/// What every command does works there too.
+#[track_caller]
+fn works<W: Where + ?Sized>(servers: &W) {
+    let token = acquire(servers, "backup");
+    let waiter = redlock(servers, "run -q backup --wait -- echo served");
+    let waiter = waiter.stdout("served\n").spawn();
+    eventually(SOON, "it waits", || status(servers, "backup")["waiting"] == 1);
+    let held = redlock(servers, "acquire backup").status(75);
+    held.stderr(message(["\"backup\" is held by"])).run();
+    let extend = redlock(servers, format!("extend -q backup --token {token} --ttl 1m"));
+    extend.run();
+    redlock(servers, "status").stdout(like("<lines>backup<lines>")).run();
+    release(servers, "backup", &token);
+    waiter.finish();
+    let run = redlock(servers, "run -q backup --ttl 1s -- sleep 1.5");
+    run.run();
+    acquire(servers, "other");
+    redlock(servers, "release -q other --force").stdout(any()).run();
+    assert_eq!(status(servers, "other")["state"], "free");
+}
+
+#[test]
+fn commands_that_were_renamed_away_are_not_needed() {
+    let renamed = ["CONFIG", "INFO", "TIME"].map(|command| ["--rename-command", command, ""]).concat();
+    works(&Redis::with(&renamed));
+    works(&(0..3).map(|_| Redis::with(&renamed)).collect::<Vec<_>>());
+}
+
+#[test]
+fn commands_that_the_user_may_not_call_are_not_needed() {
+    let redis = Redis::start();
+    let rule = ["on", ">s3cret", "~*", "&*", "+@all", "-config", "-info", "-time", "-@admin"];
+    redis.command(&[["ACL", "SETUSER", "limited"].as_slice(), &rule].concat());
+    works(format!("{}?user=limited&pass=s3cret", redis.url()).as_str());
+}

@@ -1,0 +1,124 @@
+//! Freeing a lease that another has, over several masters: on all of them at once, and by what a majority says.
+
+use crate::support::{Redis, Running, SOON, Test, acquire, any, eventually, ms, redlock, several, status, when};
+use std::time::{Duration, Instant};
+
+const KEY: &str = "redlock:backup";
+
+/// A job on all of these nodes, and the token of its lease.
+#[track_caller]
+fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
+    let test = redlock(nodes, format!("run -q backup --ttl {ttl} -- sh -c"));
+    let job = test.arg("echo ready; exec sleep 60").status(status).stderr(any()).spawn();
+    job.prints("ready");
+    let token = nodes.iter().find_map(|node| node.get(KEY)).unwrap();
+    (job, token)
+}
+
+/// Watches until the job has ended that its lease comes back on none of the nodes.
+#[track_caller]
+fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
+    let mut connections: Vec<_> = nodes.iter().map(Redis::connection).collect();
+    let start = Instant::now();
+    while !job.has_ended() {
+        for connection in &mut connections {
+            let value: Option<String> = redis::cmd("GET").arg(KEY).query(connection).unwrap();
+            assert_ne!(value.as_deref(), Some(token), "again, {:?} later", start.elapsed());
+        }
+        assert!(start.elapsed() < Duration::from_secs(4), "the job runs on");
+        // What is watched needs the processor too.
+        std::thread::sleep(ms(1));
+    }
+    job.finish();
+    assert!(nodes.iter().all(|node| node.get(KEY).as_deref() != Some(token)));
+}
+
+#[test]
+fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
+    let nodes = several(3);
+    // At different moments of the time between two renewals.
+    for moment in [0, 100, 200, 300] {
+        let (job, token) = holder(&nodes, "1s", 76);
+        eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
+        std::thread::sleep(ms(moment)); // the moment is the point
+        redlock(&nodes, "release -q backup --force").stdout(any()).stderr(any()).run();
+        loses_without_a_trace(job, &nodes, &token);
+    }
+}
+
+#[test]
+fn a_forced_release_is_not_undone_where_one_master_missed_it() {
+    let nodes = several(3);
+    let (job, token) = holder(&nodes, "2s", 76);
+    eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
+    nodes[2].pause();
+    let test = redlock(&nodes, "release backup --force --node-timeout 200ms");
+    let finished = test.any_end().stdout(any()).stderr(any()).run();
+    let node = nodes[2].socket();
+    // It may have to be repeated, and says for whose sake.
+    assert!(finished.stderr.contains(node.to_str().unwrap()), "{finished:?}");
+    loses_without_a_trace(job, &nodes[..2], &token);
+    nodes[2].resume();
+    eventually(SOON, "given back there as well", || !nodes[2].exists(KEY));
+}
+
+#[test]
+fn what_a_majority_has_freed_with_a_plain_del_is_loss_as_well() {
+    let nodes = several(3);
+    let (job, token) = holder(&nodes, "2s", 76);
+    eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
+    nodes[0].command(&["DEL", KEY]);
+    nodes[1].command(&["DEL", KEY]);
+    loses_without_a_trace(job, &nodes[..2], &token);
+    assert!(!nodes[2].exists(KEY));
+}
+
+#[test]
+fn a_stale_lease_on_a_minority_is_no_lease() {
+    for how in ["--revoke", "--force"] {
+        let nodes = several(3);
+        let stale = acquire(&nodes[2], "backup");
+        let free = || redlock(&nodes, "release backup").arg(how);
+        let not_held = || when("the lock", |text| text.contains("\"backup\""));
+        free().status(77).stdout(any()).stderr(not_held()).run();
+        let (mut job, token) = holder(&nodes, "1s", 0);
+        for prefix in [&stale[..8], &stale] {
+            free().args(["--token", prefix]).status(77).stdout(any()).stderr(not_held()).run();
+        }
+        // Longer than the lease: it is renewed, and was not revoked.
+        let start = Instant::now();
+        while start.elapsed() < ms(1_200) {
+            assert!(!job.has_ended(), "{how}: {}", job.all_stderr());
+            let having = nodes[..2].iter().filter(|node| node.get(KEY).as_ref() == Some(&token)).count();
+            assert_eq!(having, 2, "{how}");
+            std::thread::sleep(ms(10));
+        }
+        assert_eq!(status(&nodes, "backup")["state"], "held");
+        drop(job);
+    }
+}
+
+#[test]
+fn the_lease_of_the_majority_is_freed_though_a_minority_has_a_stale_one() {
+    for how in ["--revoke", "--force"] {
+        let nodes = several(3);
+        let stale = acquire(&nodes[2], "backup");
+        let (job, token) = holder(&nodes, "1500ms", 76);
+        let test = Test::new(&nodes).args(["release", "-q", "backup", how, "--token", &token[..8]]);
+        test.stdout(any()).stderr(any()).run();
+        job.finish();
+        assert!(nodes[..2].iter().all(|node| !node.exists(KEY)), "{how}");
+        assert_eq!(nodes[2].get(KEY), Some(stale), "{how}");
+    }
+}
+
+#[test]
+fn without_a_majority_nothing_is_revoked_and_nothing_freed() {
+    for how in ["--revoke", "--force"] {
+        let mut nodes = several(3);
+        acquire(&nodes, "backup");
+        nodes[1..].iter_mut().for_each(Redis::kill);
+        let test = redlock(&nodes, "release backup").arg(how).status(69).stdout(any());
+        test.stderr(when("the lock", |text| text.contains("\"backup\""))).run();
+    }
+}

@@ -1,0 +1,69 @@
+//! A server that is no primary any more, behind a name or an address that leads to the new one by now: managed services,
+//! load balancers, keepalived. Connections that are open stay with the old one.
+
+use crate::support::{Mode, Proxy, Redis, Running, SOON, Test, any, eventually, ms};
+use std::time::{Duration, Instant};
+
+const KEY: &str = "redlock:backup";
+
+/// A primary, its replica, and the name that leads to the primary.
+fn pair() -> (Redis, Redis, Proxy) {
+    let primary = Redis::with_tcp(&[]);
+    let address = primary.address();
+    let (host, port) = address.split_once(':').unwrap();
+    let replica = Redis::with_tcp(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
+    eventually(SOON, "replicated", || replica.info("master_link_status") == "up");
+    let name = Proxy::new(&primary, Mode::Pass);
+    (primary, replica, name)
+}
+
+/// The two change their parts, and after that the name leads to the new primary.
+fn fail_over(old: &Redis, new: &Redis, name: &Proxy) {
+    let address = new.address();
+    let (host, port) = address.split_once(':').unwrap();
+    new.command(&["REPLICAOF", "NO", "ONE"]);
+    old.command(&["REPLICAOF", host, port]);
+    name.move_to(new);
+}
+
+fn ready(test: Test) -> Running {
+    let job = test.args(["--", "sh", "-c", "echo ready; read line || :"]);
+    let job = job.spawn();
+    job.prints("ready");
+    job
+}
+
+#[test]
+fn a_job_goes_on_with_the_new_primary() {
+    let (old, new, name) = pair();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = Test::new(&name).args(["run", "-q", "backup", "--ttl", "3s"]).stdin_from(reader).stderr(any());
+    let mut job = ready(test);
+    eventually(SOON, "replicated", || new.exists(KEY));
+    fail_over(&old, &new, &name);
+    let start = Instant::now();
+    eventually(SOON, "renewed where it leads to now", || start.elapsed() > ms(3_200) && new.pttl(KEY) > 1_500);
+    assert!(!job.has_ended(), "{}", job.all_stderr());
+    drop(writer);
+    job.finish();
+    assert!(!new.exists(KEY));
+}
+
+#[test]
+fn a_waiter_goes_on_with_the_new_primary() {
+    let (old, new, name) = pair();
+    old.command(&["SET", KEY, "another", "PX", "60000"]);
+    let test = Test::new(&name).args(["run", "backup", "--wait", "--", "echo", "started"]);
+    let waiter = test.stdout("started\n").stderr(any()).spawn();
+    let listens = |redis: &Redis| {
+        redis.query::<Vec<String>>(&["PUBSUB", "CHANNELS"]).iter().any(|channel| channel.contains("backup"))
+    };
+    eventually(SOON, "in line", || listens(&old));
+    eventually(SOON, "replicated", || new.exists(KEY));
+    fail_over(&old, &new, &name);
+    eventually(SOON, "it can be called there", || listens(&new));
+    new.command(&["DEL", KEY]);
+    let start = Instant::now();
+    waiter.finish();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}

@@ -1,0 +1,215 @@
+//! Nodes that were started less than the quarantine ago. They may have forgotten a lease: they grant nothing, and tell
+//! nothing of a lock that they do not know.
+
+use crate::support::{
+    Ended, Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, acquire_on_all_for, any, eventually, ms, redlock,
+    restarted, send, when,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+const KEY: &str = "redlock:backup";
+const FENCE: &str = "{redlock:backup}:\u{1f}fence";
+
+/// A call that is told of no quarantine.
+fn by_default<W: Where + ?Sized>(servers: &W) -> Test {
+    Test::new(servers).env_remove("REDLOCK_QUARANTINE")
+}
+
+/// Three nodes that have long been up. The lock is taken on all of them; then all but the first forget it, and say that
+/// they have been up for `seconds`. Returns the token, too.
+fn two_that_forgot(ttl: &str, seconds: i64) -> (Vec<Redis>, String) {
+    let mut nodes = Redis::aged(3, 3_600);
+    let token = acquire_on_all(&nodes, "backup");
+    redlock(&nodes, format!("extend -q backup --token {token} --ttl {ttl}")).run();
+    eventually(SOON, "extended where it stays", || nodes[0].pttl(KEY) > 29_000);
+    nodes[1..].iter_mut().for_each(|node| node.restart_aged(seconds));
+    (nodes, token)
+}
+
+#[test]
+fn the_default_is_thirty_seconds_or_the_ttl_if_that_is_longer() {
+    for (age, ttl, granted) in [(25, "1s", false), (40, "1s", true), (40, "1m", false), (70, "1m", true)] {
+        let nodes = Redis::aged(3, age);
+        let test = by_default(&nodes).args(["acquire", "--name", "backup", "--ttl", ttl, "--node-timeout", "500ms"]);
+        let test = if granted { test.stdout(any()) } else { test.status(69).stderr(restarted()) };
+        test.run();
+    }
+}
+
+#[test]
+fn the_lease_of_another_is_safe_from_a_shorter_ttl() {
+    let (nodes, token) = two_that_forgot("30s", 5);
+    for command in [&["acquire", "--name", "backup"][..], &["run", "--name", "backup", "--", "echo", "started"]] {
+        let (first, rest) = command.split_first().unwrap();
+        by_default(&nodes).args([first, "--ttl", "1s"]).args(rest).status(69).stderr(restarted()).run();
+    }
+    assert_eq!(nodes[0].get(KEY), Some(token));
+}
+
+#[test]
+fn a_node_in_quarantine_grants_nothing() {
+    let mut nodes = Redis::aged(3, 3_600);
+    nodes[2].restart();
+    let token = by_default(&nodes).args(["acquire", "--name", "backup"]).stdout(any()).run().token();
+    assert!(nodes[..2].iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
+    // The counter shows what was granted and taken back.
+    assert!(!nodes[2].exists(FENCE), "{:?}", nodes[2].keys());
+    nodes[1].restart();
+    for _ in 0..3 {
+        let test = by_default(&nodes).args(["acquire", "--name", "other"]).status(69);
+        test.stderr(when("a restart", |text| text.contains("restart") || text.contains("quarantine"))).run();
+    }
+    let other = "{redlock:other}:\u{1f}fence";
+    assert!(nodes[1..].iter().all(|node| !node.exists(other)), "{:?}", nodes[2].keys());
+}
+
+/// A survivor shows a longer lease than thirty seconds: the others stay in quarantine when those are over, for the whole
+/// of a wait.
+#[track_caller]
+fn a_wait_is_not_served_beside(nodes: &Vec<Redis>, token: &str) {
+    let test = by_default(nodes).args(["acquire", "-q", "--name", "backup", "--ttl", "1s", "--wait", "4s"]);
+    test.args(["--node-timeout", "500ms"]).status(69).stderr(restarted()).run();
+    assert_eq!(nodes[0].get(KEY).as_deref(), Some(token));
+    assert!(nodes[1..].iter().all(|node| !node.exists(KEY)));
+    // It is the lease that made the difference.
+    let test = by_default(nodes).args(["acquire", "-q", "--name", "other", "--ttl", "1s", "--node-timeout", "500ms"]);
+    test.stdout(any()).run();
+}
+
+#[test]
+fn a_longer_lease_that_a_survivor_shows_prolongs_it() {
+    let mut nodes = Redis::aged(3, 3_600);
+    let token = acquire_on_all_for(&nodes, "backup", "5m");
+    nodes[1..].iter_mut().for_each(|node| node.restart_aged(29));
+    a_wait_is_not_served_beside(&nodes, &token);
+}
+
+#[test]
+fn a_lease_that_was_extended_prolongs_it_too() {
+    let (nodes, token) = two_that_forgot("5m", 29);
+    a_wait_is_not_served_beside(&nodes, &token);
+}
+
+#[test]
+fn a_survivor_that_answers_first_prolongs_it_for_a_single_try() {
+    let (nodes, token) = two_that_forgot("5m", 100);
+    let modes = [Mode::Pass, Mode::Delay(ms(60)), Mode::Delay(ms(60))];
+    let proxies: Vec<Proxy> = nodes.iter().zip(modes).map(|(node, mode)| Proxy::new(node, mode)).collect();
+    let acquire = |name: &str| {
+        let test = by_default(&proxies).args(["acquire", "--name", name, "--ttl", "2s"]);
+        test.args(["--node-timeout", "1s"])
+    };
+    acquire("backup").status(69).stderr(restarted()).run();
+    assert_eq!(nodes[0].get(KEY), Some(token));
+    eventually(SOON, "nothing is left", || nodes[1..].iter().all(|node| !node.exists(KEY)));
+    acquire("other").stdout(any()).run();
+}
+
+#[test]
+fn without_the_key_it_has_not_answered() {
+    let (nodes, token) = two_that_forgot("30s", 4);
+    let json = by_default(&nodes).args(["status", "backup", "--format", "json"]).any_end();
+    let finished = json.stdout(any()).stderr(any()).run();
+    let object = finished.json();
+    assert!(object["state"] == "unknown" || object["status"] == 69, "{object}");
+    assert_eq!(finished.ended, Ended::Status(69));
+    let unanswered = |arguments: &[&str]| by_default(&nodes).args(arguments).status(69).stdout(any());
+    unanswered(&["status", "backup", "--exit-code"]).stderr(any()).run();
+    unanswered(&["status", "backup", "--token", &token]).stderr(any()).run();
+    unanswered(&["extend", "backup", "--token", &token]).stderr(restarted()).run();
+    unanswered(&["acquire", "--name", "backup", "--reentrant", "--token", &token]).stderr(restarted()).run();
+    unanswered(&["release", "backup", "--revoke"]).stderr(restarted()).run();
+    unanswered(&["release", "backup", "--token", &token]).stderr(restarted()).run();
+    // With the answers of two that need not know better, it would not be held.
+    let sure = |arguments: &[&str]| Test::new(&nodes).args(arguments).stdout(any());
+    sure(&["extend", "backup", "--token", &token]).status(77).stderr(any()).run();
+    sure(&["status", "backup", "--exit-code"]).run();
+}
+
+#[test]
+fn wait_goes_on_until_it_is_over() {
+    let start = Instant::now();
+    let nodes = Redis::several(3);
+    let test = by_default(&nodes).args(["wait", "backup", "--timeout", "600ms"]).any_end().stderr(any());
+    let finished = test.run();
+    assert!(finished.elapsed >= ms(600), "{finished:?}");
+    assert_ne!(finished.ended, Ended::Status(0));
+    redlock(&nodes, "wait -q backup --quarantine 3s").run();
+    assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_waiter_is_told_at_once_and_served_when_it_is_over() {
+    let start = Instant::now();
+    let (several, one) = (Redis::several(3), Redis::start());
+    let test = |servers: &dyn Where| {
+        let test = redlock(servers, "acquire backup --quarantine 3s --wait 15s");
+        test.stdout(any())
+    };
+    let mut waiters = [test(&several).stderr(any()).spawn(), test(&one).stderr(any()).spawn()];
+    for waiter in &mut waiters {
+        waiter.says(restarted());
+        assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
+    }
+    assert!(start.elapsed() < Duration::from_secs(2), "told late: {:?}", start.elapsed());
+    for waiter in waiters {
+        waiter.finish();
+        assert!(start.elapsed() >= Duration::from_secs(3), "{:?}", start.elapsed());
+    }
+    assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_node_that_was_started_in_the_future_was_started_now() {
+    let nodes = Redis::aged(3, -3_600);
+    by_default(&nodes).args(["acquire", "--name", "backup"]).status(69).stderr(restarted()).run();
+    let test = redlock(&nodes[0], "acquire backup --quarantine 1m").status(69);
+    test.stderr(restarted()).run();
+    assert!(nodes.iter().all(|node| !node.exists(FENCE)));
+    // Where there is none, their clock is no matter.
+    redlock(&nodes, "acquire backup").stdout(any()).run();
+}
+
+#[test]
+fn nodes_that_refuse_info_are_refused_unless_it_is_off() {
+    let nodes: Vec<Redis> = (0..3).map(|_| Redis::with(&["--rename-command", "INFO", ""])).collect();
+    let refused = |arguments: &[&str]| {
+        let said = when("what to do", |text| {
+            ["\"backup\"", "refuses INFO", "+info", "--quarantine 0"].iter().all(|part| text.contains(part))
+        });
+        by_default(&nodes).args(arguments).status(78).stdout(any()).stderr(said).run();
+    };
+    let take = [&["acquire", "backup"][..], &["run", "backup", "--wait", "--", "echo", "started"]];
+    take.iter().for_each(|arguments| refused(arguments));
+    assert!(nodes.iter().all(|node| !node.exists(FENCE)), "nothing was granted");
+    for arguments in [&["status", "backup"][..], &["wait", "backup"], &["release", "backup", "--token", "t"]] {
+        refused(arguments);
+    }
+    let off = |arguments: &[&str]| by_default(&nodes).args(["--quarantine", "0"]).args(arguments);
+    let token = off(&["acquire", "backup"]).stdout(any()).run().token();
+    // Whoever has the lock: a waiter would be refused at the end of its wait.
+    take.iter().for_each(|arguments| refused(arguments));
+    off(&["release", "-q", "backup", "--token", &token]).run();
+    // A single one is not asked, unless a quarantine is given.
+    by_default(&nodes[0]).args(["run", "-q", "backup", "--", "true"]).run();
+    let test = by_default(&nodes[0]).args(["acquire", "backup", "--quarantine", "1s"]).status(78);
+    test.stderr(when("what to do", |text| text.contains("refuses INFO"))).run();
+}
+
+#[test]
+fn a_list_of_nothing_but_unknown_locks_is_no_list() {
+    let nodes = Redis::aged(3, 5);
+    for names in ["", "*", "b*", "backup other"] {
+        for format in ["text", "json"] {
+            let test = by_default(&nodes).arg("status").args(names.split_whitespace()).args(["--format", format]);
+            let finished = test.status(69).stdout(any()).stderr(any()).run();
+            assert!(finished.stderr.contains("cannot vote for another"), "{names}: {}", finished.stderr);
+            assert!(!finished.stdout.contains("NAME") && !finished.stdout.contains("locks\":["), "{}", finished.stdout);
+        }
+    }
+    let watch = by_default(&nodes).args(["status", "--watch"]).any_end().stderr(any()).spawn();
+    assert!(watch.stderr_line().contains("cannot vote for another"));
+    send(watch.pid(), Signal::SIGTERM);
+    watch.finish();
+}

@@ -1,0 +1,343 @@
+//! Nodes that were restarted and may have forgotten a lease: they grant nothing for a while, and those who remember it
+//! give it to them anew.
+
+use crate::support::{
+    Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, job, ms, redlock, release, restarted,
+    status,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+const KEY: &str = "redlock:backup";
+const FENCE: &str = "{redlock:backup}:\u{1f}fence";
+
+/// Nobody but the holder of this token gets the lock for a while.
+#[track_caller]
+fn stays_with(redis: &Redis, token: &str) {
+    let start = Instant::now();
+    while start.elapsed() < ms(400) {
+        assert_eq!(redis.get(KEY).as_deref(), Some(token), "after {:?}", start.elapsed());
+        std::thread::sleep(ms(5));
+    }
+}
+
+#[track_caller]
+fn eventually_on_none(nodes: &[Redis]) {
+    eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists(KEY)));
+}
+
+#[test]
+fn nodes_that_were_just_started_have_no_vote() {
+    let nodes = Redis::several(3);
+    let acquire = |quarantine: Option<&str>, name: &str| {
+        let mut test =
+            Test::new(&nodes).args(["acquire", "--name", name, "--ttl", "10s"]).env_remove("REDLOCK_QUARANTINE");
+        if let Some(quarantine) = quarantine {
+            test = test.args(["--quarantine", quarantine]);
+        }
+        test
+    };
+    // For thirty seconds, if nothing else is said; the message tells for how long.
+    for quarantine in [None, Some("5m")] {
+        let test = acquire(quarantine, "backup").status(69);
+        test.stderr(restarted()).run();
+        eventually_on_none(&nodes);
+    }
+    acquire(Some("0"), "first").stdout(any()).run();
+    // The uptime has a grain of a second.
+    acquire(Some("1s"), "backup").status(69).stderr(restarted()).run();
+    eventually(SOON, "old enough", || {
+        nodes.iter().all(|node| node.info("uptime_in_seconds").parse::<u32>().unwrap() >= 2)
+    });
+    acquire(Some("1s"), "backup").stdout(any()).run();
+}
+
+#[test]
+fn a_node_that_was_restarted_is_not_given_the_key_and_has_no_vote() {
+    let mut nodes = Redis::several(3);
+    let old = |node: &Redis| node.info("uptime_in_seconds").parse::<u32>().unwrap() >= 2;
+    eventually(SOON, "old enough", || nodes.iter().all(old));
+    let acquire = |nodes: &Vec<Redis>| redlock(nodes, "acquire backup --quarantine 1s");
+    nodes[0].restart();
+    let token = acquire(&nodes).stdout(any()).run().token();
+    assert!(nodes[1..].iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
+    assert!(nodes[0].keys().is_empty(), "{:?}", nodes[0].keys());
+    release(&nodes, "backup", &token);
+    eventually_on_none(&nodes);
+    // With one of the others gone there is one vote.
+    nodes[1].kill();
+    nodes[0].restart();
+    acquire(&nodes).status(69).stderr(restarted()).run();
+    eventually(SOON, "undone", || !nodes[2].exists(KEY));
+    assert!(nodes[0].keys().is_empty(), "{:?}", nodes[0].keys());
+    eventually(SOON, "old enough", || old(&nodes[0]));
+    acquire(&nodes).stdout(any()).run();
+}
+
+#[test]
+fn one_node_has_no_quarantine_unless_it_is_given() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    release(&redis, "backup", &token);
+    let test = redlock(&redis, "acquire backup --quarantine 1h").status(69);
+    test.stderr(restarted()).run();
+    assert!(!redis.exists(KEY));
+}
+
+#[test]
+fn a_node_that_comes_back_empty_is_joined_again() {
+    let mut nodes = Redis::several(3);
+    let test = redlock(&nodes, "run -q backup --ttl 1500ms -- cat");
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut job = test.stdin_from(reader).spawn();
+    eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
+    let token = nodes[0].get(KEY).unwrap();
+    for node in &mut nodes {
+        node.restart();
+        eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));
+        assert!(!job.has_ended(), "{}", job.all_stderr());
+    }
+    // All three have forgotten it once, and each has it again with what belongs to it.
+    assert_eq!(status(&nodes, "backup")["holders"][0]["holds"], 1);
+    nodes[0].kill();
+    std::thread::sleep(ms(1_600)); // longer than a lease
+    assert!(!job.has_ended(), "{}", job.all_stderr());
+    drop(writer);
+    job.finish();
+    eventually_on_none(&nodes[1..]);
+}
+
+#[test]
+fn a_job_survives_the_restart_of_its_only_server() {
+    for tcp in [false, true] {
+        let mut redis = Redis::with_tcp(&[]);
+        let url = if tcp { redis.tcp_url() } else { redis.url() };
+        // The next renewal would be due after ten seconds.
+        let (mut job, writer) = job(url.as_str(), &["-q", "--ttl", "30s"], 0);
+        let (token, fence, since) = (redis.get(KEY), redis.get(FENCE), Instant::now());
+        for outage in [0, 700] {
+            redis.kill();
+            std::thread::sleep(ms(outage));
+            redis.restart();
+            eventually(ms(1_500), "taken again", || redis.get(KEY) == token);
+            assert_eq!(redis.get(FENCE), fence);
+            assert!(redis.pttl(KEY) > 25_000);
+            assert!(!job.has_ended(), "{}", job.all_stderr());
+        }
+        let before = since.elapsed();
+        let object = status(&redis, "backup");
+        assert_eq!(object["holders"][0]["pid"], job.pid());
+        assert_eq!(object["holders"][0]["fencing_token"].to_string(), fence.unwrap());
+        // Since it was acquired, and not since the restart.
+        let held = ms(object["holders"][0]["held_ms"].as_u64().unwrap());
+        assert!(held + ms(20) > before, "{held:?}, {before:?}");
+        drop(writer);
+        // What has healed is not told with -q.
+        assert_eq!(job.finish().stderr, "");
+        assert!(!redis.exists(KEY));
+    }
+}
+
+#[test]
+fn a_holder_renews_at_once_when_its_connection_was_closed() {
+    let redis = Redis::start();
+    let (job, writer) = job(&redis, &["-q", "--ttl", "30s"], 0);
+    eventually(SOON, "some of the lease is over", || redis.pttl(KEY) < 29_000);
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    eventually(ms(1_500), "renewed", || redis.pttl(KEY) > 29_000);
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn a_waiter_does_not_overtake_a_holder_whose_server_restarts() {
+    let mut redis = Redis::start();
+    let (holder, writer) = job(&redis, &["-q", "--ttl", "30s"], 0);
+    let token = redis.get(KEY).unwrap();
+    let mut waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
+    for _ in 0..3 {
+        redis.restart();
+        eventually(ms(1_500), "taken again", || redis.exists(KEY));
+        stays_with(&redis, &token);
+        eventually(SOON, "queued again", || Line::length(&redis) == 1);
+        assert!(!waiter.has_ended());
+    }
+    let start = Instant::now();
+    drop(writer);
+    holder.finish();
+    let next = waiter.finish().token();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert_eq!(redis.get(KEY), Some(next));
+}
+
+#[test]
+fn a_waiter_reserves_the_lock_until_the_lease_that_it_saw_would_have_ended() {
+    let mut redis = Redis::start();
+    acquire_for(&redis, "backup", "4s");
+    let expires = Instant::now() + ms(redis.pttl(KEY).cast_unsigned());
+    let waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
+    redis.restart();
+    let back = Instant::now();
+    eventually(ms(1_500), "queued again", || Line::length(&redis) == 1);
+    assert!(!redis.exists(KEY));
+    assert_eq!(status(&redis, "backup")["state"], "reserved");
+    redlock(&redis, "acquire -q backup").status(75).stderr(any()).run();
+    redlock(&redis, "wait backup --timeout 200ms").status(75).stderr(any()).run();
+    let token = waiter.finish().token();
+    let now = Instant::now();
+    assert!(now >= expires, "{:?} before the end of the lease", expires - now);
+    assert!(now < back + Duration::from_secs(6), "{:?} after the restart", now - back);
+    assert_eq!(redis.get(KEY), Some(token));
+}
+
+#[test]
+fn a_waiter_does_not_overtake_a_holder_that_is_frozen_while_its_server_restarts() {
+    let mut redis = Redis::start();
+    let (holder, _writer) = job(&redis, &["-q", "--ttl", "4s"], 76);
+    let waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
+    holder.send(Signal::SIGSTOP);
+    let expires = Instant::now() + ms(redis.pttl(KEY).cast_unsigned());
+    redis.restart();
+    waiter.finish();
+    let now = Instant::now();
+    assert!(now >= expires, "{:?} before the end of the lease", expires - now);
+    assert!(now < expires + Duration::from_secs(4), "{:?} after its end", now - expires);
+    holder.send(Signal::SIGCONT);
+    holder.finish();
+    assert!(redis.exists(KEY), "it is another's now");
+}
+
+#[test]
+fn a_release_after_the_restart_ends_the_reservation() {
+    let mut redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let mut waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
+    redis.restart();
+    eventually(ms(1_500), "queued again", || Line::length(&redis) == 1);
+    let start = Instant::now();
+    while start.elapsed() < ms(1_500) {
+        assert!(!waiter.has_ended(), "served after {:?}", start.elapsed());
+        std::thread::sleep(ms(5));
+    }
+    redlock(&redis, format!("release backup --token {token}")).any_end().stderr(any()).run();
+    let start = Instant::now();
+    waiter.finish();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_holder_that_was_there_again_and_has_ended_is_not_waited_for() {
+    let mut redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let (holder, writer) = job(&redis, &["-q", "--ttl", "30s"], 0);
+    let token = redis.get(KEY);
+    let waiter = Line::join(&redis, Line::waiter(&proxy).stderr(any()));
+    proxy.set(Mode::Cut);
+    redis.restart();
+    eventually(ms(1_500), "taken again", || redis.get(KEY) == token);
+    drop(writer);
+    holder.finish();
+    assert!(!redis.exists(KEY));
+    proxy.set(Mode::Pass);
+    let start = Instant::now();
+    waiter.finish();
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+#[test]
+fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_has_lost_it() {
+    for releases in [false, true] {
+        let mut redis = Redis::start();
+        // The next renewal would be due after ten seconds.
+        let (holder, _writer) = job(&redis, &["-q", "--ttl", "30s"], 76);
+        holder.send(Signal::SIGSTOP);
+        redis.restart();
+        let rival = acquire(&redis, "backup");
+        if releases {
+            release(&redis, "backup", &rival);
+        }
+        let start = Instant::now();
+        holder.send(Signal::SIGCONT);
+        let said = holder.finish().stderr;
+        assert!(start.elapsed() < Duration::from_secs(3), "{releases}: {:?}", start.elapsed());
+        assert!(said.contains("\"backup\""), "{said}");
+        assert_eq!(redis.get(KEY), (!releases).then_some(rival), "{releases}");
+    }
+}
+
+#[test]
+fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
+    // With and without a restart before: that one is made up for, and then it is as it was.
+    for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
+        let mut redis = Redis::start();
+        let proxy = Proxy::new(&redis, Mode::Pass);
+        let (holder, _writer) = job(&proxy, &["-q", "--ttl", "3s"], 76);
+        let token = redis.get(KEY);
+        if restarts {
+            redis.restart();
+            eventually(ms(900), "taken again", || redis.get(KEY) == token);
+            // The holder has heard of that when it renews the lease.
+            eventually(SOON, "about to be renewed", || redis.pttl(KEY) < 2_500);
+            eventually(SOON, "renewed", || redis.pttl(KEY) > 2_500);
+        }
+        if cuts {
+            proxy.set(Mode::Cut);
+        }
+        redlock(&redis, "release -q backup --force").stdout(any()).stderr(any()).run();
+        proxy.set(Mode::Pass);
+        let (mut holder, start) = (holder, Instant::now());
+        while !holder.has_ended() {
+            assert!(!redis.exists(KEY), "taken again after {:?}", start.elapsed());
+            assert!(start.elapsed() < Duration::from_secs(3), "{restarts} {cuts}: not noticed");
+            std::thread::sleep(ms(2));
+        }
+        holder.finish();
+        assert!(!redis.exists(KEY));
+    }
+}
+
+#[test]
+fn where_a_restart_cannot_be_told_it_is_loss() {
+    let mut redis = Redis::with(&["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-info"]);
+    let (holder, _writer) = job(&redis, &["-q", "--ttl", "2s"], 76);
+    redis.restart();
+    holder.finish();
+    assert!(!redis.exists(KEY));
+}
+
+#[test]
+fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
+    for restarting in [2, 3] {
+        let mut nodes = Redis::aged(3, 3_600);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["run", "-q", "--name", "backup"]);
+        let test = test.args(["--ttl", "6s", "--", "cat"]).stdin_from(reader);
+        let mut job = test.spawn();
+        // A quorum suffices to take it; a renewal waits for the answers of all.
+        let all = |is: fn(i64) -> bool| nodes.iter().all(|node| is(node.pttl(KEY)));
+        eventually(SOON, "taken on all", || all(|left| (1..5_000).contains(&left)));
+        eventually(SOON, "renewed on all", || all(|left| left > 5_000));
+        let token = nodes[0].get(KEY);
+        nodes[..restarting].iter_mut().for_each(Redis::kill);
+        nodes[..restarting].iter_mut().for_each(Redis::restart);
+        // Meanwhile the others are kept from it.
+        let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["acquire", "--name", "backup"]).any_end();
+        test.stdout("").stderr(any()).run();
+        eventually(ms(2_000), "taken again", || nodes.iter().all(|node| node.get(KEY) == token));
+        assert!(!job.has_ended(), "{}", job.all_stderr());
+        drop(writer);
+        job.finish();
+        eventually_on_none(&nodes);
+    }
+}
+
+#[test]
+fn without_a_quarantine_a_majority_that_restarts_is_loss() {
+    let mut nodes = Redis::several(3);
+    let (holder, _writer) = job(&nodes, &["-q", "--ttl", "2s"], 76);
+    eventually(SOON, "taken on all", || nodes.iter().all(|node| node.exists(KEY)));
+    nodes[..2].iter_mut().for_each(Redis::kill);
+    nodes[..2].iter_mut().for_each(Redis::restart);
+    holder.finish();
+    eventually_on_none(&nodes);
+}

@@ -1,0 +1,278 @@
+//! A service with Sentinels: one node, whose server changes. And `--replicas`.
+
+use crate::support::{
+    Authority, Contenders, Directory, Ended, Line, Running, SOON, Sentinels, Test, Where, acquire, any, eventually,
+    in_the_end, job, like, message, ms, permit, redlock, release, status,
+};
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const KEY: &str = Line::KEY;
+
+#[track_caller]
+fn fencing_token<W: Where + ?Sized>(servers: &W) -> u64 {
+    status(servers, "backup")["holders"][0]["fencing_token"].as_u64().unwrap()
+}
+
+#[test]
+fn every_command_finds_the_primary_with_a_sentinel_down_and_one_that_hangs() {
+    let mut service = Sentinels::start(1);
+    let test = redlock(&service, "run backup -- true");
+    test.stderr(like("redlock: acquired \"backup\" on mymaster@127.0.0.1:<n>, token <token>, <any>\n")).run();
+    service.kill(0);
+    let token = acquire(&service, "backup");
+    assert_eq!(service.servers[0].get(KEY).as_ref(), Some(&token));
+    redlock(&service, "acquire backup").status(75).stderr(any()).run();
+    let (url, unknown) = (service.url(), "no-such-service");
+    let test = Test::bare().args(["acquire", "backup", "--redis", &url.replace(Sentinels::SERVICE, unknown)]);
+    test.status(78).stderr(message(["\"backup\"", unknown, "is not a service that this Sentinel knows"])).run();
+    service.pause(1);
+    redlock(&service, format!("extend -q backup --token {token}")).run();
+    assert_eq!(status(&service, "backup")["state"], "held");
+    redlock(&service, "status").stdout(like("<lines>backup<lines>")).run();
+    release(&service, "backup", &token);
+    assert!(!service.servers[0].exists(KEY));
+    service.kill(1);
+    service.kill(2);
+    redlock(&service, "acquire backup").status(69).stderr(message(["\"backup\"", Sentinels::SERVICE])).run();
+}
+
+#[test]
+fn the_documented_permissions_suffice() {
+    let service = Sentinels::start(1);
+    service.servers.iter().for_each(|server| permit(server, "+role +wait"));
+    let url = service.url().replace("://", "://locks:secret@");
+    let test = redlock(url.as_str(), "run -q --replicas 1 backup -- redlock status");
+    test.stdout(like("<lines>backup<lines>")).run();
+    assert!(!service.servers[0].exists(KEY));
+}
+
+#[test]
+fn sentinels_have_a_login_of_their_own() {
+    let arguments = ["--requirepass", "of-the-server", "--masterauth", "of-the-server"];
+    let lines = format!("requirepass of-the-sentinel\nsentinel auth-pass mymaster of-the-server\n{}", Sentinels::CALM);
+    let directory = Directory::new();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "of-the-server\n").unwrap();
+    let service = Sentinels::with(1, &arguments, &lines);
+    let acquire = |url: &str| {
+        let test = Test::bare().args(["acquire", "backup", "--redis", url]).env("REDLOCK_PASSWORD_FILE", &file);
+        test.any_end().stdout(any()).stderr(any()).run()
+    };
+    let url = service.url();
+    assert_eq!(acquire(&format!("{url}?sentinel-password=of-the-sentinel")).ended, Ended::Status(0));
+    for query in ["", "?sentinel-password=wrong"] {
+        let finished = acquire(&format!("{url}{query}"));
+        assert_eq!(finished.ended, Ended::Status(78), "{finished:?}");
+        assert!(finished.stderr.contains("AUTH") || finished.stderr.contains("WRONGPASS"), "{finished:?}");
+    }
+}
+
+#[test]
+fn a_job_and_the_line_survive_a_fail_over() {
+    let mut service = Sentinels::failing_over(2);
+    let directory = Arc::new(Directory::new());
+    let (mut holder, writer) = job(&service, &["--ttl", "30s"], 0);
+    let token = service.servers[0].get(KEY).unwrap();
+    let fence = fencing_token(&service);
+    let waiter = |number: usize| {
+        let test = redlock(&service, "run backup --wait -- sh -c");
+        let test = test.arg(format!("echo {number} $REDLOCK_FENCING_TOKEN >>order")).in_directory(&directory);
+        test.stderr(any()).within(Duration::from_secs(60))
+    };
+    let waiters: Vec<Running> = (0..3).map(|number| Line::join(&service.servers[0], waiter(number))).collect();
+    service.servers[0].kill();
+    let new = service.fails_over_from(0);
+    let new = &service.servers[new];
+    // The next renewal would be due after ten seconds: it comes when the connection is closed.
+    eventually(SOON, "confirmed by the new primary", || {
+        new.get(KEY).as_ref() == Some(&token) && new.pttl(KEY) > 28_500
+    });
+    eventually(SOON, "in line again", || Line::length(new) == 3);
+    assert!(!holder.has_ended(), "{}", holder.all_stderr());
+    redlock(&service, "acquire backup").status(75).stderr(any()).run();
+    eventually(SOON, "each hears the new primary", || Line::listeners(new) == 3);
+    drop(writer);
+    holder.finish();
+    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
+    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
+    let order: Vec<(usize, u64)> = order
+        .lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(number, fence)| (number.parse().unwrap(), fence.parse().unwrap()))
+        .collect();
+    assert!(order.iter().map(|(number, _)| *number).eq(0..3), "{order:?}");
+    assert!(order[0].1 > fence && order.is_sorted_by_key(|(_, fence)| *fence), "{order:?}");
+    assert!(Line::is_clean(new));
+}
+
+#[test]
+fn there_is_one_holder_through_a_fail_over_with_replicas() {
+    for frozen in [false, true] {
+        let mut service = Sentinels::failing_over(2);
+        let contenders = Contenders::start(&service, 4, 30, "--ttl 4s --replicas 1");
+        contenders.go_on(20);
+        if frozen {
+            service.servers[0].pause()
+        } else {
+            service.servers[0].kill()
+        }
+        service.fails_over_from(0);
+        contenders.go_on(10);
+        if frozen {
+            service.servers[0].resume();
+        }
+        // All but those that the failover has cost their lease.
+        contenders.finish(4 * 30 - 8);
+    }
+}
+
+#[test]
+fn a_primary_of_yesterday_that_still_answers_is_left() {
+    let service = Sentinels::failing_over(1);
+    let old = &service.servers[0];
+    let (holder, writer) = job(&service, &["--ttl", "15s"], 0);
+    let token = old.get(KEY).unwrap();
+    let waiter = Line::join(old, Line::waiter(&service).stderr(any()));
+    // One of the Sentinels sleeps too, and names it when both wake up.
+    service.pause(0);
+    old.pause();
+    let new = service.fails_over_from(0);
+    let new = &service.servers[new];
+    service.resume(0);
+    old.resume();
+    // It is primary in its own eyes until a Sentinel tells it otherwise, which takes eight seconds.
+    eventually(Duration::from_secs(7), "renewed on the new primary", || new.pttl(KEY) > 13_500);
+    assert_eq!(new.get(KEY), Some(token));
+    // Nor does a waiter stay there.
+    eventually(SOON, "in line on the new primary", || Line::length(new) == 1 && Line::listeners(new) == 1);
+    assert_eq!(old.info("role"), "master");
+    drop(writer);
+    holder.finish();
+    let next = waiter.finish().token();
+    assert_eq!(new.get(KEY), Some(next));
+}
+
+#[test]
+fn a_lease_that_the_new_primary_has_never_seen_is_taken_again_unless_another_came_first() {
+    for rival in [false, true] {
+        let mut service = Sentinels::failing_over(1);
+        // From now on the replica learns nothing.
+        service.servers[1].pause();
+        service.servers[0].command(&["CLIENT", "KILL", "TYPE", "replica"]);
+        let (mut holder, writer) = job(&service, &["--ttl", "30s"], if rival { 76 } else { 0 });
+        let token = service.servers[0].get(KEY);
+        if rival {
+            holder.send(Signal::SIGSTOP);
+        }
+        service.servers[0].kill();
+        service.servers[1].resume();
+        let new = service.fails_over_from(0);
+        let new = &service.servers[new];
+        if rival {
+            let theirs = acquire(&service, "backup");
+            holder.send(Signal::SIGCONT);
+            holder.finish();
+            assert_eq!(new.get(KEY), Some(theirs));
+        } else {
+            eventually(SOON, "taken again", || new.get(KEY) == token);
+            assert!(!holder.has_ended(), "{}", holder.all_stderr());
+            drop(writer);
+            holder.finish();
+            assert!(!new.exists(KEY));
+        }
+    }
+}
+
+#[test]
+fn without_a_fail_over_the_job_is_dead_before_the_lease_expires() {
+    let mut service = Sentinels::start(0);
+    let (holder, _writer) = job(&service, &["-q", "--ttl", "3s"], 76);
+    let primary = &service.servers[0];
+    let expires = Instant::now() + ms(primary.pttl(KEY).cast_unsigned());
+    primary.pause();
+    eventually(SOON, "nothing of the job is left", || holder.job().is_empty());
+    assert!(Instant::now() < expires, "{:?} after the end of the lease", Instant::now() - expires);
+    assert!(holder.finish().stderr.contains("lost \"backup\""));
+    service.kill(0);
+}
+
+#[test]
+fn a_lease_counts_when_the_replicas_have_it() {
+    let mut service = Sentinels::start(1);
+    let acquire = |ended: i32| {
+        let test = redlock(&service, "acquire backup --replicas 1 --ttl 20s");
+        test.args(["--node-timeout", "2s"]).status(ended).stdout(any())
+    };
+    let token = acquire(0).run().token();
+    assert_eq!(service.servers[1].get(KEY).as_ref(), Some(&token));
+    release(&service, "backup", &token);
+    let (holder, _writer) = job(&service, &["-q", "--replicas", "1", "--ttl", "6s"], 76);
+    service.servers[1].kill();
+    // What is renewed without its replica is not renewed.
+    let said = holder.finish().stderr;
+    assert!(said.contains("lost \"backup\"") && said.contains("0 of 1 replicas"), "{said}");
+    let acquire = |arguments: &'static [&'static str]| {
+        let test = redlock(&service, "acquire backup --replicas 1 --node-timeout 800ms");
+        test.args(arguments).status(69)
+    };
+    for arguments in [&[][..], &["-q", "--wait", "2s"]] {
+        acquire(arguments)
+            .stderr(in_the_end(arguments, message(["\"backup\"", Sentinels::SERVICE, "0 of 1 replicas"])))
+            .run();
+        eventually(SOON, "nothing left behind", || {
+            !service.servers[0].exists(KEY) && Line::is_clean(&service.servers[0])
+        });
+    }
+    // A signal ends the wait for a replica, and the lease with it.
+    let waiting = redlock(&service, "acquire backup --replicas 1 --ttl 40s").stderr(any());
+    let waiting = waiting.signal(Signal::SIGTERM).spawn();
+    eventually(SOON, "taken", || service.servers[0].exists(KEY));
+    waiting.send(Signal::SIGTERM);
+    waiting.finish();
+    eventually(ms(1_000), "nothing left behind", || !service.servers[0].exists(KEY));
+}
+
+#[test]
+fn a_server_that_does_not_say_it_is_primary_is_not_used() {
+    let service = Sentinels::start(1);
+    let [named, other] = [&service.servers[0], &service.servers[1]];
+    other.command(&["REPLICAOF", "NO", "ONE"]);
+    named.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    let test = redlock(&service, "acquire backup").status(69);
+    test.stderr(message(["\"backup\"", &named.address(), "not a primary"])).run();
+}
+
+#[test]
+fn a_url_of_one_server_is_not_led_to_another() {
+    let service = Sentinels::start(1);
+    let replica = service.servers[1].tcp_url();
+    let test = Test::bare().args(["acquire", "backup", "--redis", &replica]);
+    test.status(69).stderr(message(["\"backup\"", &service.servers[1].address(), "READONLY"])).run();
+}
+
+#[test]
+fn a_job_survives_a_fail_over_by_tls() {
+    let authority = Authority::new();
+    let mut service = Sentinels::by_tls(1, &authority);
+    let url = service.url().replace("redis+", "rediss+");
+    let test = |url: &str| Test::new(url).env("REDLOCK_TLS_CA", authority.certificate());
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = test(&url).args(["run", "backup", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
+    let job = job.stderr(any()).spawn();
+    job.prints("ready");
+    let token = service.servers[0].get(KEY);
+    service.servers[0].kill();
+    let new = service.fails_over_from(0);
+    let new = &service.servers[new];
+    eventually(SOON, "confirmed by the new primary", || new.get(KEY) == token && new.pttl(KEY) > 28_500);
+    drop(writer);
+    job.finish();
+    let told = |url: &str, text: &str| {
+        let test = redlock(url, "acquire backup --node-timeout 1s").any_end().stderr(any()).run();
+        assert!(test.stderr.contains(text), "{}", test.stderr);
+    };
+    told(&url, "invalid peer certificate");
+    told(&service.url(), "TLS");
+}

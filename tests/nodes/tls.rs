@@ -1,0 +1,297 @@
+//! `rediss://`: who trusts whom, what is said when they do not, and certificates that are replaced under a running job.
+
+use crate::support::{
+    Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, message, ms,
+    redlock, release, status,
+};
+use std::io::Read;
+use std::net::TcpListener;
+use std::time::Duration;
+
+const KEY: &str = "redlock:backup";
+
+/// One call, which ends with this status and a message with these texts.
+#[track_caller]
+fn told<const N: usize>(test: Test, code: i32, fragments: [&str; N]) {
+    let test = test.args(["--node-timeout", "2s", "acquire", "--name", "backup"]);
+    test.status(code).stderr(message(fragments)).run();
+}
+
+/// What lets redlock show this certificate.
+fn showing(test: Test, shown: &Certificate) -> Test {
+    test.env("REDLOCK_TLS_CERT", &shown.certificate).env("REDLOCK_TLS_KEY", &shown.key)
+}
+
+#[test]
+fn a_private_ca_is_trusted_by_flag_or_variable_and_replaces_the_systems() {
+    let (tls, authority) = Tls::start();
+    let url = tls.url();
+    let token = acquire(&tls, "backup");
+    assert_eq!(tls.redis.get(KEY).as_ref(), Some(&token));
+    assert_eq!(status(&tls, "backup")["state"], "held");
+    release(&tls, "backup", &token);
+    let ca = authority.certificate();
+    let trusting = Test::new(url.as_str()).arg("--tls-ca").arg(&ca).env("REDLOCK_TLS_CA", "/elsewhere");
+    trusting.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
+    // The system's certificates, where they are looked for on all systems.
+    let by_system = || Test::new(url.as_str()).env("SSL_CERT_FILE", &ca);
+    by_system().args(["acquire", "--name", "backup"]).stdout(any()).run();
+    let elsewhere = Authority::new();
+    told(by_system().arg("--tls-ca").arg(elsewhere.certificate()), 78, ["invalid peer certificate", "--tls-ca"]);
+}
+
+#[test]
+fn the_user_and_the_password_go_by_tls_too() {
+    let (tls, _authority) = Tls::start();
+    tls.redis.command(&["ACL", "SETUSER", "locks", "on", ">s3cret", "+@all", "~*", "&*"]);
+    let url = tls.url().replace("rediss://", "rediss://locks:s3cret@") + "/3";
+    Test::new(&tls)
+        .env("REDLOCK_REDIS", url)
+        .args(["run", "-q", "--name", "backup", "--wait", "--", "redlock", "extend", "-q"])
+        .run();
+}
+
+#[test]
+fn three_masters_by_tls() {
+    let authority = Authority::new();
+    let shown = authority.issue("DNS:localhost", 2);
+    let nodes: Vec<Tls> = (0..3).map(|_| Tls::with(&authority, &shown, &["--tls-auth-clients", "no"])).collect();
+    let token = acquire(&nodes, "backup");
+    assert!(nodes.iter().filter(|node| node.redis.exists(KEY)).count() >= 2);
+    release(&nodes, "backup", &token);
+}
+
+#[test]
+fn what_is_wrong_with_the_servers_certificate_is_told() {
+    let (tls, authority) = Tls::start();
+    let node = tls.address();
+    told(Test::new(tls.url().as_str()), 78, [&node, "UnknownIssuer", "--tls-ca"]);
+    tls.show(&authority.issue("DNS:elsewhere.example,IP:10.0.0.1", 2));
+    told(Test::new(&tls), 78, [&node, "elsewhere.example"]);
+    tls.show(&authority.issue("", 2));
+    told(Test::new(&tls), 78, [&node, "not valid for name"]);
+    let key = authority.certificate().with_extension("key");
+    tls.show(&Certificate { certificate: authority.certificate(), key });
+    told(Test::new(&tls), 78, [&node, "CaUsedAsEndEntity"]);
+    tls.show(&authority.issue("DNS:localhost", -1));
+    told(Test::new(&tls), 78, [&node, "Expired"]);
+    let another = Authority::new();
+    tls.show(&another.issue("DNS:localhost", 2));
+    told(Test::new(&tls), 78, [&node, "invalid peer certificate"]);
+    // It cannot heal by waiting.
+    let test = redlock(&tls, "run backup --wait -- echo started");
+    test.status(78).stderr(any()).within(SOON).run();
+    assert!(tls.redis.keys().is_empty());
+}
+
+#[test]
+fn a_server_that_asks_for_a_certificate_gets_it() {
+    let authority = Authority::new();
+    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
+    let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
+    told(Test::new(&tls), 78, [&tls.address(), "CertificateRequired", "--tls-cert"]);
+    tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.2"]);
+    told(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
+    showing(Test::new(&tls), &known).args(["run", "-q", "--name", "backup", "--", "true"]).run();
+    tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
+    let another = Authority::new();
+    told(
+        showing(Test::new(&tls), &another.issue("DNS:client", 2)),
+        78,
+        [&tls.address(), "failed the TLS handshake: received fatal alert", "--tls-cert"],
+    );
+    let test = Test::new(&tls).args(["--tls-cert", known.certificate.to_str().unwrap()]);
+    let test = test.args(["--tls-key", known.key.to_str().unwrap()]);
+    // The job finds them too.
+    test.args(["run", "-q", "--name", "backup", "--", "redlock", "extend", "-q"]).run();
+}
+
+/// The openssl of today makes none.
+const OF_VERSION_1: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBGDCBvwIUeGDOMdzvE9IaKGDbv25lFIxtquwwCgYIKoZIzj0EAwIwDjEMMAoG
+A1UEAwwDb2xkMCAXDTI2MTEyMjA5NTU1N1oYDzIwODEwODI1MDk1NTU3WjAOMQww
+CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAAT+r6sKVOyQtUMN
+PCLyP6RtVI82OId6xmy+vkYgdpfJ+T2uxtSVMu5voJ5ph2usKXXjAcx3Ny89uVAd
+lDpt/AhQMAoGCCqGSM49BAMCA0gAMEUCIBDFx440COnjhy8w5PHqM/j5Z8uG0Qt9
+/BLLl2wN6J69AiEAul1yPFVBb29kAO48aw8JIoCPtgMHNBA1R4PC20ZNk98=
+-----END CERTIFICATE-----
+";
+
+#[test]
+fn files_that_cannot_be_used_are_named_at_once() {
+    let (tls, authority) = Tls::start();
+    let directory = Directory::new();
+    let file = |name: &str, text: &[u8]| {
+        std::fs::write(directory.path().join(name), text).unwrap();
+        directory.path().join(name).to_str().unwrap().to_owned()
+    };
+    let ca = std::fs::read(authority.certificate()).unwrap();
+    let garbage = ca.iter().map(|&byte| if byte == b'M' { b'?' } else { byte }).collect::<Vec<u8>>();
+    for bad in [
+        "/no/such/file".to_owned(),
+        "/".to_owned(),
+        "/dev/zero".to_owned(),
+        file("empty", b""),
+        file("half", &ca[..ca.len() / 2]),
+        file("garbage", &garbage),
+        file("binary", b"\0\xff\0\xff"),
+    ] {
+        told(Test::new(&tls).args(["--tls-ca", &bad]), 64, [&bad]);
+        let known = authority.issue("DNS:client", 2);
+        told(showing(Test::new(&tls), &Certificate { key: bad.clone().into(), ..known.clone() }), 64, [&bad]);
+        told(showing(Test::new(&tls), &Certificate { certificate: bad.clone().into(), ..known }), 64, [&bad]);
+    }
+    let (one, another) = (authority.issue("DNS:a", 2), authority.issue("DNS:b", 2));
+    let mixed = Certificate { key: another.key.clone(), ..one.clone() };
+    told(showing(Test::new(&tls), &mixed), 64, [another.key.to_str().unwrap(), one.certificate.to_str().unwrap()]);
+    told(Test::new(&tls).env("REDLOCK_TLS_CERT", &one.certificate), 64, ["--tls-cert", "--tls-key"]);
+    let known = authority.issue("DNS:client", 2);
+    let old = Certificate { certificate: file("old", OF_VERSION_1.as_bytes()).into(), ..known.clone() };
+    told(showing(Test::new(&tls), &old), 64, [old.certificate.to_str().unwrap(), "version 1"]);
+    // With a passphrase, in the form of today and in that of old.
+    for (name, form) in [("pkcs8", &["pkey"][..]), ("traditional", &["ec"])] {
+        let locked = directory.path().join(name).to_str().unwrap().to_owned();
+        let mut command = std::process::Command::new("openssl");
+        command.args(form).args(["-aes256", "-passout", "pass:s3cret", "-out", &locked, "-in"]).arg(&known.key);
+        assert!(command.output().unwrap().status.success());
+        told(
+            showing(Test::new(&tls), &Certificate { key: locked.clone().into(), ..known.clone() }),
+            64,
+            [&locked, "has a passphrase", "openssl pkey"],
+        );
+    }
+    // Without TLS a variable for other calls is not looked at, and a flag is a mistake.
+    told(redlock(&tls.redis, "--tls-ca /no/such/file"), 64, ["--tls-ca", "rediss://"]);
+    let plain = Test::new(&tls.redis).env("REDLOCK_TLS_CA", "/no/such/file").args(["acquire", "--name", "backup"]);
+    plain.stdout(any()).run();
+}
+
+#[test]
+fn a_url_with_the_wrong_scheme_is_told() {
+    let (tls, _authority) = Tls::start();
+    let plain = tls.url().replace("rediss://", "redis://");
+    told(Test::new(plain.as_str()), 69, [&tls.address(), "rediss://"]);
+    redlock(plain.as_str(), "status").status(69).stderr(message(["rediss://"])).run();
+    let redis = Redis::with_tcp(&[]);
+    let by_tls = redis.tcp_url().replace("redis://", "rediss://");
+    told(Test::new(by_tls.as_str()), 69, [&redis.address(), "redis://"]);
+    let address = format!("127.0.0.1:{}", free_port());
+    told(Test::new(format!("rediss://{address}").as_str()), 69, [&address, "connection refused"]);
+}
+
+#[test]
+fn a_server_that_talks_first_and_not_by_tls_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let _ = std::io::Write::write_all(&mut client.unwrap(), b"-DENIED Redis is running in protected mode\r\n");
+        }
+    });
+    told(Test::new(format!("rediss://{address}").as_str()), 78, [&address, "failed the TLS handshake", "redis://"]);
+}
+
+#[test]
+fn the_server_is_told_which_name_is_asked_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = format!("rediss://localhost:{port}");
+    let call = redlock(url.as_str(), "acquire x").status(69).stderr(any()).spawn();
+    let mut hello = [0; 512];
+    let read = listener.accept().unwrap().0.read(&mut hello).unwrap();
+    assert!(hello[..read].windows(9).any(|text| text == b"localhost"), "{:?}", &hello[..read]);
+    drop(listener);
+    call.finish();
+}
+
+/// Starts a job that lasts 6 s under a ttl of 2 s, and so is lost unless it is renewed.
+#[track_caller]
+fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
+    let test = test.args(["run", "--name", "backup", "--ttl", "2s", "--", "sleep", "6"]).stderr(any());
+    let job = test.within(Duration::from_secs(30)).spawn();
+    eventually(SOON, "acquired", || tls.redis.exists(KEY));
+    let token = tls.redis.get(KEY).unwrap();
+    (job, token)
+}
+
+/// Closes all connections by TLS, and no other.
+fn cut(tls: &Tls) {
+    tls.redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+}
+
+#[test]
+fn a_job_and_a_waiter_outlive_a_new_certificate_of_a_new_ca() {
+    let (tls, authority) = Tls::start();
+    let (mut job, token) = job(&tls, Test::new(&tls));
+    let waiter = Line::join(&tls.redis, redlock(&tls, "run -q backup --wait -- true"));
+    let new = Authority::new();
+    tls.show(&new.issue("DNS:localhost", 2));
+    cut(&tls);
+    // For a moment it is not trusted, and then the file is half written.
+    std::thread::sleep(ms(300));
+    let text = std::fs::read(new.certificate()).unwrap();
+    std::fs::write(authority.certificate(), &text[..text.len() / 2]).unwrap();
+    std::thread::sleep(ms(300));
+    std::fs::write(authority.certificate(), text).unwrap();
+    std::thread::sleep(ms(2_500)); // longer than the lease
+    assert!(!job.has_ended(), "{}", job.all_stderr());
+    assert_eq!(tls.redis.get(KEY), Some(token));
+    job.finish();
+    waiter.finish();
+}
+
+#[test]
+fn a_job_outlives_a_new_client_certificate_and_a_new_password() {
+    let authority = Authority::new();
+    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
+    let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
+    let password = known.key.with_extension("password");
+    std::fs::write(&password, "first\n").unwrap();
+    let change = |how| tls.redis.command(&["ACL", "SETUSER", "locks", "on", "+@all", "~*", "&*", "resetpass", how]);
+    change(">first");
+    let url = tls.url().replace("rediss://", "rediss://locks@");
+    let test = showing(Test::new(&tls), &known).env("REDLOCK_REDIS", url).env("REDLOCK_PASSWORD_FILE", &password);
+    let (mut job, token) = job(&tls, test);
+    // The old password is refused for a while.
+    change(">second");
+    let next = authority.issue("DNS:client", 2);
+    std::fs::rename(&next.certificate, &known.certificate).unwrap();
+    cut(&tls);
+    std::thread::sleep(ms(300));
+    std::fs::rename(&next.key, &known.key).unwrap();
+    std::fs::write(&password, "second\n").unwrap();
+    std::thread::sleep(ms(2_500)); // longer than the lease
+    assert!(!job.has_ended(), "{}", job.all_stderr());
+    assert_eq!(tls.redis.get(KEY), Some(token));
+    job.finish();
+}
+
+#[test]
+fn a_call_that_waits_outlives_the_moment_between_two_files() {
+    let authority = Authority::new();
+    let (shown, known) = (authority.issue("DNS:localhost", 2), authority.issue("DNS:client", 2));
+    let tls = Tls::with(&authority, &shown, &["--tls-auth-clients", "yes"]);
+    let password = known.key.with_extension("password");
+    std::fs::write(&password, "first\n").unwrap();
+    let rules = ["ACL", "SETUSER", "locks", "on", "+@all", "~*", "&*", "resetpass", ">second"];
+    tls.redis.command(&rules);
+    let next = authority.issue("DNS:client", 2);
+    std::fs::rename(&next.certificate, &known.certificate).unwrap();
+    let url = tls.url().replace("rediss://", "rediss://locks@");
+    let call = |arguments: &[&str]| {
+        let test = showing(Test::new(&tls), &known).env("REDLOCK_REDIS", &url).env("REDLOCK_PASSWORD_FILE", &password);
+        test.args(["run", "-q", "backup"]).args(arguments).args(["--", "echo", "started"])
+    };
+    // Neither the key nor the password are the new ones yet.
+    call(&[]).status(64).stderr(any()).run();
+    let waiter = call(&["--wait", "20s"]).stdout("started\n").spawn();
+    std::thread::sleep(ms(300));
+    std::fs::rename(&next.key, &known.key).unwrap();
+    std::thread::sleep(ms(300));
+    std::fs::write(&password, "second\n").unwrap();
+    waiter.finish();
+    // What stays wrong ends the wait.
+    std::fs::write(&password, "third\n").unwrap();
+    call(&["--wait"]).status(78).stderr(any()).run();
+}

@@ -1,0 +1,275 @@
+//! Waiters that die, freeze, lose their connection or their server, or give up: they hold nobody up.
+
+use crate::support::{
+    Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, ms, redlock, release, when,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+/// Releases the lock, and measures how long it takes until the next one has it. Returns whose it is then.
+#[track_caller]
+fn pass_on(redis: &Redis, token: &str) -> (String, Duration) {
+    let start = Instant::now();
+    release(redis, Line::NAME, token);
+    let next = Line::passes_from(redis, token);
+    (next, start.elapsed())
+}
+
+/// Says what happens to it while it waits.
+fn verbose(servers: &(impl crate::support::Where + ?Sized)) -> Test {
+    Test::new(servers)
+        .args(["acquire", "-v", "--name", Line::NAME, "--wait"])
+        .stdout(any())
+        .stderr(any())
+        .within(Duration::from_secs(30))
+}
+
+#[test]
+fn the_dead_cost_nothing() {
+    let redis = Redis::start();
+    let token = acquire(&redis, Line::NAME);
+    let dead: Vec<Running> = (0..20).map(|_| Line::join(&redis, Line::waiter(&redis))).collect();
+    let alive = Line::join(&redis, Line::waiter(&redis));
+    drop(dead); // kill -9
+    eventually(SOON, "their connections are closed", || {
+        let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
+        channels.len() == 1
+    });
+    assert_eq!(Line::length(&redis), 21);
+    let (next, time) = pass_on(&redis, &token);
+    assert_eq!(alive.finish().token(), next);
+    assert!(time < ms(500), "{time:?}");
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
+    let redis = Redis::start();
+    let token = acquire(&redis, Line::NAME);
+    let mut frozen = Line::join(&redis, Line::waiter(&redis));
+    let second = Line::join(&redis, Line::waiter(&redis));
+    let mut third = Line::join(&redis, Line::waiter(&redis));
+    let before = Line::waiters(&redis);
+    frozen.send(Signal::SIGSTOP);
+    let (next, time) = pass_on(&redis, &token);
+    assert_eq!(second.finish().token(), next);
+    assert!((ms(900)..ms(1_900)).contains(&time), "about a second: {time:?}");
+    assert_eq!(Line::waiters(&redis), before[2..]);
+    frozen.send(Signal::SIGCONT);
+    eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
+    assert!(!frozen.has_ended() && !third.has_ended());
+    let (next, _) = pass_on(&redis, &next);
+    assert_eq!(frozen.finish().token(), next);
+    let (next, _) = pass_on(&redis, &next);
+    assert_eq!(third.finish().token(), next);
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&redis, Line::NAME);
+    let mut lost = Line::join(&redis, Line::waiter(&proxy));
+    let second = Line::join(&redis, Line::waiter(&redis));
+    let third = Line::join(&redis, Line::waiter(&redis));
+    let before = Line::waiters(&redis);
+    proxy.set(Mode::Cut);
+    eventually(SOON, "the server has noticed", || {
+        let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
+        channels.len() == 2
+    });
+    let (next, time) = pass_on(&redis, &token);
+    assert_eq!(second.finish().token(), next);
+    assert!(time < ms(500), "{time:?}");
+    proxy.set(Mode::Pass);
+    eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
+    eventually(SOON, "and can be called", || {
+        let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
+        channels.len() == 2
+    });
+    assert!(!lost.has_ended());
+    let (next, _) = pass_on(&redis, &next);
+    assert_eq!(lost.finish().token(), next);
+    let (next, _) = pass_on(&redis, &next);
+    assert_eq!(third.finish().token(), next);
+}
+
+#[test]
+fn a_black_hole_does_not_swallow_the_lock() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&redis, Line::NAME);
+    let _lost = Line::join(&redis, Line::waiter(&proxy));
+    let second = Line::join(&redis, Line::waiter(&redis));
+    proxy.set(Mode::BlackHole);
+    let (next, time) = pass_on(&redis, &token);
+    assert_eq!(second.finish().token(), next);
+    assert!(time < ms(1_900), "as if it were frozen: {time:?}");
+}
+
+#[test]
+fn waiters_survive_a_restart_and_keep_their_order() {
+    for remembered in [true, false] {
+        let mut redis = Redis::start();
+        acquire(&redis, Line::NAME);
+        if !remembered {
+            redis.command(&["SAVE"]); // the lock, and no line
+        }
+        let waiters: Vec<Running> = (0..3).map(|_| Line::join(&redis, verbose(&redis))).collect();
+        let before = Line::waiters(&redis);
+        if remembered {
+            redis.command(&["SAVE"]);
+        }
+        redis.restart();
+        eventually(SOON, "all are in line again", || {
+            let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
+            channels.len() == 3 && Line::length(&redis) == 3
+        });
+        eventually(SOON, "in the same order", || Line::waiters(&redis) == before);
+        let mut token = redis.get(Line::KEY).unwrap();
+        for mut waiter in waiters {
+            eventually(SOON, "it says what has happened", || {
+                let said = waiter.all_stderr();
+                said.contains("queued again on 1 of 1 nodes")
+                    // Others may have seen that it could not be called, and dropped it.
+                    || remembered && said.contains("back in line")
+            });
+            assert!(!waiter.has_ended());
+            token = pass_on(&redis, &token).0;
+            assert_eq!(waiter.finish().token(), token);
+        }
+    }
+}
+
+#[test]
+fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
+    for signal in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
+        for run in [false, true] {
+            // Of a server that has not seen the script for it, too.
+            let redis = Redis::start();
+            let token = acquire(&redis, Line::NAME);
+            let waiter = |wait: &str| {
+                let command = if run { "run" } else { "acquire" };
+                let test = Test::new(&redis).args([command, "-q", "--name", Line::NAME]);
+                let test = test.arg(format!("--wait={wait}"));
+                if run { test.args(["--", "true"]) } else { test }
+            };
+            let gone = match signal {
+                Some(signal) => {
+                    let gone = Line::join(&redis, waiter("1m").signal(signal));
+                    gone.send(signal);
+                    gone
+                }
+                None => Line::join(&redis, waiter("400ms").turned_away()),
+            };
+            gone.finish();
+            assert!(Line::is_clean(&redis), "{signal:?} {run}");
+            release(&redis, Line::NAME, &token);
+        }
+    }
+}
+
+#[test]
+fn whoever_gives_up_after_being_called_passes_the_call_on() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&redis, Line::NAME);
+    let called = Line::join(&redis, Line::waiter(&proxy).signal(Signal::SIGTERM));
+    let next = Line::join(&redis, Line::waiter(&redis));
+    // It is asleep when it is called, and finds both when it wakes up.
+    called.send(Signal::SIGSTOP);
+    release(&redis, Line::NAME, &token);
+    called.send(Signal::SIGTERM);
+    called.send(Signal::SIGCONT);
+    called.finish();
+    assert_eq!(redis.get(Line::KEY), Some(next.finish().token()));
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn a_signal_at_any_moment_leaves_nothing() {
+    let redis = Redis::start();
+    let token = acquire(&redis, Line::NAME);
+    let before = redis.keys();
+    for moment in 0..40 {
+        let test = Line::waiter(&redis).signal(Signal::SIGTERM);
+        let waiter = test.spawn();
+        std::thread::sleep(ms(1) * moment / 2); // the moment is the point
+        let start = Instant::now();
+        waiter.send(Signal::SIGTERM);
+        waiter.finish();
+        assert!(start.elapsed() < Duration::from_secs(1), "{moment}");
+        // What it had sent arrives before its connection is seen to be closed.
+        eventually(SOON, "gone", || redis.info("connected_clients") == "1");
+        assert_eq!(redis.keys(), before, "{moment}");
+    }
+    release(&redis, Line::NAME, &token);
+}
+
+#[test]
+fn the_end_of_the_wait_is_told_with_the_holder() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    let test = Test::new(&redis).args(["acquire", "--name", Line::NAME, "--wait", "300ms"]);
+    test.status(75)
+        .stderr(when("two lines, the last one busy", |text| {
+            let lines: Vec<&str> = text.lines().collect();
+            lines.len() == 2
+                && lines[0].starts_with("redlock: waiting up to 300ms for \"backup\", 1st in line; held by ")
+                && lines[1].starts_with("redlock: \"backup\" is held by ")
+        }))
+        .run();
+    assert!(Line::is_clean(&redis));
+}
+
+/// The holder and as many waiters behind it die together; then one that lives has it soon after the lease has ended.
+#[track_caller]
+fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &[Redis], dead: usize) {
+    let test = Test::new(servers).args(["run", "-q", "--name", Line::NAME, "--ttl", "3s", "--", "sh", "-c"]);
+    let holder = test.arg("echo ready; exec sleep 60").any_end().stderr(any()).spawn();
+    holder.prints("ready");
+    let token = nodes[0].get(Line::KEY).unwrap();
+    let join = || {
+        let (before, waiter) = (Line::length(&nodes[0]), Line::waiter(servers).spawn());
+        nodes.iter().for_each(|node| Line::becomes(node, before + 1));
+        waiter
+    };
+    let first: Vec<Running> = (0..dead).map(|_| join()).collect();
+    let alive = join();
+    for process in first.iter().chain([&holder]) {
+        process.send(Signal::SIGKILL);
+    }
+    let left = nodes.iter().map(|node| node.pttl(Line::KEY)).max().unwrap();
+    let expires = Instant::now() + ms(left.max(0).cast_unsigned());
+    let next = alive.finish().token();
+    let late = Instant::now().saturating_duration_since(expires);
+    assert!(late < Duration::from_secs(3), "{late:?} after the end of the lease");
+    assert_ne!(next, token);
+}
+
+#[test]
+fn the_next_one_is_served_soon_after_the_holder_and_the_first_twenty_five_died_together() {
+    let redis = Redis::start();
+    dies_with_the_first(&redis, std::slice::from_ref(&redis), 25);
+}
+
+#[test]
+fn so_it_is_on_several_masters() {
+    let nodes = crate::support::several(3);
+    dies_with_the_first(&nodes, &nodes, 12);
+}
+
+#[test]
+fn nobody_is_first_in_line_for_a_key_that_is_no_lock_and_looks_are_rare() {
+    let redis = Redis::start();
+    redis.command(&["HSET", "redlock:backup", "field", "1"]);
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let waiter = redlock(&proxy, "acquire backup --wait").stderr(any()).any_end().spawn();
+    let said = waiter.stderr_line();
+    assert!(said.contains("is not a lock") && !said.contains("in line"), "{said}");
+    std::thread::sleep(ms(300));
+    let before = proxy.packets();
+    std::thread::sleep(ms(2_000));
+    assert!(proxy.packets() - before <= 1, "{} looks", proxy.packets() - before);
+}

@@ -1,0 +1,160 @@
+//! Waiting in line on several masters: the same line on each, and a majority that calls.
+
+use crate::support::{
+    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, ms, redlock, release, several,
+};
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Counts who has been there, and notices when two are there at once.
+const CRITICAL: &str = "mkdir inside || echo overlap >>overlaps
+    echo >>done; sleep 0.01; rmdir inside";
+
+fn lines(directory: &Directory, file: &str) -> usize {
+    std::fs::read_to_string(directory.path().join(file)).map_or(0, |text| text.lines().count())
+}
+
+#[track_caller]
+fn join_all(nodes: &[Redis], waiter: Test) -> Running {
+    let before: Vec<usize> = nodes.iter().map(Line::length).collect();
+    let running = waiter.spawn();
+    for (node, before) in nodes.iter().zip(before) {
+        Line::becomes(node, before + 1);
+    }
+    running
+}
+
+#[test]
+fn twenty_waiters_over_five_masters_all_get_it_though_two_die() {
+    let (mut nodes, directory) = (several(5), Arc::new(Directory::new()));
+    let token = acquire_on_all(&nodes, Line::NAME);
+    let waiter = || {
+        Test::new(&nodes)
+            .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
+            .args(["sh", "-c", CRITICAL])
+            .in_directory(&directory)
+            .within(Duration::from_secs(60))
+    };
+    let waiters: Vec<Running> = (0..20).map(|_| waiter().spawn()).collect();
+    for node in &nodes {
+        Line::becomes(node, 20);
+    }
+    release(&nodes, Line::NAME, &token);
+    eventually(SOON, "half of them had it", || lines(&directory, "done") >= 10);
+    nodes[1].kill();
+    nodes[4].kill();
+    for waiter in waiters {
+        waiter.finish();
+    }
+    assert_eq!(lines(&directory, "done"), 20);
+    assert_eq!(lines(&directory, "overlaps"), 0, "never two at a time");
+    for node in [&nodes[0], &nodes[2], &nodes[3]] {
+        eventually(SOON, "nothing is left of the line", || Line::is_clean(node));
+    }
+}
+
+#[test]
+fn waiters_are_served_in_the_order_in_which_they_came() {
+    let (nodes, directory) = (several(3), Arc::new(Directory::new()));
+    let token = acquire_on_all(&nodes, Line::NAME);
+    let waiters: Vec<Running> = (0..10)
+        .map(|number| {
+            let test = Test::new(&nodes)
+                .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
+                .args(["sh", "-c", &format!("echo {number} >>order")])
+                .in_directory(&directory);
+            join_all(&nodes, test.within(Duration::from_secs(60)))
+        })
+        .collect();
+    release(&nodes, Line::NAME, &token);
+    for waiter in waiters {
+        waiter.finish();
+    }
+    let order = std::fs::read_to_string(directory.path().join("order")).unwrap();
+    let order: Vec<&str> = order.lines().collect();
+    assert_eq!(order, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+}
+
+#[test]
+fn whoever_gives_up_leaves_the_line_of_every_node() {
+    for signal in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
+        let nodes = Redis::several(3);
+        acquire_on_all(&nodes, Line::NAME);
+        let gone = match signal {
+            Some(signal) => {
+                let gone = join_all(&nodes, Line::waiter(&nodes).signal(signal));
+                gone.send(signal);
+                gone
+            }
+            None => {
+                let test = redlock(&nodes, "acquire -q --name").arg(Line::NAME);
+                join_all(&nodes, test.args(["--wait", "500ms"]).turned_away())
+            }
+        };
+        gone.finish();
+        for node in &nodes {
+            assert!(Line::is_clean(node), "{signal:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_hangs_delays_neither_the_hand_over_nor_giving_up() {
+    let nodes = several(3);
+    let token = acquire_on_all(&nodes, Line::NAME);
+    let first = join_all(&nodes, Line::waiter(&nodes));
+    let second = join_all(&nodes, Line::waiter(&nodes).signal(Signal::SIGTERM));
+    nodes[2].pause();
+    let start = Instant::now();
+    release(&nodes, Line::NAME, &token);
+    first.finish();
+    assert!(start.elapsed() < ms(2_500), "{:?}", start.elapsed());
+    second.send(Signal::SIGTERM);
+    second.finish();
+    for node in &nodes[..2] {
+        assert!(Line::is_clean(node));
+    }
+    nodes[2].resume();
+    eventually(SOON, "what had been sent has been done", || Line::is_clean(&nodes[2]));
+}
+
+#[test]
+fn the_dead_and_the_frozen_hold_nobody_up() {
+    let nodes = several(3);
+    let token = acquire_on_all(&nodes, Line::NAME);
+    let dead = join_all(&nodes, Line::waiter(&nodes));
+    let frozen = join_all(&nodes, Line::waiter(&nodes));
+    let alive = join_all(&nodes, Line::waiter(&nodes));
+    drop(dead);
+    frozen.send(Signal::SIGSTOP);
+    let start = Instant::now();
+    release(&nodes, Line::NAME, &token);
+    let token = alive.finish().token();
+    assert!(start.elapsed() < ms(3_000), "{:?}", start.elapsed());
+    frozen.send(Signal::SIGCONT);
+    for node in &nodes {
+        Line::becomes(node, 1);
+    }
+    release(&nodes, Line::NAME, &token);
+    frozen.finish();
+    for node in &nodes {
+        eventually(SOON, "nothing is left", || Line::is_clean(node));
+    }
+}
+
+#[test]
+fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
+    let nodes = several(3);
+    let token = acquire_on_all(&nodes, Line::NAME);
+    let waiter = join_all(&nodes, Line::waiter(&nodes));
+    // One node will not grant it: somebody else has the lock there, for good.
+    nodes[2].command(&["SET", Line::KEY, "another"]);
+    release(&nodes, Line::NAME, &token);
+    let token = waiter.finish().token();
+    for node in &nodes {
+        eventually(SOON, "nothing is left of the line", || Line::is_clean(node));
+    }
+    assert_eq!(nodes[2].get(Line::KEY).as_deref(), Some("another"));
+    release(&nodes, Line::NAME, &token);
+}

@@ -1,0 +1,222 @@
+//! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
+
+use crate::support::{
+    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
+    eventually, message, ms, processor_time, redlock, release, status, teach_scripts,
+};
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Starts `run --wait` so many times, one after the other has joined. Each will write its number to the file `order`.
+#[track_caller]
+fn numbered(redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
+    numbered_at(redis, redis, directory, count)
+}
+
+/// The same, where the waiters reach the server in another way than the test.
+#[track_caller]
+fn numbered_at(servers: &dyn Where, redis: &Redis, directory: &Arc<Directory>, count: usize) -> Vec<Running> {
+    let waiter = |number: usize| {
+        Test::new(servers)
+            .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
+            .args(["sh", "-c", &format!("echo {number} >>order")])
+            .in_directory(directory)
+            .within(Duration::from_secs(60))
+    };
+    (0..count).map(|number| Line::join(redis, waiter(number))).collect()
+}
+
+fn order(directory: &Directory) -> Vec<usize> {
+    let text = std::fs::read_to_string(directory.path().join("order")).unwrap();
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[track_caller]
+fn served_in_order(servers: &dyn Where, redis: &Redis, count: usize) {
+    let directory = Arc::new(Directory::new());
+    let token = acquire(redis, Line::NAME);
+    let waiters = numbered_at(servers, redis, &directory, count);
+    assert_eq!(status(servers, Line::NAME)["waiting"], count);
+    release(redis, Line::NAME, &token);
+    waiters.into_iter().for_each(|waiter| {
+        waiter.finish();
+    });
+    assert_eq!(order(&directory), (0..count).collect::<Vec<_>>());
+    assert!(Line::is_clean(redis));
+}
+
+#[test]
+fn fifty_waiters_are_served_in_the_order_in_which_they_came() {
+    let redis = Redis::start();
+    served_in_order(&redis, &redis, 50);
+}
+
+#[test]
+fn waiters_are_served_in_the_order_in_which_they_came_by_tls() {
+    let (tls, _authority) = Tls::start();
+    served_in_order(&tls, &tls.redis, 20);
+}
+
+#[test]
+fn signals_that_ask_nothing_of_a_waiter_leave_it_in_its_place() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    // Slow, so that it is asking when they come.
+    let slow = Proxy::new(&redis, Mode::Delay(ms(15)));
+    let token = acquire(&redis, Line::NAME);
+    let waiter = |number| {
+        let servers: &dyn Where = if number == 0 { &slow } else { &redis };
+        Test::new(servers)
+            .args(["run", "-q", "--name", Line::NAME, "--wait", "--"])
+            .args(["sh", "-c", &format!("echo {number} >>order")])
+            .in_directory(&directory)
+    };
+    let mut waiters: Vec<Running> = (0..2).map(|number| Line::join(&redis, waiter(number))).collect();
+    let line = Line::waiters(&redis);
+    let mut storm = |storm: usize| {
+        for _ in 0..storm {
+            for signal in [Signal::SIGWINCH, Signal::SIGCONT, Signal::SIGCHLD] {
+                if !waiters[0].has_ended() {
+                    waiters[0].send(signal);
+                }
+            }
+            std::thread::sleep(ms(1)); // at this moment and at that
+        }
+    };
+    storm(30);
+    assert_eq!(Line::waiters(&redis), line);
+    release(&redis, Line::NAME, &token);
+    storm(100);
+    waiters.into_iter().for_each(|waiter| {
+        waiter.finish();
+    });
+    assert_eq!(order(&directory), [0, 1]);
+}
+
+#[test]
+fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    let slow = Proxy::new(&redis, Mode::Delay(ms(50)));
+    let test =
+        |servers: &dyn Where| Test::new(servers).args(["run", "--name", Line::NAME, "--wait", "600ms", "--", "true"]);
+    let mut waiter = test(&slow).status(75).stderr(any()).spawn();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(6) && !waiter.has_ended() {
+        waiter.send(Signal::SIGWINCH);
+        std::thread::sleep(ms(20)); // more often than there is time for an answer
+    }
+    assert!(waiter.has_ended(), "it did not while signals came");
+    waiter.finish();
+    let hanging = Line::join(&redis, test(&redis).status(69).stderr(any()));
+    redis.pause();
+    let start = Instant::now();
+    hanging.finish();
+    // The node timeout is three seconds.
+    assert!(start.elapsed() < ms(2_500), "{:?}", start.elapsed());
+    redis.resume();
+    eventually(SOON, "what had been sent has been done", || Line::is_clean(&redis));
+}
+
+#[test]
+fn a_newcomer_does_not_overtake_a_live_head() {
+    for waits in [false, true] {
+        let redis = Redis::start();
+        acquire(&redis, Line::NAME);
+        let mut first = Line::join(&redis, Line::waiter(&redis));
+        // Nobody is called by that: for a while the lock is free, and somebody waits.
+        redis.command(&["DEL", Line::KEY]);
+        if waits {
+            let mut newcomer = Line::waiter(&redis).spawn();
+            let token = first.finish().token();
+            assert_eq!(redis.get(Line::KEY).as_ref(), Some(&token));
+            Line::becomes(&redis, 1);
+            assert!(!newcomer.has_ended());
+            release(&redis, Line::NAME, &token);
+            assert_ne!(newcomer.finish().token(), token);
+        } else {
+            let newcomer = redlock(&redis, "acquire --name").arg(Line::NAME);
+            newcomer.status(75).stderr(message(["\"backup\" is"])).run();
+            let _ = first.has_ended();
+            assert_eq!(redis.get(Line::KEY), Some(first.finish().token()));
+        }
+    }
+}
+
+#[test]
+fn a_hand_over_takes_no_more_than_eight_requests() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    teach_scripts(&redis);
+    let token = acquire(&redis, Line::NAME);
+    let monitor = Monitor::new(&redis);
+    let waiters = numbered(&redis, &directory, 10);
+    release(&redis, Line::NAME, &token);
+    waiters.into_iter().for_each(|waiter| {
+        waiter.finish();
+    });
+    let ours = ["EVAL", "EVALSHA", "SUBSCRIBE", "HELLO", "CLIENT", "AUTH", "SCRIPT"];
+    let mut sent = monitor.commands(&redis);
+    sent.retain(|command| ours.contains(&command.as_str()));
+    assert!(sent.len() <= 8 * 10, "from joining to leaving: {} for ten: {sent:?}", sent.len());
+}
+
+#[test]
+fn two_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let token = acquire_for(&redis, Line::NAME, "5m");
+    let waiters = numbered(&redis, &directory, 200);
+    let all = || waiters.iter().map(Running::pid);
+    let calls = || {
+        let evaluated = crate::support::command_calls(&redis);
+        ["eval", "evalsha"].iter().filter_map(|name| evaluated.get(*name)).sum::<u64>()
+    };
+    let (looked, used, start) = (calls(), processor_time(all()), Instant::now());
+    std::thread::sleep(Duration::from_secs(2)); // the time that is measured
+    let (looked, used, time) = (calls() - looked, processor_time(all()) - used, start.elapsed().as_secs_f64());
+    assert!(f64::from(u32::try_from(looked).unwrap()) < 50.0 * time, "{looked} looks in {time} s");
+    assert!(used.as_secs_f64() < 0.1 * time, "{used:?} in {time} s");
+    release(&redis, Line::NAME, &token);
+    waiters.into_iter().for_each(|waiter| {
+        waiter.finish();
+    });
+    assert_eq!(order(&directory), (0..200).collect::<Vec<_>>());
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn status_tells_how_many_wait() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    assert_eq!(status(&redis, Line::NAME)["waiting"], 0);
+    let waiters: Vec<_> = (0..3).map(|_| Line::join(&redis, Line::waiter(&redis))).collect();
+    assert_eq!(status(&redis, Line::NAME)["waiting"], 3);
+    let text = Test::new(&redis).args(["status", Line::NAME]).stdout(any()).run().stdout;
+    let line = text.lines().find(|line| line.trim_start().starts_with("waiting"));
+    assert!(line.is_some_and(|line| line.ends_with(" 3")), "{text}");
+    drop(waiters);
+}
+
+#[test]
+fn wait_outlives_those_who_queue_before_it_ends() {
+    let redis = Redis::start();
+    let token = acquire(&redis, Line::NAME);
+    let taker = Line::join(&redis, Line::waiter(&redis));
+    let mut waiter = redlock(&redis, "wait -q").arg(Line::NAME).spawn();
+    release(&redis, Line::NAME, &token);
+    let next = taker.finish().token();
+    assert!(!waiter.has_ended(), "the next one has it");
+    release(&redis, Line::NAME, &next);
+    waiter.finish();
+}
+
+#[test]
+fn wait_does_not_wait_for_the_dead() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    drop(Line::join(&redis, Line::waiter(&redis)));
+    assert_eq!(Line::length(&redis), 1);
+    redis.command(&["DEL", Line::KEY]);
+    let waiter = redlock(&redis, "wait -q").arg(Line::NAME);
+    waiter.within(Duration::from_secs(5)).run();
+    assert!(Line::is_clean(&redis));
+}

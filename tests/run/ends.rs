@@ -1,0 +1,326 @@
+//! What surrounds a job: file descriptors, pipes, containers, service managers, interrupted waits, and ends other than the
+//! command's own.
+
+use crate::support::{
+    Directory, Ended, Redis, Running, SOON, Test, acquire, alive, any, descendants, eventually, like, loss, ms, name,
+    redlock, release, send, status, tagged, when,
+};
+use nix::sys::signal::Signal;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run -q backup").args(arguments)
+}
+
+#[test]
+fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
+    let redis = Redis::start();
+    for opened in ["3>file 5<file 9>>file", "", "0<&-", "1>&- 3>file", "2>&-"] {
+        // The listing goes to a file, for standard output may be closed.
+        let list = "for fd in 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do if [ -e /proc/$$/fd/$fd ]; then echo $fd; fi; done >list";
+        let direct = Test::sh(&redis, &format!("touch file; sh -c '{list}' {opened}; cat list"));
+        let direct = direct.stdout(any()).stderr(any()).run();
+        let script = format!("touch file; redlock run -q --name backup -- sh -c '{list}' {opened}; cat list");
+        let test = Test::sh(&redis, &script).stderr(any());
+        test.stdout(direct.stdout.as_str()).run();
+    }
+    // And what they lead to.
+    let script =
+        "redlock run -q --name backup -- sh -c 'echo written >&3; read line <&4; echo $line' 3>file 4<<.\nread\n.\n";
+    let mut job = Test::sh(&redis, script).stdout("read\n").spawn();
+    job.wait(SOON);
+    let file = std::fs::read_to_string(job.path().join("file")).unwrap();
+    assert_eq!(file, "written\n");
+    job.finish();
+}
+
+#[test]
+fn standard_input_is_the_jobs_alone() {
+    let redis = Redis::start();
+    // What the command leaves unread is there for who comes next.
+    let script = "redlock run -q --name backup -- head -c 2; cat";
+    Test::sh(&redis, script).stdin("abcdef").stdout("abcdef").run();
+}
+
+#[test]
+fn pipes_on_both_sides_end_as_without_redlock() {
+    let redis = Redis::start();
+    let script = "yes | redlock run -q --name backup -- head -1; echo $?";
+    Test::sh(&redis, script).stdout("y\n0\n").stderr(any()).run();
+    // bash, for PIPESTATUS.
+    let script = "yes | redlock run -q --name backup -- head -1; echo ${PIPESTATUS[*]}; redlock run -q --name backup -- yes | head -1; echo ${PIPESTATUS[*]}";
+    let bash = Test::program(&redis, "bash").args(["-c", script]);
+    bash.stdout("y\n141 0\ny\n141 0\n").run();
+    // Whoever reads from redlock sees the end of it when the command closes its output, while it still runs.
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = run(&redis, ["--", "sh", "-c", "echo line; exec >&- 2>&-; read x"]);
+    let job = job.stdin_from(reader).status(1).spawn();
+    job.prints("line");
+    assert!(job.output_closes(SOON), "somebody else has it");
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn a_signal_just_before_the_command_starts_gives_the_lock_back() {
+    let redis = Redis::start();
+    for number in 0..40 {
+        let test = run(&redis, ["--", "sh", "-c", "echo started; exec sleep 1000"]);
+        let mut job = test.stdout(any()).stderr(any()).any_end().spawn();
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_micros(number * 500) {
+            std::hint::spin_loop();
+        }
+        job.send(Signal::SIGTERM);
+        assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGTERM as i32));
+        eventually(SOON, "nobody is left", || job.others().is_empty());
+        // What was sent before its end may arrive a moment later, but whoever takes the lock then must give it back.
+        eventually(ms(500), "it is free", || !redis.exists("redlock:backup"));
+    }
+}
+
+/// redlock as process 1 of a container; none where that may not be made.
+fn container(redis: &Redis, arguments: &[&str]) -> Option<Test> {
+    let mut options = vec!["--pid", "--fork", "--mount-proc", "--kill-child"];
+    if !nix::unistd::geteuid().is_root() {
+        options.push("-r");
+    }
+    let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
+    if !probe.status.success() {
+        // Past the harness, which would keep it for itself.
+        let text = "not tried: redlock as process 1, for this machine lets nobody make a pid namespace\n";
+        std::io::stderr().write_all(text.as_bytes()).unwrap();
+        return None;
+    }
+    let redlock = [env!("CARGO_BIN_EXE_redlock"), "run", "-q", "--name", "backup"];
+    let test = Test::program(redis, "unshare").args(options);
+    Some(test.args(redlock).args(arguments))
+}
+
+/// The redlock within a container, seen from the outside.
+#[track_caller]
+fn inside(container: &Running) -> u32 {
+    let mut below = descendants(container.pid()).into_iter();
+    below.find(|&pid| name(pid) == "redlock").unwrap()
+}
+
+#[test]
+fn as_process_1_it_reaps_orphans() {
+    let redis = Redis::start();
+    // Twenty orphans end; none of them may be left as a zombie.
+    let script = "test $(cut -d' ' -f4 /proc/$PPID/stat) = 1 || echo not below process 1; \
+         n=0; while [ $n -lt 20 ]; do (true & ) ; (setsid true &); n=$((n+1)); done; \
+         until ! grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do sleep 0.01; done; echo clean; exit 6";
+    if let Some(test) = container(&redis, &["--", "sh", "-c", script]) {
+        test.status(6).stdout("clean\n").run();
+        assert!(!redis.exists("redlock:backup"));
+    }
+}
+
+#[test]
+fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
+    let redis = Redis::start();
+    let script = "trap 'echo usr1' USR1; trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
+    if let Some(test) = container(&redis, &["--", "sh", "-c", script]) {
+        let job = test.status(7).stderr(any()).spawn();
+        job.prints("ready");
+        send(inside(&job), Signal::SIGUSR1);
+        job.prints("usr1");
+        send(inside(&job), Signal::SIGTERM);
+        job.prints("term");
+        job.finish();
+    }
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGKILL] {
+        let script = "echo $$; exec sleep 1000";
+        let Some(test) = container(&redis, &["--", "sh", "-c", script]) else {
+            return;
+        };
+        let job = test.status(128 + signal as i32).spawn();
+        job.stdout_line();
+        let redlock = inside(&job);
+        if signal == Signal::SIGKILL {
+            let mut below = descendants(redlock).into_iter();
+            let sleeper = below.find(|&pid| name(pid) != "redlock-keeper");
+            eventually(SOON, "it sleeps", || name(sleeper.unwrap()) == "sleep");
+            send(sleeper.unwrap(), signal);
+        } else {
+            send(redlock, signal);
+        }
+        job.finish();
+        assert!(!redis.exists("redlock:backup"));
+    }
+}
+
+#[test]
+fn as_process_1_the_whole_job_dies_with_its_lease() {
+    let redis = Redis::start();
+    let script = "(setsid sleep 1000 &); echo ready; sleep 1000";
+    if let Some(test) = container(&redis, &["--ttl", "1s", "--", "sh", "-c", script]) {
+        let job = test.status(76).stderr(any()).spawn();
+        job.prints("ready");
+        let all = descendants(inside(&job));
+        redis.command(&["DEL", "redlock:backup"]);
+        job.finish();
+        assert!(!all.into_iter().any(alive));
+    }
+}
+
+#[test]
+fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
+    let redis = Redis::start();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+        let script = "setsid -f sleep 1000; echo ready; sleep 1000; exit 3";
+        let job = run(&redis, ["--", "bash", "-c", script]).any_end().stderr(any()).spawn();
+        job.prints("ready");
+        let asleep = || job.job().into_iter().filter(|&pid| name(pid) == "sleep");
+        eventually(SOON, "all are there", || asleep().count() == 2);
+        let keeper = job.keeper();
+        // The keeper first, as the worst case.
+        let mut all = job.others();
+        all.sort_by_key(|&pid| pid != keeper);
+        all.push(job.pid());
+        for pid in all {
+            send(pid, signal);
+        }
+        let tag = job.tag().to_owned();
+        let finished = job.finish();
+        assert_eq!(finished.ended, Ended::Signal(signal as i32));
+        eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+        assert!(!redis.exists("redlock:backup"), "released");
+    }
+}
+
+#[test]
+fn what_a_service_manager_passes_on_reaches_the_command() {
+    let redis = Redis::start();
+    let show = "echo $LISTEN_FDS $LISTEN_FDNAMES $NOTIFY_SOCKET $WATCHDOG_USEC; read line <&3; echo $line";
+    let script = format!(
+        "echo passed >file; export LISTEN_FDS=1 LISTEN_FDNAMES=web NOTIFY_SOCKET=/run/notify WATCHDOG_USEC=5; \
+         exec redlock run -q --name backup -- sh -c '{show}' 3<file"
+    );
+    Test::sh(&redis, &script).stdout("1 web /run/notify 5\npassed\n").run();
+}
+
+#[test]
+fn a_notification_from_the_job_arrives() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--", "bash", "-c", "echo READY=1 >\"$NOTIFY_SOCKET\""]);
+    let path = test.directory().path().join("notify");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let reader = std::thread::spawn({
+        let path = path.clone();
+        move || std::fs::read_to_string(path).unwrap()
+    });
+    test.env("NOTIFY_SOCKET", path).run();
+    assert_eq!(reader.join().unwrap(), "READY=1\n");
+}
+
+#[test]
+fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
+    let redis = Redis::start();
+    let start = Instant::now();
+    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "5s", "--", "sh", "-c", "exit 3"]);
+    let job = job.status(3).spawn();
+    let tag = job.tag().to_owned();
+    job.finish();
+    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(status(&redis, "backup")["state"], "kept");
+    let left = redis.pttl("redlock:backup");
+    assert!((1..=20_000).contains(&left), "{left}");
+    let busy =
+        "redlock: \"backup\" finished on <host> <duration> ago, kept for <duration> more; use --wait to queue for it\n";
+    let test = redlock(&redis, "run backup -- true");
+    test.status(75).stderr(like(busy)).run();
+}
+
+#[test]
+fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
+    let redis = Redis::start();
+    let directory = Directory::new();
+    let test = run(&redis, ["--hold-at-least", "20s", "--", &directory.without_interpreter()]);
+    test.status(127).stderr(any()).run();
+    assert!(!redis.exists("redlock:backup"));
+    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "1s", "--", "sleep", "1000"]);
+    let job = job.status(76).stderr(loss([])).spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    redis.command(&["DEL", "redlock:backup"]);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
+    let mut redis = Redis::start();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let script = "trap 'echo term' TERM; echo ready; read line; echo $line";
+    let options = ["--ttl", "600ms", "--on-lost", "continue", "--", "sh", "-c", script];
+    let job = run(&redis, options).stdin_from(reader).status(76);
+    let job = job.stderr(any()).stdout("done\n").spawn();
+    job.prints("ready");
+    redis.kill();
+    let warning = "redlock: lost \"backup\": <any>; the job continues without the lock";
+    job.says(like(warning));
+    // Past SIGKILL's time, too, it has not even been sent SIGTERM.
+    writer.write_all(b"done\n").unwrap();
+    job.finish();
+}
+
+#[test]
+fn max_run_is_124_and_max_run_of_a_quick_job_is_nothing() {
+    let redis = Redis::start();
+    let job = run(
+        &redis,
+        [
+            "--max-run",
+            "200ms",
+            "--",
+            "sh",
+            "-c",
+            "trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done",
+        ],
+    );
+    let job = job.status(124).stdout("ready\nterm\n");
+    // The shell may say of its own child that it was terminated.
+    let text = when("that it was stopped", |text| {
+        text.ends_with("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n")
+    });
+    let finished = job.stderr(text).run();
+    assert!(finished.elapsed < Duration::from_secs(5), "{:?}", finished.elapsed);
+    let job = run(&redis, ["--max-run", "20s", "--", "sh", "-c", "exit 9"]);
+    job.status(9).run();
+    assert!(!redis.exists("redlock:backup"));
+    // A waiter's time does not count.
+    let token = acquire(&redis, "backup");
+    let job = run(&redis, ["--max-run", "300ms", "--wait", "--", "echo", "in time"]);
+    let job = job.stdout("in time\n").spawn();
+    std::thread::sleep(ms(500)); // the wait
+    release(&redis, "backup", &token);
+    job.finish();
+}
+
+#[test]
+fn a_revoked_lease_frees_the_lock_when_its_job_has_ended() {
+    let redis = Redis::start();
+    let script = "trap 'echo term; sleep 0.2; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let test = run(&redis, ["--ttl", "2s", "--", "sh", "-c", script]);
+    let job = test.status(76).stdout("term\n").stderr(any()).spawn();
+    job.prints("ready");
+    let revoke = redlock(&redis, "release -q backup --revoke");
+    revoke.stdout(any()).stderr(any()).run();
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_file_that_is_full_behind_standard_error_ends_neither_redlock_nor_its_job() {
+    let redis = Redis::start();
+    // Half a kilobyte, which is there already. The job gets the signal as it was.
+    let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 1s -- \
+         sh -c 'sleep 1.2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
+    let ignored = Test::sh(&redis, script).stdout(any()).run().stdout;
+    let ignored = u64::from_str_radix(ignored.trim_end(), 16).unwrap();
+    assert_eq!(ignored & 1 << (Signal::SIGXFSZ as i32 - 1), 0);
+    assert!(!redis.exists("redlock:backup"), "released");
+}

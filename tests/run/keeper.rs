@@ -1,0 +1,383 @@
+//! The keeper at its limits: large jobs, commands that start slowly, a keeper that is stopped, processes that
+//! do not die, a /proc that is not its own.
+
+use crate::support::{
+    Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, any, descendants, eventually,
+    like, loss, message, ms, name, redlock, release, send, stopped, tagged,
+};
+use nix::libc;
+use nix::sys::signal::Signal;
+use std::time::Instant;
+
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run -q backup").args(arguments)
+}
+
+#[test]
+fn chains_of_processes_that_fork_and_exit_die_too() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    // 16 chains, each in a session of its own; should they get away, they end by themselves some seconds later.
+    let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
+    let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
+    let test = redlock(&proxy, "run -q backup --ttl 1s");
+    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(loss([])).spawn();
+    job.prints("ready");
+    let tag = job.tag().to_owned();
+    proxy.set(Mode::BlackHole);
+    let start = Instant::now();
+    eventually(ms(1_500), "they are killed", || (0..3).all(|_| job.job().is_empty()));
+    eprintln!("dead after {:?}", start.elapsed());
+    proxy.set(Mode::Cut);
+    job.finish();
+    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+}
+
+#[test]
+fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let test = redlock(&proxy, "run -q backup --ttl 2s");
+    let test = test.args(["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
+    let job = test.status(76).stderr(loss([])).spawn();
+    job.prints("ready");
+    let keeper = job.keeper();
+    eventually(SOON, "all are there", || descendants(keeper).len() == 3);
+    let tree = Watched::new(&descendants(keeper));
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(keeper));
+    proxy.set(Mode::BlackHole);
+    assert!(tree.all_end(ms(2_000)), "alive when the lease may have expired");
+    proxy.set(Mode::Cut);
+    job.finish();
+}
+
+#[test]
+fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
+    let redis = Redis::start();
+    for _ in 0..3 {
+        let script = format!("trap '' TERM; {}", line_of(40));
+        let test = redlock(&redis, "run -q backup --ttl 1s -- sh -c").arg(&script);
+        let job = test.status(76).stderr(any()).spawn();
+        job.prints("ready");
+        let keeper = job.keeper();
+        let all = descendants(keeper);
+        let (tree, command) = (Watched::new(&all), all[0]);
+        redis.command(&["DEL", "redlock:backup"]);
+        eventually(SOON, "the keeper is at it", || !alive(command));
+        send(keeper, Signal::SIGSTOP);
+        assert!(tree.all_end(SOON), "alive");
+        job.finish();
+    }
+}
+
+/// A shell's line that starts so many processes, each the child of the one before and in a session of its own. The last says that
+/// it is ready.
+fn line_of(size: u32) -> String {
+    format!(
+        "LINE='if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & else echo ready; fi; sleep 1000'; export LINE; \
+         set -- {size}; eval \"$LINE\""
+    )
+}
+
+/// Holds a process back after its death: one that traces it is to be told first.
+struct Tracer {
+    over: std::sync::mpsc::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Tracer {
+    #[track_caller]
+    fn of(pid: u32) -> Tracer {
+        let (over, wait) = std::sync::mpsc::channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: takes numbers and touches no memory.
+            let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) };
+            ready.send(seized).unwrap();
+            let _ = wait.recv();
+        });
+        assert_eq!(is_ready.recv().unwrap(), 0, "a process that may be traced");
+        Tracer { over, thread }
+    }
+
+    fn let_go(self) {
+        drop(self.over);
+        self.thread.join().unwrap();
+    }
+}
+
+#[test]
+fn a_job_that_does_not_die_is_told_of_and_waited_for() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--max-run", "200ms", "--grace", "0", "--", "sh", "-c", "echo $$; exec sleep 1000"]);
+    let stopped = "redlock: stopped the job of \"backup\" after 200ms (--max-run)\n";
+    let mut job = test.status(124).stderr(stopped).spawn();
+    let command: u32 = job.stdout_line().parse().unwrap();
+    let tracer = Tracer::of(command);
+    job.says(like(format!(
+        "redlock: waiting for the job of \"backup\" to end: SIGKILL has not ended pid {command} yet"
+    )));
+    assert!(!job.has_ended() && redis.exists("redlock:backup"));
+    tracer.let_go();
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
+    let redis = Redis::start();
+    let mut job = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(70).stderr(any()).spawn();
+    let command: u32 = job.stdout_line().parse().unwrap();
+    let tracer = Tracer::of(command);
+    send(job.keeper(), Signal::SIGKILL);
+    job.says(like(format!(
+        "redlock: waiting for the job of \"backup\" to end: SIGKILL has not ended pid {command} yet"
+    )));
+    let start = Instant::now();
+    while start.elapsed() < ms(2_500) {
+        assert!(!job.has_ended() && redis.exists("redlock:backup"));
+        std::thread::sleep(ms(20));
+    }
+    tracer.let_go();
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
+    let job = test.status(70).stderr(message(["\"backup\"", "killed too"])).spawn();
+    job.prints("ready");
+    let (keeper, tag) = (job.keeper(), job.tag().to_owned());
+    let tracer = Tracer::of(keeper);
+    send(keeper, Signal::SIGKILL);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"), "released");
+    tracer.let_go();
+    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+}
+
+/// Options of `unshare` for a namespace, if this machine lets it make one.
+fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
+    let mut options = options.to_vec();
+    if !nix::unistd::geteuid().is_root() {
+        options.push("-r");
+    }
+    let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
+    if !probe.status.success() {
+        eprintln!("not tried: this machine allows no namespace");
+    }
+    probe.status.success().then_some(options)
+}
+
+#[test]
+fn nothing_is_left_of_the_keeper_where_the_first_process_reaps_no_orphans() {
+    let redis = Redis::start();
+    let Some(options) = namespace(&["--pid", "--fork", "--kill-child", "--mount-proc"]) else { return };
+    // Process 1 is cat, which reaps none; the names come with a line of the shell that lists them.
+    let script = "(\"$0\" run -q --name backup -- true; \"$0\" run -q --name backup -- false; \
+                  for name in /proc/[0-9]*/comm; do read line < \"$name\" && names=\"$names $line\"; done; \
+                  echo $names) & exec cat > /dev/null";
+    let (input, writer) = std::io::pipe().unwrap();
+    let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", script]).stdin_from(input);
+    let job = test.arg(env!("CARGO_BIN_EXE_redlock")).any_end().spawn();
+    job.prints("cat sh");
+    drop(writer);
+    job.finish();
+}
+
+/// redlock under `unshare` with these options and this first line of a shell; a job that has left its group. All of it dies with the
+/// lease.
+#[track_caller]
+fn dies_in_a_namespace(options: &[&str], first: &str) {
+    let redis = Redis::start();
+    let (input, writer) = std::io::pipe().unwrap();
+    let Some(options) = namespace(options) else { return };
+    // redlock is not process 1, whose end would end everything. The last sleeper has left its parent, its group and its session.
+    let script = format!(
+        "{first} \"$0\" run -q --name backup --ttl 1s -- sh -c 'trap \"\" TERM; (setsid sh -c \"sleep 1000 & sleep 1001\" &); \
+         sleep 1002 & echo ready; sleep 1003' & wait $!; echo status=$?; read line"
+    );
+    let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", &script]);
+    let test = test.arg(env!("CARGO_BIN_EXE_redlock")).stdin_from(input).stderr(any());
+    let job = test.stdout("status=76\n").any_end().spawn();
+    job.prints("ready");
+    let sleepers = || descendants(job.pid()).into_iter().filter(|&pid| name(pid) == "sleep").collect::<Vec<_>>();
+    eventually(SOON, "all are there", || sleepers().len() == 4);
+    let sleepers = Watched::new(&sleepers());
+    redis.command(&["DEL", "redlock:backup"]);
+    assert!(sleepers.all_end(ms(2_000)), "all die");
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn with_the_proc_of_another_pid_namespace_the_whole_job_is_killed() {
+    dies_in_a_namespace(&["--pid", "--fork", "--kill-child"], "");
+}
+
+#[test]
+fn without_proc_the_whole_job_is_killed() {
+    // Under another file system it is as good as not mounted.
+    dies_in_a_namespace(&["--mount"], "mount -t tmpfs tmpfs /proc || exit 9;");
+}
+
+/// A waiter whose keeper is stopped; it has the lock, and has told the keeper to start this command.
+#[track_caller]
+fn about_to_start(redis: &Redis, command: &[&str]) -> (Running, u32) {
+    let token = acquire(redis, "backup");
+    let test = redlock(redis, "run backup --wait --").args(command);
+    let waiter = test.stdout(any()).stderr(any()).any_end().spawn();
+    waiter.stderr_line();
+    let keeper = waiter.keeper();
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(keeper));
+    release(redis, "backup", &token);
+    waiter.says(like("redlock: acquired \"backup\"<any>"));
+    std::thread::sleep(ms(50)); // for the order, which is sent a moment later
+    (waiter, keeper)
+}
+
+#[test]
+fn a_signal_that_comes_while_a_command_cannot_be_started_outranks_127() {
+    let redis = Redis::start();
+    let directory = crate::support::Directory::new();
+    let (waiter, keeper) = about_to_start(&redis, &[&directory.without_interpreter()]);
+    waiter.send(Signal::SIGTERM);
+    send(keeper, Signal::SIGCONT);
+    let finished = waiter.finish();
+    assert_eq!(finished.ended, crate::support::Ended::Signal(Signal::SIGTERM as i32));
+    assert!(!redis.exists("redlock:backup"));
+}
+
+/// The only redlock, and its keeper, in this terminal.
+#[track_caller]
+fn redlock_and_keeper(terminal: &Terminal) -> (u32, u32) {
+    let named = |wanted: &str| terminal.others().into_iter().find(|&pid| name(pid) == wanted);
+    eventually(SOON, "both are there", || named("redlock").is_some() && named("redlock-keeper").is_some());
+    (named("redlock").unwrap(), named("redlock-keeper").unwrap())
+}
+
+#[test]
+fn ctrl_c_reaches_the_job_once_though_redlock_has_not_yet_heard_that_it_has_started() {
+    let redis = Redis::start();
+    let directory = crate::support::Directory::new();
+    let script =
+        "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo ready; while :; do sleep 0.01; done";
+    let slow = Slow::script(&directory, script);
+    let terminal = Terminal::bash(&redis);
+    // A shell around it that does not notice when redlock is stopped.
+    terminal
+        .enters(&format!("sh -c 'trap : INT; redlock run -q --name backup -- {}; echo en\"\"ded=$?.'", slow.path()));
+    slow.is_asked();
+    let (redlock, _) = redlock_and_keeper(&terminal);
+    send(redlock, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(redlock));
+    slow.let_go();
+    terminal.shows("ready\r\n");
+    terminal.types("\x03");
+    terminal.shows("got=1.");
+    send(redlock, Signal::SIGCONT);
+    // Had it come twice, it would be between these two: both go by way of the keeper, in order.
+    send(redlock, Signal::SIGUSR1);
+    let rest = terminal.shows("bye");
+    assert!(!rest.contains("got="), "{rest:?}");
+    terminal.shows("ended=5.");
+    terminal.prompts();
+}
+
+#[test]
+fn ctrl_c_that_comes_just_before_the_birth_of_the_command_reaches_it() {
+    let redis = Redis::start();
+    // The second one may have its trap when the signal comes.
+    for program in ["sleep 1000", "sh -c \"trap 'exit 130' INT; while :; do sleep 0.01; done\""] {
+        let token = acquire(&redis, "backup");
+        let terminal = Terminal::bash(&redis);
+        terminal.enters(&format!("redlock run --name backup --wait -- {program}"));
+        terminal.shows("waiting for \"backup\"");
+        let (redlock, keeper) = redlock_and_keeper(&terminal);
+        send(keeper, Signal::SIGSTOP);
+        eventually(SOON, "it is stopped", || stopped(keeper));
+        release(&redis, "backup", &token);
+        terminal.shows("acquired");
+        std::thread::sleep(ms(50)); // for the order to start, which is sent a moment later
+        terminal.types("\x03");
+        send(keeper, Signal::SIGCONT);
+        // It ends of it.
+        terminal.prompts();
+        assert!(!alive(redlock));
+        assert_eq!(terminal.status(), 130);
+        assert!(!redis.exists("redlock:backup"));
+    }
+}
+
+#[test]
+fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
+    let redis = Redis::start();
+    let terminal = Terminal::bash(&redis);
+    let directory = crate::support::Directory::new();
+    let file = directory.path().join("job");
+    let script = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; while :; do sleep 0.01; done";
+    std::fs::write(&file, script).unwrap();
+    for number in 0..30_u64 {
+        // As a waiter it is the terminal's foreground job for sure.
+        let token = acquire(&redis, "backup");
+        terminal.enters(&format!("redlock run --name backup --wait -- sh {}", file.display()));
+        terminal.shows("waiting for");
+        std::thread::scope(|scope| {
+            scope.spawn(|| release(&redis, "backup", &token));
+            // It has the lock, and starts its command, some 5 to 30 ms later.
+            std::thread::sleep(ms(number));
+            terminal.types("\x03");
+        });
+        // It ends of it, or gets it once it has its trap; then it would have it a second time before it says goodbye.
+        let answered =
+            || terminal.others().is_empty() || terminal.all().rsplit("/job").next().unwrap().contains("got=");
+        eventually(SOON, "it comes", answered);
+        if let Some(redlock) = terminal.others().into_iter().find(|&pid| name(pid) == "redlock") {
+            send(redlock, Signal::SIGUSR1);
+        }
+        terminal.prompts();
+        let all = terminal.all();
+        assert!(!all.contains("got=2"), "{all}");
+    }
+}
+
+#[test]
+fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--ttl", "10m", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1000"]);
+    let job = test.status(76).stderr(loss([])).spawn();
+    job.prints("ready");
+    let watched = Watched::new(&job.job());
+    send(job.keeper(), Signal::SIGSTOP);
+    redis.command(&["DEL", "redlock:backup"]);
+    // The closed connection has the lease renewed at once, and the loss be noticed.
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    assert!(watched.all_end(ms(3_000)), "the job outlives its lease");
+    job.finish();
+}
+
+#[test]
+fn a_sandbox_that_refuses_what_supervising_needs_is_told_before_the_lock_is_taken() {
+    let redis = Redis::start();
+    for (name, call) in [
+        ("prctl", libc::SYS_prctl),
+        ("timerfd_settime", libc::SYS_timerfd_settime),
+        ("wait4", libc::SYS_wait4),
+        ("waitid", libc::SYS_waitid),
+        ("kill", libc::SYS_kill),
+        ("pidfd_send_signal", libc::SYS_pidfd_send_signal),
+        #[cfg(target_arch = "x86_64")]
+        ("poll", libc::SYS_poll),
+        #[cfg(target_arch = "x86_64")]
+        ("epoll_wait", libc::SYS_epoll_wait),
+        ("fcntl", libc::SYS_fcntl),
+    ] {
+        let test = run(&redis, ["--", "true"]).refusing(call).status(70);
+        test.stderr(format!("redlock: cannot supervise the job: {name}: operation not permitted\n")).run();
+        assert_eq!(redis.keys(), [""; 0]);
+    }
+}

@@ -1,0 +1,195 @@
+//! What `run` says and ends as when the lease is lost under its job, or cannot be given back. The timeline of a loss is
+//! elsewhere.
+
+use crate::support::{
+    Mode, Pattern, Proxy, Redis, SOON, Test, any, eventually, like, message, ms, redlock, send, when,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
+
+/// `run --name backup` with these arguments behind it.
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run backup").args(arguments)
+}
+
+/// What is said of a lease that the server says is lost: when the job gets SIGTERM, and when it has ended.
+fn lost(why: &str) -> Pattern {
+    like(format!(
+        "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
+         redlock: lost \"backup\": {why}; job stopped\n"
+    ))
+}
+
+#[test]
+fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
+    let said = ACQUIRED.replace("30s", "3s")
+        + "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n\
+           redlock: renewed \"backup\" again after <duration>\n";
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    for (flag, said) in [(None, said.as_str()), (Some("-q"), "")] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let test = redlock(&proxy, "run backup --ttl 3s").args(flag);
+        let test = test.args(["--", "sh", "-c", "echo ready; read line || :"]).stdin_from(reader).stderr(like(said));
+        let job = test.spawn();
+        job.prints("ready");
+        let before = proxy.requested();
+        proxy.set(Mode::BlackHole);
+        eventually(SOON, "a try has begun", || proxy.requested() > before + 1);
+        // It takes as long as a request may.
+        std::thread::sleep(ms(600));
+        let low = redis.pttl("redlock:backup");
+        proxy.set(Mode::Pass);
+        eventually(SOON, "it is renewed", || redis.pttl("redlock:backup") > low);
+        eventually(SOON, "it is told", || flag.is_some() || job.all_stderr().contains("again"));
+        drop(writer);
+        job.finish();
+    }
+}
+
+#[test]
+fn an_outage_that_goes_on_is_told_when_the_job_is_stopped_with_quiet_too() {
+    let said = "redlock: cannot renew \"backup\": <node> timed out for <duration>; sent SIGTERM to the job, SIGKILL follows \
+                in <duration>\n\
+                redlock: lost \"backup\": <node> timed out for <duration>; job stopped before the lease could expire; \
+                a longer --ttl rides out longer outages\n";
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    for quiet in [false, true] {
+        let test = redlock(&proxy, "run backup --ttl 2s").args(quiet.then_some("-q"));
+        let first = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n";
+        let first = if quiet { String::new() } else { ACQUIRED.replace("30s", "2s") + first };
+        let test = test.args(["--", "sh", "-c", "echo ready; exec sleep 30"]).status(76).stderr(like(first + said));
+        proxy.set(Mode::Pass);
+        let job = test.spawn();
+        job.prints("ready");
+        proxy.set(Mode::BlackHole);
+        job.finish();
+        eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    }
+}
+
+#[test]
+fn with_quiet_the_first_failure_is_kept_for_what_comes_of_it() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let job = redlock(&proxy, "run backup -q --ttl 3s -- sh -c").arg("echo ready; exec sleep 30");
+    let job = job.status(76).stderr(like("redlock: lost <any>\n")).spawn();
+    job.prints("ready");
+    proxy.set(Mode::Garbage(b"-MASTERDOWN it is\r\n".to_vec()));
+    let before = proxy.requested();
+    eventually(SOON, "a try has failed", || proxy.requested() > before);
+    std::thread::sleep(ms(100));
+    proxy.set(Mode::BlackHole);
+    job.says(when("the first failure", |line| line.contains("cannot renew \"backup\": ") && line.ends_with(" ago")));
+    job.says(like("redlock: cannot renew \"backup\": <node> timed out for <duration>; sent SIGTERM <any>"));
+    job.finish();
+}
+
+#[test]
+fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = run(&redis, ["--ttl", "1s", "--", "sh", "-c", "echo ready; read line; exit 3"]).stdin_from(reader);
+    let job = test
+        .status(3)
+        .stderr("redlock: \"backup\" was not released before its lease ran out; the job had ended in time\n");
+    let job = job.spawn();
+    job.says(like(ACQUIRED.trim_end().replace("30s", "1s")));
+    job.prints("ready");
+    send(job.pid(), Signal::SIGSTOP);
+    drop(writer);
+    eventually(SOON, "the lease has run out", || !redis.exists("redlock:backup"));
+    // Another holder makes no difference.
+    redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);
+    send(job.pid(), Signal::SIGCONT);
+    job.finish();
+}
+
+#[test]
+fn what_is_left_of_a_deleted_lease_is_lease_loss() {
+    let redis = Redis::start();
+    let job = run(&redis, ["--ttl", "1s", "--", "sleep", "30"]).status(76);
+    let job = job.stderr(lost("it was released or deleted on <node>")).spawn();
+    job.says(like(ACQUIRED.trim_end().replace("30s", "1s")));
+    redis.command(&["DEL", "redlock:backup"]);
+    let start = Instant::now();
+    job.finish();
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(!redis.exists("redlock:backup"), "a lost lease is never brought back");
+}
+
+#[test]
+fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
+    let redis = Redis::start();
+    let job = run(&redis, ["-q", "--ttl", "1s", "--", "sleep", "30"]).status(76);
+    let why = "another program (its value begins with \"another\") now holds it (<node>)";
+    let job = job.stderr(lost(why)).spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);
+    job.finish();
+    assert_eq!(redis.get("redlock:backup").as_deref(), Some("another"));
+    assert!(redis.pttl("redlock:backup") > 30_000);
+}
+
+#[test]
+fn a_lease_whose_key_is_of_another_type_now_is_lost() {
+    let redis = Redis::start();
+    let job = run(&redis, ["-q", "--ttl", "1s", "--", "sleep", "30"]).status(76);
+    let job = job.stderr(lost("another program now holds it (<node>)")).spawn();
+    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    redis.command(&["EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'y')", "1", "redlock:backup"]);
+    job.finish();
+}
+
+#[test]
+fn loss_outranks_the_status_even_when_it_shows_at_the_release_only() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = run(&redis, ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"]);
+    let job = job.stdin_from(reader).status(76).stderr(message(["lost \"backup\""])).spawn();
+    job.prints("ready");
+    redis.command(&["DEL", "redlock:backup"]);
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn with_on_lost_continue_the_command_ends_by_itself_and_the_status_is_76() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = run(
+        &redis,
+        ["-q", "--ttl", "600ms", "--on-lost", "continue", "--", "sh", "-c", "echo ready; read line; echo done"],
+    );
+    let job = job.stdin_from(reader).status(76).stdout("done\n").stderr(any()).spawn();
+    job.prints("ready");
+    redis.command(&["DEL", "redlock:backup"]);
+    job.says(like("redlock: lost \"backup\"<any>"));
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn a_release_without_an_answer_is_a_warning_and_never_hides_the_status() {
+    let mut redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = run(&redis, ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"]);
+    let job =
+        job.stdin_from(reader).status(3).stderr(when("at most a warning", |text| text.lines().count() <= 1)).spawn();
+    job.prints("ready");
+    redis.kill();
+    drop(writer);
+    job.finish();
+    redis.restart();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 3"]);
+    let job = job.stdin_from(reader).status(3).stderr(message(["\"backup\""])).spawn();
+    job.says(like(ACQUIRED.trim_end()));
+    job.prints("ready");
+    redis.kill();
+    drop(writer);
+    job.finish();
+}

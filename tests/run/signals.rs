@@ -1,0 +1,219 @@
+//! Signals that redlock is sent, by hand-shake: to whom they go, that those ignored at the start stay ignored, and
+//! what the job inherits.
+
+use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, ms, name, redlock};
+use nix::sys::signal::Signal;
+use std::time::Duration;
+
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run -q backup").args(arguments)
+}
+
+/// What a command and a child of it in a session of its own do (not one that was started with `&`, which would ignore INT and QUIT). Each says once for each signal that it has it, and goes on.
+const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; do trap \"echo $1 $s\" $s; done; \
+     echo $1 ready; while :; do sleep 0.01; done; }";
+
+/// Starts the two, and waits until they are ready.
+#[track_caller]
+fn talkers(redis: &Redis, more: &[&str]) -> Running {
+    let script = format!("{TALKER}; setsid -f sh -c '{TALKER}; talk child'; talk command");
+    // The shells say of each killed sleep that it was terminated.
+    let test = redlock(redis, "run -q backup").args(more).args(["--", "bash", "-c", &script]);
+    let job = test.stdout(any()).stderr(any()).any_end().spawn();
+    let mut ready = [job.stdout_line(), job.stdout_line()];
+    ready.sort();
+    assert_eq!(ready, ["child ready", "command ready"]);
+    job
+}
+
+#[test]
+fn term_int_and_quit_reach_all_of_the_job_once_each() {
+    let redis = Redis::start();
+    let job = talkers(&redis, &[]);
+    // The second TERM as well.
+    for signal in ["TERM", "INT", "QUIT", "TERM"] {
+        job.send(format!("SIG{signal}").parse().unwrap());
+        let mut told = [job.stdout_line(), job.stdout_line()];
+        told.sort();
+        assert_eq!(told, [format!("child {signal}"), format!("command {signal}")]);
+    }
+    // Had one of them come twice, it would be between these two.
+    job.send(Signal::SIGUSR1);
+    assert_eq!(job.stdout_line(), "command USR1");
+}
+
+#[test]
+fn hup_usr1_usr2_winch_and_cont_reach_the_command_alone() {
+    let redis = Redis::start();
+    let job = talkers(&redis, &[]);
+    for signal in ["HUP", "USR1", "USR2", "WINCH", "CONT", "HUP"] {
+        job.send(format!("SIG{signal}").parse().unwrap());
+        assert_eq!(job.stdout_line(), format!("command {signal}"));
+    }
+    job.send(Signal::SIGTERM);
+    let mut told = [job.stdout_line(), job.stdout_line()];
+    told.sort();
+    assert_eq!(told, ["child TERM", "command TERM"], "and nothing before");
+}
+
+#[test]
+fn a_reload_does_not_kill_what_a_script_is_doing() {
+    let redis = Redis::start();
+    let script = "trap 'echo reload' HUP; sleep 1000 & echo $!; while :; do wait; done";
+    let mut job = run(&redis, ["--", "bash", "-c", script]).any_end().spawn();
+    let sleep: u32 = job.stdout_line().parse().unwrap();
+    // Before that it is still a shell, with the shell's own idea of the signal.
+    eventually(SOON, "it sleeps", || name(sleep) == "sleep");
+    for _ in 0..3 {
+        job.send(Signal::SIGHUP);
+        job.prints("reload");
+    }
+    assert!(alive(sleep));
+    job.send(Signal::SIGTERM);
+    assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGTERM as i32));
+    eventually(SOON, "the sleep is gone too", || !alive(sleep));
+}
+
+#[test]
+fn signals_ignored_at_the_start_stay_ignored() {
+    let redis = Redis::start();
+    for signal in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2] {
+        let script = "grep SigIgn /proc/$$/status; trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
+        let test = run(&redis, ["--", "sh", "-c", script]).ignoring(signal);
+        let mut job = test.any_end().stderr(any()).spawn();
+        let ignored = job.stdout_line();
+        let ignored = u64::from_str_radix(ignored.split_whitespace().nth(1).unwrap(), 16).unwrap();
+        // Real-time signals are as they were for the tests themselves.
+        assert_eq!(ignored & 0x7fff_ffff, 1 << (signal as i32 - 1));
+        job.prints("ready");
+        job.send(signal);
+        job.send(Signal::SIGUSR1);
+        job.prints("usr1");
+        assert!(!job.has_ended());
+        // Others still work.
+        let other = if signal == Signal::SIGTERM { Signal::SIGINT } else { Signal::SIGTERM };
+        job.send(other);
+        assert_eq!(job.wait(SOON), Ended::Signal(other as i32));
+    }
+}
+
+#[test]
+fn under_nohup_and_in_the_background_of_a_script() {
+    let redis = Redis::start();
+    let script = "trap 'echo usr1' USR1; echo ready; while :; do sleep 0.01; done";
+    for (wrapper, ignored) in [
+        ("nohup redlock run -q --name backup -- sh -c", &[Signal::SIGHUP][..]),
+        ("exec redlock run -q --name backup -- sh -c", &[Signal::SIGINT, Signal::SIGQUIT]),
+    ] {
+        let line = if wrapper.starts_with("exec") {
+            format!("( {wrapper} \"$1\" ) & echo $!; wait")
+        } else {
+            format!("echo $$; exec {wrapper} \"$1\"")
+        };
+        let test = Test::sh(&redis, &line).args(["sh", script]).any_end();
+        let job = test.stdout(any()).stderr(any()).spawn();
+        let redlock: u32 = job.stdout_line().parse().unwrap();
+        job.prints("ready");
+        for &signal in ignored {
+            crate::support::send(redlock, signal);
+        }
+        crate::support::send(redlock, Signal::SIGUSR1);
+        job.prints("usr1");
+        assert!(alive(redlock), "{wrapper}");
+        crate::support::send(redlock, Signal::SIGTERM);
+        eventually(SOON, "ended by TERM", || !alive(redlock));
+    }
+}
+
+#[test]
+fn mask_dispositions_and_sigpipe_are_as_redlock_was_started_with() {
+    let redis = Redis::start();
+    let look = ["grep", "^Sig[BIC]", "/proc/self/status"];
+    let everything = |test: Test| {
+        test.ignoring(Signal::SIGUSR2)
+            .ignoring(Signal::SIGPIPE)
+            .ignoring(Signal::SIGCHLD)
+            .blocking(Signal::SIGALRM)
+            .blocking(Signal::SIGTERM)
+    };
+    let nothing = |test: Test| test;
+    for inherit in [&everything as &dyn Fn(Test) -> Test, &nothing] {
+        let direct = inherit(Test::of(look[0]).args(&look[1..])).stdout(any()).run();
+        let test = run(&redis, ["--"]).args(look);
+        inherit(test).stdout(direct.stdout.as_str()).run();
+    }
+    // To the end: `yes` dies of the pipe that nobody reads, though Rust's own start-up code ignores that.
+    let script = "redlock run -q --name backup -- sh -c 'yes; echo $? >&2' | head -1";
+    Test::sh(&redis, script).stdout("y\n").stderr("141\n").run();
+    let test = Test::sh(&redis, script).ignoring(Signal::SIGPIPE).stdout("y\n");
+    let stderr = crate::support::when("a status of yes' own", |text| text.ends_with("\n1\n"));
+    test.stderr(stderr).run();
+}
+
+#[test]
+fn kill_after_is_what_timeout_does_with_k() {
+    let redis = Redis::start();
+    let deaf = "trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
+        let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);
+        let mut job = test.signal(Signal::SIGKILL).stderr(any()).spawn();
+        job.prints("ready");
+        let start = std::time::Instant::now();
+        job.send(signal);
+        job.wait(SOON);
+        assert!(start.elapsed() >= ms(200), "{:?}", start.elapsed());
+        eventually(SOON, "nothing is left", || job.others().is_empty());
+        job.finish();
+        assert!(!redis.exists("redlock:backup"));
+    }
+    // Signals that do not ask for an end do not start it.
+    let script = "trap 'echo hup' HUP; echo ready; while read line; do echo line; exit 4; done";
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let test = run(&redis, ["--kill-after", "0", "--", "bash", "-c", script]);
+    let job = test.stdin_from(reader).status(4).spawn();
+    job.prints("ready");
+    job.send(Signal::SIGHUP);
+    job.prints("hup");
+    std::io::Write::write_all(&mut writer, b"\n").unwrap();
+    job.prints("line");
+    job.finish();
+}
+
+#[test]
+fn the_lease_is_renewed_until_the_command_has_ended() {
+    let redis = Redis::start();
+    let script = "trap 'echo term; read line; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = run(&redis, ["--ttl", "1s", "--", "sh", "-c", script]);
+    let job = test.stdin_from(reader).stderr(any()).spawn();
+    job.prints("ready");
+    let token = redis.get("redlock:backup");
+    job.send(Signal::SIGTERM);
+    job.prints("term");
+    let start = std::time::Instant::now();
+    while start.elapsed() < Duration::from_millis(1_500) {
+        assert_eq!(redis.get("redlock:backup"), token);
+        std::thread::sleep(ms(10));
+    }
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn signals_that_nobody_handles_end_redlock_and_with_it_the_job() {
+    let redis = Redis::start();
+    let mut job = run(&redis, ["--", "sh", "-c", "echo ready; (setsid sleep 1000 &); sleep 1000"]).any_end().spawn();
+    job.prints("ready");
+    job.send(Signal::SIGALRM);
+    assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGALRM as i32));
+    eventually(Duration::from_secs(1), "nobody is left", || job.others().is_empty());
+}
+
+#[test]
+fn the_command_is_as_nice_as_redlock() {
+    let redis = Redis::start();
+    for nice in ["0", "7"] {
+        let script = format!("exec nice -n {nice} redlock run -q --name backup -- nice");
+        Test::sh(&redis, &script).stdout(format!("{nice}\n")).run();
+    }
+}

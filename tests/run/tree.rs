@@ -1,0 +1,321 @@
+//! Who belongs to a job, and that all of it dies with the lease, with its time, and with redlock, however it got away from
+//! its parent. What runs on after the command's own end.
+
+use crate::support::{
+    Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, like, message, ms, name, redlock, send,
+    stopped, tagged,
+};
+use nix::sys::signal::Signal;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// A child, one that called setsid and lost its parent, one that was forked twice within the group, and the command itself.
+const TREE: &str = "sleep 1000 & (setsid sleep 1000 &) ; (sleep 1000 &) ; echo ready; sleep 1000";
+/// The shell and its four sleepers.
+const MEMBERS: usize = 5;
+
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run -q backup").args(arguments)
+}
+
+/// Everybody of the job, once they are all there.
+#[track_caller]
+fn members(job: &Running) -> Vec<u32> {
+    job.prints("ready");
+    eventually(SOON, "the whole tree is there", || job.job().len() == MEMBERS);
+    job.job()
+}
+
+/// Nobody with this tag is there, not even between a fork and an exec.
+#[track_caller]
+fn all_gone(tag: &str, deadline: Duration) {
+    let start = Instant::now();
+    let mut empty = 0;
+    while empty < 3 {
+        let left = tagged(tag);
+        empty = if left.is_empty() { empty + 1 } else { 0 };
+        assert!(
+            left.is_empty() || start.elapsed() < deadline,
+            "after {deadline:?}: {:?}",
+            left.iter().map(|&pid| (pid, name(pid))).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn the_whole_tree_dies_with_a_deleted_lease() {
+    let redis = Redis::start();
+    let job = run(&redis, ["--ttl", "1s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
+    let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
+    redis.command(&["DEL", "redlock:backup"]);
+    assert!(tree.all_end(SOON));
+    job.finish();
+    all_gone(&tag, ms(0));
+}
+
+#[test]
+fn the_whole_tree_dies_when_it_has_run_too_long() {
+    let redis = Redis::start();
+    for trap in ["", "trap '' TERM; "] {
+        let script = format!("{trap}{TREE}");
+        let job = run(&redis, ["--ttl", "2s", "--grace", "100ms", "--max-run", "900ms", "--", "sh", "-c", &script]);
+        let job = job.status(124).stderr(any()).spawn();
+        let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
+        assert!(tree.all_end(SOON));
+        job.finish();
+        all_gone(&tag, ms(0));
+        assert!(!redis.exists("redlock:backup"), "released");
+    }
+}
+
+#[test]
+fn a_forest_that_keeps_forking_dies_too() {
+    let redis = Redis::start();
+    // Each generation leaves its parent, its group and its session, and ends soon.
+    let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
+    let test = run(&redis, ["--ttl", "2s", "--grace", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
+    let job = test.status(124).stdout(any()).stderr(any()).spawn();
+    let tag = job.tag().to_owned();
+    job.finish();
+    all_gone(&tag, ms(0));
+}
+
+#[test]
+fn what_the_command_leaves_in_the_background_runs_on_without_the_lock() {
+    let redis = Redis::start();
+    let script = "sleep 1000 & echo $!; setsid sleep 1000 & echo $!; exit 3";
+    let mut job = run(&redis, ["--", "sh", "-c", script]).status(3).leaves_output_open().spawn();
+    job.wait(SOON);
+    assert!(!redis.exists("redlock:backup"));
+    for _ in 0..2 {
+        let left: u32 = job.stdout_line().parse().unwrap();
+        assert!(alive(left), "killed");
+    }
+    job.finish();
+}
+
+#[test]
+fn with_whole_the_lock_lasts_until_the_last_descendant_has_ended() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    // The last one has left its parent, its group and its session.
+    let script = "(setsid sh -c 'read line' <&3 3<&- & ) 3<&0; echo left; exit 3";
+    let mut job = run(&redis, ["--whole", "--", "sh", "-c", script]).stdin_from(reader).status(3).spawn();
+    job.prints("left");
+    eventually(SOON, "the command has ended, its child not", || job.job().len() == 1);
+    for _ in 0..20 {
+        assert!(!job.has_ended() && redis.exists("redlock:backup"));
+        std::thread::sleep(ms(5)); // in which it must not end
+    }
+    drop(writer);
+    job.finish();
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() {
+    let redis = Redis::start();
+    let script = "(setsid sleep 1000 &); echo left";
+    let job = run(&redis, ["--whole", "--ttl", "1s", "--", "sh", "-c", script]);
+    let job = job.status(76).stderr(any()).spawn();
+    job.prints("left");
+    eventually(SOON, "the command has ended", || job.job().len() == 1);
+    let tag = job.tag().to_owned();
+    redis.command(&["DEL", "redlock:backup"]);
+    job.finish();
+    all_gone(&tag, ms(0));
+}
+
+/// Kills redlock after `delay`, counted from its start or from the moment its job is complete, and expects that nobody is left a
+/// second later, and that the lock is left to expire.
+fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
+    let lock = format!("lock-{number}");
+    let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
+    let mut job = test.stdout(any()).stderr(any()).any_end().spawn();
+    if complete {
+        members(&job);
+    }
+    let start = Instant::now();
+    while start.elapsed() < delay {
+        std::hint::spin_loop();
+    }
+    job.send(Signal::SIGKILL);
+    let killed = Instant::now();
+    all_gone(job.tag(), Duration::from_secs(1));
+    let left = Duration::from_secs(1).saturating_sub(killed.elapsed());
+    assert!(job.output_closes(left), "somebody has its output open");
+    job.wait(SOON);
+    if complete {
+        let left = redis.pttl(&format!("redlock:{lock}"));
+        assert!(left > 20_000, "released: {left}");
+    }
+}
+
+/// Runs `body` with the numbers below `count`, a few at a time.
+fn several_at_a_time(count: u32, body: impl Fn(u32) + Sync) {
+    let next = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::SeqCst);
+                    if number >= count {
+                        return;
+                    }
+                    body(number);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn nothing_outlives_a_redlock_that_is_killed_200_times() {
+    let redis = Redis::start();
+    several_at_a_time(100, |number| {
+        kill_redlock(&redis, number, true, ms(u64::from(number % 5)));
+    });
+    // From its own start over the moment at which it starts the command, some 5 to 20 ms later, to after it.
+    several_at_a_time(100, |number| {
+        let delay = Duration::from_micros(u64::from(number) * 300);
+        kill_redlock(&redis, 100 + number, false, delay);
+    });
+}
+
+#[test]
+fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
+    let redis = Redis::start();
+    several_at_a_time(40, |number| {
+        let lock = format!("lock-{number}");
+        // The command's first deed is to kill its supervisor, which is its parent's parent.
+        let script = "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); (setsid sleep 1000 &); sleep 1000";
+        let test = Test::new(&redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", script]);
+        let mut job = test.stdout(any()).stderr(any()).signal(Signal::SIGKILL).spawn();
+        job.wait(SOON);
+        all_gone(job.tag(), Duration::from_secs(1));
+        assert!(redis.pttl(&format!("redlock:{lock}")) > 20_000);
+    });
+}
+
+#[test]
+fn a_redlock_that_crashes_is_a_redlock_that_is_killed() {
+    let redis = Redis::start();
+    let mut job = run(&redis, ["--", "sh", "-c", TREE]).any_end().spawn();
+    let tree = Watched::new(&members(&job));
+    job.send(Signal::SIGABRT);
+    assert!(tree.all_end(Duration::from_secs(1)));
+    job.wait(SOON);
+    all_gone(job.tag(), Duration::from_secs(1));
+}
+
+#[test]
+fn without_its_keeper_the_job_is_killed_and_the_status_is_70() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--", "sh", "-c", TREE]).status(70);
+    let job = test.stderr(message(["\"backup\"", "was killed too"])).spawn();
+    let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
+    send(job.keeper(), Signal::SIGKILL);
+    assert!(tree.all_end(Duration::from_secs(1)));
+    job.finish();
+    all_gone(&tag, ms(0));
+    assert!(!redis.exists("redlock:backup"), "released after the job");
+}
+
+#[test]
+fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keeper_killed_is_told_of() {
+    let redis = Redis::start();
+    let test = run(&redis, ["--ttl", "1s", "--", "sh", "-c", TREE]).status(76);
+    let job = test.stderr(message(["lost \"backup\"", "after the lease could expire"])).spawn();
+    let tree = Watched::new(&members(&job));
+    let keeper = job.keeper();
+    send(job.pid(), Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(job.pid()));
+    send(keeper, Signal::SIGKILL);
+    eventually(SOON, "the lease has expired", || !redis.exists("redlock:backup"));
+    send(job.pid(), Signal::SIGCONT);
+    assert!(tree.all_end(SOON));
+    job.finish();
+}
+
+#[test]
+fn a_keeper_that_dies_before_there_is_a_job_is_a_fault_and_starts_nothing() {
+    let redis = Redis::start();
+    let token = crate::support::acquire(&redis, "backup");
+    let waiter = redlock(&redis, "run backup --wait -- echo started").status(70).stderr(any()).spawn();
+    waiter.stderr_line();
+    send(waiter.keeper(), Signal::SIGKILL);
+    waiter.finish();
+    crate::support::release(&redis, "backup", &token);
+    let left = redis.keys();
+    assert_eq!(left, ["{redlock:backup}:\u{1f}fence"], "nothing queues");
+}
+
+#[test]
+fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is_given_back() {
+    let redis = Redis::start();
+    let token = crate::support::acquire(&redis, "backup");
+    let waiter = redlock(&redis, "run backup --wait -- echo started").status(70).stderr(any()).spawn();
+    waiter.stderr_line();
+    let keeper = waiter.keeper();
+    send(keeper, Signal::SIGSTOP);
+    eventually(SOON, "it is stopped", || stopped(keeper));
+    crate::support::release(&redis, "backup", &token);
+    // It says so before it tells the keeper to start the command, or right after that.
+    waiter.says(like("redlock: acquired \"backup\" on <any> after <duration> in line, token <any>"));
+    send(keeper, Signal::SIGKILL);
+    waiter.finish();
+    assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+}
+
+#[test]
+fn the_keeper_ignores_what_a_stop_of_the_whole_unit_sends() {
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 5"]).stdin_from(reader).status(5).spawn();
+    job.prints("ready");
+    let keeper = job.keeper();
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
+        send(keeper, signal);
+    }
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn children_that_redlock_had_before_are_not_of_the_job() {
+    let redis = Redis::start();
+    // The shell becomes redlock, which thus has a child that it knows nothing of.
+    let script =
+        "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup --max-run 200ms -- sleep 1000";
+    let mut job = Test::sh(&redis, script).status(124).stderr(any()).spawn();
+    let child: u32 = job.stdout_line().parse().unwrap();
+    job.wait(SOON);
+    assert!(alive(child), "killed");
+    job.finish();
+}
+
+#[test]
+fn children_that_redlock_had_before_survive_the_end_of_the_keeper() {
+    let redis = Redis::start();
+    let script =
+        "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup -- sh -c 'echo ready; sleep 1000'";
+    let mut job = Test::sh(&redis, script).status(70).stderr(any()).spawn();
+    let child: u32 = job.stdout_line().parse().unwrap();
+    job.prints("ready");
+    let keeper = job.keeper();
+    let tree = Watched::new(&descendants(keeper));
+    send(keeper, Signal::SIGKILL);
+    assert!(tree.all_end(SOON));
+    job.wait(SOON);
+    assert!(alive(child), "killed");
+    job.finish();
+}
+
+#[test]
+fn the_command_is_a_child_of_the_keeper_and_that_of_redlock() {
+    let redis = Redis::start();
+    let job = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).any_end().spawn();
+    let command: u32 = job.stdout_line().parse().unwrap();
+    assert_eq!(descendants(job.keeper()), [command]);
+    assert!(descendants(job.pid()).contains(&job.keeper()));
+}
