@@ -226,7 +226,7 @@ pub(crate) struct Common {
 
 // The name of a lock, as an option or as a plain argument. (No doc comment, as above.)
 #[derive(Debug, Args)]
-pub(crate) struct Named {
+pub(crate) struct NameArgs {
     /// The name of the lock, in place of NAME
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     option: Option<String>,
@@ -235,7 +235,7 @@ pub(crate) struct Named {
     plain: Option<String>,
 }
 
-impl Named {
+impl NameArgs {
     pub(crate) fn name(&self) -> Option<&str> {
         self.option.as_deref().or(self.plain.as_deref())
     }
@@ -243,7 +243,7 @@ impl Named {
 
 // The options that run and acquire share. (No doc comment, as above.)
 #[derive(Debug, Args)]
-pub(crate) struct Taking {
+pub(crate) struct LeaseArgs {
     /// The name, however it was given.
     #[arg(skip)]
     pub(crate) name: String,
@@ -286,7 +286,7 @@ pub(crate) struct Taking {
                             redlock run --name NAME [OPTIONS] [--] COMMAND [ARG]...")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(crate) taking: Taking,
+    pub(crate) taking: LeaseArgs,
     /// Wait in line for the lock, for at most D
     ///
     /// Without D: forever. Without --wait, or with 0: try once. If D is left out, put -- before the command. It also
@@ -359,7 +359,7 @@ impl RunArgs {
 #[command(override_usage = "redlock acquire NAME [OPTIONS]")]
 pub(crate) struct AcquireArgs {
     #[command(flatten)]
-    pub(crate) taking: Taking,
+    pub(crate) taking: LeaseArgs,
     /// The name of the lock
     #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "option")]
     pub(crate) plain: Option<String>,
@@ -380,7 +380,7 @@ impl AcquireArgs {
 #[command(override_usage = "redlock extend NAME --token T [--ttl D] [OPTIONS]")]
 pub(crate) struct ExtendArgs {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) lock: NameArgs,
     /// The token that acquire printed
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
@@ -395,7 +395,7 @@ pub(crate) struct ExtendArgs {
 #[command(override_usage = "redlock release NAME (--token T | --revoke | --force) [OPTIONS]")]
 pub(crate) struct ReleaseArgs {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) lock: NameArgs,
     /// The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
@@ -443,7 +443,7 @@ impl StatusArgs {
 #[command(override_usage = "redlock wait NAME [--timeout D] [OPTIONS]")]
 pub(crate) struct WaitArgs {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) lock: NameArgs,
     /// Wait for at most D [default: forever]
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
@@ -468,10 +468,10 @@ impl Cli {
         match &self.command {
             Command::Run(args) => Some(&args.taking.name),
             Command::Acquire(args) => Some(&args.taking.name),
-            Command::Extend(args) => args.named.name(),
-            Command::Release(args) => args.named.name(),
+            Command::Extend(args) => args.lock.name(),
+            Command::Release(args) => args.lock.name(),
             Command::Status(args) => args.one_name(),
-            Command::Wait(args) => args.named.name(),
+            Command::Wait(args) => args.lock.name(),
             Command::Doctor | Command::Completions(_) => None,
         }
     }

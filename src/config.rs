@@ -4,7 +4,7 @@ use crate::cli::Common;
 use crate::cli::values::{LONGEST_LABEL, LONGEST_TTL, duration};
 use crate::error::Error;
 use crate::redis::url;
-use crate::redis::{Access, Address, FileValue, Place, read, tls};
+use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
 use crate::sys::clock::Boot;
 use crate::sys::files;
 use crate::text::{nearest, reason, unprintable};
@@ -317,14 +317,17 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
         }
         nodes.push(node);
     }
-    if nodes.len() > 1 && nodes.iter().any(|node| matches!(node.place(), Place::Local(_))) {
+    if nodes.len() > 1 && nodes.iter().any(|node| matches!(node.deployment(), Deployment::Local(_))) {
         return Err(format!("in {from}: local: is this machine's own server, and cannot be one of several"));
     }
     Ok(nodes)
 }
 
 /// The files of the client's own certificate and key.
-fn identity(certificate: Option<Value>, key: Option<Value>) -> Result<Option<(PathBuf, PathBuf)>, String> {
+fn identity(
+    certificate: Option<SettingValue>,
+    key: Option<SettingValue>,
+) -> Result<Option<(PathBuf, PathBuf)>, String> {
     match (certificate, key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => Ok(Some((certificate.text.into(), key.text.into()))),
@@ -344,7 +347,7 @@ fn in_time<T>(time: Duration, files: &[&Path], make: impl Fn() -> Result<T, Stri
 }
 
 /// The password for nodes whose URL has none.
-fn secret(value: &Value) -> Result<FileValue<String>, String> {
+fn secret(value: &SettingValue) -> Result<FileValue<String>, String> {
     let text = value.text.clone();
     if value.kind == Kind::Secret {
         return FileValue::new(Vec::new(), move || Ok(text.clone()));
@@ -379,13 +382,13 @@ fn environment(common: &Common) -> Vec<(OsString, OsString)> {
 
 /// A value, and the words for its source in a message.
 #[derive(Clone, PartialEq, Eq)]
-struct Value {
+struct SettingValue {
     text: String,
     kind: Kind,
     from: String,
 }
 
-impl Value {
+impl SettingValue {
     fn parse<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
         parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
     }
@@ -403,11 +406,11 @@ impl Value {
 }
 
 impl Definition {
-    fn default(&self) -> Value {
-        Value { text: self.default.to_owned(), kind: self.variables[0].1, from: "the default".to_owned() }
+    fn default(&self) -> SettingValue {
+        SettingValue { text: self.default.to_owned(), kind: self.variables[0].1, from: "the default".to_owned() }
     }
 
-    fn origin(&self, value: Option<&Value>) -> Setting {
+    fn origin(&self, value: Option<&SettingValue>) -> Setting {
         let is_default = value.is_none();
         let value = value.cloned().unwrap_or_else(|| self.default());
         Setting { name: self.name, value: value.shown(), from: value.from, is_default }
@@ -426,7 +429,7 @@ struct Sources<'a> {
 
 /// A file redlock.conf.
 enum File {
-    Read(Vec<(String, Value)>),
+    Read(Vec<(String, SettingValue)>),
     /// This user may not read it, for this reason.
     Denied(String),
 }
@@ -470,11 +473,11 @@ impl<'a> Sources<'a> {
     }
 
     /// An environment variable. An empty value counts as unset unless the kind says otherwise.
-    fn variable(&self, name: &str, kind: Kind) -> Result<Option<Value>, String> {
+    fn variable(&self, name: &str, kind: Kind) -> Result<Option<SettingValue>, String> {
         let Some(value) = (self.environment)(name) else { return Ok(None) };
         let text = value.into_string().map_err(|_| format!("{name} is not UTF-8"))?;
         let counts = !text.is_empty() || kind == Kind::EvenEmpty;
-        Ok(counts.then(|| Value { text, kind, from: name.to_owned() }))
+        Ok(counts.then(|| SettingValue { text, kind, from: name.to_owned() }))
     }
 
     /// The text of a variable that is not a setting.
@@ -486,10 +489,10 @@ impl<'a> Sources<'a> {
     ///
     /// # Errors
     /// A variable that is not UTF-8; an unreadable file that might name other nodes than the sources behind it.
-    fn find(&self, definition: &Definition) -> Result<Option<Value>, String> {
+    fn find(&self, definition: &Definition) -> Result<Option<SettingValue>, String> {
         let Definition { flag, given, variables, .. } = definition;
         if let Some(text) = given(self.common) {
-            return Ok(Some(Value { text, kind: variables[0].1, from: (*flag).to_owned() }));
+            return Ok(Some(SettingValue { text, kind: variables[0].1, from: (*flag).to_owned() }));
         }
         for &(name, kind) in *variables {
             if let Some(value) = self.variable(name, kind)? {
@@ -518,7 +521,7 @@ impl<'a> Sources<'a> {
 
 /// Reads lines `REDLOCK_X=value`. Empty lines and those that begin with `#` are skipped, and so is an empty value unless its kind
 /// says otherwise.
-fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
+fn entries(path: &Path, text: &str) -> Result<Vec<(String, SettingValue)>, String> {
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -538,7 +541,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, Value)>, String> {
         };
         if !text.is_empty() || kind == Kind::EvenEmpty {
             let from = format!("{place}: {name}");
-            entries.push((name.to_owned(), Value { text: text.to_owned(), kind, from }));
+            entries.push((name.to_owned(), SettingValue { text: text.to_owned(), kind, from }));
         }
     }
     Ok(entries)

@@ -22,7 +22,7 @@ mod text;
 use cli::Format;
 use error::Error;
 use exit::Exit;
-use parse::Parsed;
+use parse::ParseOutcome;
 use std::ffi::OsString;
 use std::time::Duration;
 use sys::streams;
@@ -51,24 +51,26 @@ extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char
 
 fn redlock(arguments: &[OsString]) -> Exit {
     let failure = match parse::parse(arguments.iter().cloned()) {
-        Parsed::Cli(cli) => return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, &Failure::of(&cli))),
-        Parsed::Show(text) => match output::show(&text) {
+        ParseOutcome::Cli(cli) => {
+            return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, &FailureReport::of(&cli)));
+        }
+        ParseOutcome::Show(text) => match output::show(&text) {
             Ok(()) => return Exit::Done,
             Err(error) => error,
         },
-        Parsed::Bare(text) => {
+        ParseOutcome::Bare(text) => {
             streams::say(text.trim_end());
             return Exit::Usage;
         }
-        Parsed::Wrong(why) => Error::Usage(why),
+        ParseOutcome::Wrong(why) => Error::Usage(why),
     };
     let format = if parse::is_evaluated(arguments) { Format::Env } else { Format::Text };
-    fail(&failure.into(), &Failure { format, ..Failure::default() })
+    fail(&failure.into(), &FailureReport { format, ..FailureReport::default() })
 }
 
 /// How a failure is reported.
 #[derive(Debug, Default)]
-struct Failure<'a> {
+struct FailureReport<'a> {
     /// The name of the lock.
     name: Option<&'a str>,
     format: Format,
@@ -77,9 +79,9 @@ struct Failure<'a> {
     conflict: Option<u8>,
 }
 
-impl Failure<'_> {
-    fn of(cli: &cli::Cli) -> Failure<'_> {
-        Failure {
+impl FailureReport<'_> {
+    fn of(cli: &cli::Cli) -> FailureReport<'_> {
+        FailureReport {
             name: cli.name(),
             format: if cli.is_run() { Format::Text } else { cli.common.format },
             quiet: cli.common.quiet,
@@ -89,7 +91,7 @@ impl Failure<'_> {
 }
 
 /// Reports a failure: in text on standard error, and on standard output in the format asked for.
-fn fail(error: &anyhow::Error, failure: &Failure) -> Exit {
+fn fail(error: &anyhow::Error, failure: &FailureReport) -> Exit {
     let exit = Exit::of(error).or_conflict(failure.conflict);
     let is_quiet = failure.quiet && exit.is_talk() && !never_ends(error);
     if !(exit.is_silent() || is_quiet) {

@@ -164,7 +164,7 @@ fn quoted(text: &str) -> String {
 }
 
 #[derive(Serialize)]
-struct Outcome<'a> {
+struct Success<'a> {
     name: &'a str,
     outcome: &'static str,
     holds: Option<u64>,
@@ -174,18 +174,18 @@ struct Outcome<'a> {
 /// A lease that was extended.
 pub(crate) fn extended_json(name: &str, extension: Extension) -> Result<(), Error> {
     let Extension { validity, holds } = extension;
-    print_json(&Outcome { name, outcome: "extended", holds: Some(holds), validity_ms: Some(ms(validity)) })
+    print_json(&Success { name, outcome: "extended", holds: Some(holds), validity_ms: Some(ms(validity)) })
 }
 
 /// A hold that was released, and the number of holds left.
 pub(crate) fn released_json(name: &str, left: u64) -> Result<(), Error> {
     let outcome = if left == 0 { "released" } else { "still-held" };
-    print_json(&Outcome { name, outcome, holds: Some(left), validity_ms: None })
+    print_json(&Success { name, outcome, holds: Some(left), validity_ms: None })
 }
 
 /// A lock that was waited for and is free.
 pub(crate) fn free_json(name: &str) -> Result<(), Error> {
-    print_json(&Outcome { name, outcome: "free", holds: None, validity_ms: None })
+    print_json(&Success { name, outcome: "free", holds: None, validity_ms: None })
 }
 
 /// The end of another's lease, as an object.
@@ -195,7 +195,7 @@ pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Er
         Revocation::Released { .. } => "released",
     };
     let left = revocation.holders().iter().filter_map(|holder| holder.lease).max();
-    print_json(&Outcome { name, outcome, holds: None, validity_ms: left.map(ms) })
+    print_json(&Success { name, outcome, holds: None, validity_ms: left.map(ms) })
 }
 
 /// The end of another's lease, for the user who ended it.

@@ -2,7 +2,7 @@
 //! line, mostly in clap's words.
 
 use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, Watch};
-use crate::cli::{self, Cli, Command, Common, Format, StatusArgs, Taking};
+use crate::cli::{self, Cli, Command, Common, Format, LeaseArgs, StatusArgs};
 use crate::text::{escaped, nearest};
 use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// The outcome of reading a command line.
 #[derive(Debug)]
-pub(crate) enum Parsed {
+pub(crate) enum ParseOutcome {
     Cli(Box<Cli>),
     /// `--help` or `--version`, for standard output; a success.
     Show(String),
@@ -26,7 +26,7 @@ const NAMELESS: &str = "missing lock name: redlock run NAME -- COMMAND, or --nam
 const SHOWN: usize = 60;
 
 /// Parses a command line, program name first.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> ParseOutcome {
     let mut arguments = help_as_option(arguments.into_iter().collect());
     let redlock = cli::command();
     let names_command = names_command(&arguments);
@@ -46,7 +46,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
             arguments = rearranged;
             let parsed = read(&arguments);
             if let Some(why) = parsed.as_ref().ok().and_then(|cli| without_dashes(cli, &arguments)) {
-                return Parsed::Wrong(why);
+                return ParseOutcome::Wrong(why);
             }
             parsed
         }
@@ -55,16 +55,16 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Parsed {
     let error = match parsed {
         Ok(mut cli) => {
             return match settle(&mut cli).and_then(|()| check(&cli)) {
-                Ok(()) => Parsed::Cli(Box::new(cli)),
-                Err(why) => Parsed::Wrong(why),
+                Ok(()) => ParseOutcome::Cli(Box::new(cli)),
+                Err(why) => ParseOutcome::Wrong(why),
             };
         }
         Err(error) => error,
     };
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Parsed::Show(error.render().to_string()),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Parsed::Bare(error.render().to_string()),
-        _ => Parsed::Wrong(complaint(&error, &arguments)),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseOutcome::Show(error.render().to_string()),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => ParseOutcome::Bare(error.render().to_string()),
+        _ => ParseOutcome::Wrong(complaint(&error, &arguments)),
     }
 }
 
@@ -162,7 +162,7 @@ fn check(cli: &Cli) -> Result<(), String> {
     refuse(*format == Format::Env && !acquires, "--format env is for acquire only; there are text and json")?;
     let takes = acquires || matches!(cli.command, Command::Run(_));
     refuse(label.is_some() && !takes, "--label is for run and acquire only")?;
-    let taking = |taking: &Taking| {
+    let taking = |taking: &LeaseArgs| {
         let pointless = taking.token.is_some() && !taking.reentrant;
         refuse(pointless, "--token needs --reentrant: it is the lease to share")
     };
@@ -195,7 +195,7 @@ fn check(cli: &Cli) -> Result<(), String> {
                 "--watch never ends, so it gives no status; leave out --token, --exit-code and -q",
             )
         }
-        Command::Wait(args) => refuse(args.named.name().is_none(), "missing lock name"),
+        Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name"),
         _ => Ok(()),
     }
 }
@@ -289,13 +289,13 @@ mod tests {
     use super::*;
     use crate::cli::{RunArgs, Wait};
 
-    fn parsed(line: &str) -> Parsed {
+    fn parsed(line: &str) -> ParseOutcome {
         parse(["redlock"].into_iter().chain(line.split(' ')).map(OsString::from))
     }
 
     fn cli(line: &str) -> Cli {
         match parsed(line) {
-            Parsed::Cli(cli) => *cli,
+            ParseOutcome::Cli(cli) => *cli,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -309,7 +309,7 @@ mod tests {
 
     fn refused(line: &str) -> String {
         match parsed(line) {
-            Parsed::Wrong(why) => why,
+            ParseOutcome::Wrong(why) => why,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(run("run x -- /usr/bin/pg_dump --password=secret").base_name(), "pg_dump");
         assert_eq!(run(&format!("run x -- {}", "ü".repeat(200))).base_name(), "ü".repeat(64));
         let line = ["redlock", "run", "--name", "x", "-c", " /bin/mysql -psecret | wc"].map(OsString::from);
-        let Parsed::Cli(cli) = parse(line) else { panic!("refused") };
+        let ParseOutcome::Cli(cli) = parse(line) else { panic!("refused") };
         assert!(matches!(cli.command, Command::Run(run) if run.base_name() == "mysql"));
     }
 
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn the_short_screen_is_one_screen() {
         for line in ["-h", "run -h", "-q -h"] {
-            let Parsed::Show(text) = parsed(line) else { panic!("no help") };
+            let ParseOutcome::Show(text) = parsed(line) else { panic!("no help") };
             assert!(text.lines().count() <= 24, "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }

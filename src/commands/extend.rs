@@ -9,7 +9,7 @@ use crate::text::human;
 
 pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
-    let (name, token) = name_and_token(args.named.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
+    let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let token = token.ok_or_else(|| Error::Usage("missing --token".to_owned()))?;
     let mut lock = lock(&settings, &name, args.ttl.unwrap_or(DEFAULT_TTL))?;
     let extension = block_on(lock.extend(&token, args.ttl))?;

@@ -10,7 +10,7 @@ mod status;
 mod wait;
 mod watch;
 
-use crate::cli::{Cli, Command, Common, Taking, Wait};
+use crate::cli::{Cli, Command, Common, LeaseArgs, Wait};
 use crate::config::{self, Settings};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -18,7 +18,7 @@ use crate::lock::keys::fits_one_slot;
 use crate::lock::{Lock, Locks, Owner, ROTATION, Reenter, Request};
 use crate::output::say;
 use crate::progress::ProgressLine;
-use crate::redis::{Local, Place};
+use crate::redis::{Deployment, Local};
 use crate::sys;
 use crate::sys::signals::{ENDING, Signals, not_ignored};
 use crate::sys::wait::Readable;
@@ -156,7 +156,7 @@ fn restart_local(settings: &Settings) -> Result<Option<Local>, Error> {
 /// The server of `local:`, if that is where the locks are.
 fn local(settings: &Settings) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
-    let Place::Local(directory) = node.place() else { return Ok(None) };
+    let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
     Local::at(directory.as_deref()).map(Some).map_err(|why| Error::Usage(format!("{node} {why}")))
 }
 
@@ -194,7 +194,7 @@ fn given(settings: &Settings) -> String {
 }
 
 /// The request of run and acquire. `pid` is the process that will have the lock.
-fn request(taking: &Taking, wait: Wait, settings: &Settings, pid: u32, label: String) -> Request {
+fn request(taking: &LeaseArgs, wait: Wait, settings: &Settings, pid: u32, label: String) -> Request {
     let (ancestors, reenter) = match (&taking.token, taking.reentrant) {
         (Some(token), _) => (vec![token.clone()], Reenter::Must),
         (None, reentrant) => {

@@ -9,7 +9,7 @@ use crate::output::{self, say};
 
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
-    let (name, token) = name_and_token(args.named.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
+    let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let lock = lock(&settings, &name, DEFAULT_TTL)?;
     if args.revoke || args.force {
         return revoke(lock, &token.unwrap_or_default(), args.force, common);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
-    let name = args.named.name().unwrap_or_default();
+    let name = args.lock.name().unwrap_or_default();
     let mut lock = lock_to_look_at(&settings, name)?;
     let wait = args.timeout.map_or(Wait::Forever, Wait::For);
     let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, wait));

@@ -2,15 +2,15 @@
 
 use super::facts::Facts;
 use super::permissions::{OPTIONAL, rule};
-use super::{CheckResult, Practice, Trouble};
-use crate::redis::{Fault, Local, Place, SentinelView};
+use super::{CheckResult, Practice, Problem};
+use crate::redis::{Deployment, Fault, Local, SentinelView};
 use crate::text::human;
 use std::time::Duration;
 
 /// A check of one node; the last argument is the other nodes that were reached.
-type Look = fn(&Facts, &Practice, &[&Facts]) -> CheckResult;
+type CheckOfNode = fn(&Facts, &Practice, &[&Facts]) -> CheckResult;
 
-pub(super) const OF_A_NODE: [(&str, Look); 12] = [
+pub(super) const OF_A_NODE: [(&str, CheckOfNode); 12] = [
     ("connection", connection),
     ("kind", kind),
     ("role", role),
@@ -26,9 +26,9 @@ pub(super) const OF_A_NODE: [(&str, Look); 12] = [
 ];
 
 /// A check of all nodes together.
-type LookAtAll = fn(&Practice) -> CheckResult;
+type CheckOfAll = fn(&Practice) -> CheckResult;
 
-pub(super) const OF_ALL: [(&str, LookAtAll); 5] = [
+pub(super) const OF_ALL: [(&str, CheckOfAll); 5] = [
     ("redis", redis),
     ("number of nodes", number),
     ("node timeout", node_timeout),
@@ -43,22 +43,22 @@ const ROOM: u64 = 1_000_000;
 /// The number of names that a finding lists.
 const NAMES: usize = 3;
 
-fn fail_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) -> Result<(), Trouble> {
-    if wrong { Err(Trouble::fail(detail, advice)) } else { Ok(()) }
+fn fail_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) -> Result<(), Problem> {
+    if wrong { Err(Problem::fail(detail, advice)) } else { Ok(()) }
 }
 
 /// Fails if the node grants no locks.
-fn no_vote_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) -> Result<(), Trouble> {
-    if wrong { Err(Trouble::no_vote(detail, advice)) } else { Ok(()) }
+fn no_vote_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) -> Result<(), Problem> {
+    if wrong { Err(Problem::no_vote(detail, advice)) } else { Ok(()) }
 }
 
-fn warn_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) -> Result<(), Trouble> {
-    if wrong { Err(Trouble::warn(detail, advice)) } else { Ok(()) }
+fn warn_if(wrong: bool, detail: impl Into<String>, advice: impl Into<String>) -> Result<(), Problem> {
+    if wrong { Err(Problem::warn(detail, advice)) } else { Ok(()) }
 }
 
 /// The finding for a node that cannot be asked at all.
 pub(super) fn unreached(fault: &Fault) -> CheckResult {
-    Err(Trouble::no_vote(format!("the node {fault}; it does not count towards the quorum"), fault.advice().1))
+    Err(Problem::no_vote(format!("the node {fault}; it does not count towards the quorum"), fault.advice().1))
 }
 
 /// The server of `local:`, seen from its directory.
@@ -70,7 +70,7 @@ pub(super) fn local(server: &Local) -> CheckResult {
     let install = server.missing_server();
     no_vote_if(install.is_some(), "neither redis-server nor valkey-server is installed", install.unwrap_or_default())?;
     let Some(room) = server.room() else {
-        return Err(Trouble::no_vote(format!("this user may not write to {directory}"), "use local:/DIR"));
+        return Err(Problem::no_vote(format!("this user may not write to {directory}"), "use local:/DIR"));
     };
     let advice = format!("free some space there, or use local:/DIR on another disk; see {}", server.log().display());
     no_vote_if(room < ROOM, format!("the disk of {directory} is full: no lock can be taken"), advice)?;
@@ -87,11 +87,11 @@ pub(super) fn sentinels(views: &[(String, Result<SentinelView, Fault>)]) -> Chec
         && let Some(other) = others.iter().find(|(_, view)| view.primary != one.1.primary)
     {
         let detail = format!("{}, {}: a lock can have two holders", named(one), named(other));
-        return Err(Trouble::fail(detail, "wait for the failover to end, or correct what these Sentinels monitor"));
+        return Err(Problem::fail(detail, "wait for the failover to end, or correct what these Sentinels monitor"));
     }
     if let Some((name, why)) = answers.iter().find_map(|(name, view)| Some((name, view.no_quorum.as_ref()?))) {
         let detail = format!("{name} cannot fail over: {why}");
-        return Err(Trouble::fail(detail, "start the other Sentinels, or lower the quorum of this service"));
+        return Err(Problem::fail(detail, "start the other Sentinels, or lower the quorum of this service"));
     }
     let silent: Vec<String> =
         views.iter().filter_map(|(name, view)| Some(format!("{name} {}", view.as_ref().err()?))).collect();
@@ -118,7 +118,7 @@ fn kind(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     let advice = format!("use redis+sentinel://{address}/SERVICE");
     no_vote_if(node.is_sentinel(), "this is a Sentinel, which keeps no locks itself", advice)?;
     let (is_cluster, to_cluster) =
-        (node.info.number("cluster_enabled")? > 0, matches!(address.place(), Place::Cluster(_)));
+        (node.info.number("cluster_enabled")? > 0, matches!(address.deployment(), Deployment::Cluster(_)));
     let advice = format!("use redis+cluster://{address}");
     let detail = "this is one node of a Cluster, and it holds only the locks in its own slots";
     fail_if(is_cluster && !to_cluster, detail, advice)?;
@@ -158,12 +158,12 @@ fn identity(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
     };
     if let Some(other) = same("run_id")? {
         let detail = format!("{} is the same server by another name: it would have two votes", other.address);
-        return Err(Trouble::fail(detail, "name each server once"));
+        return Err(Problem::fail(detail, "name each server once"));
     }
     // A replica shares the replication id of its primary.
     if let Some(other) = same("master_replid")? {
         let detail = format!("it and {} replicate the same data: one data loss loses both votes", other.address);
-        return Err(Trouble::fail(detail, "use independent primaries"));
+        return Err(Problem::fail(detail, "use independent primaries"));
     }
     Ok("no other node is the same server, or its copy".to_owned())
 }
@@ -178,7 +178,7 @@ fn version(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     let what = format!("{name} {version}");
     let advice = format!("use {name} {}.{} or later", least[0], least[1]);
     let Some(number) = version.split('.').take(2).map(leading).collect::<Option<Vec<u32>>>() else {
-        return Err(Trouble::unknown(format!("INFO reports {what}, which is not a version"), advice));
+        return Err(Problem::unknown(format!("INFO reports {what}, which is not a version"), advice));
     };
     no_vote_if(number[..] < least[..], format!("{what} is too old for redlock's scripts"), advice)?;
     Ok(what)
@@ -224,7 +224,7 @@ fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
 }
 
 fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
-    let failed = |name| Ok::<_, Trouble>(node.info.get(name)? != "ok");
+    let failed = |name| Ok::<_, Problem>(node.info.get(name)? != "ok");
     let advice = "see the server's log: is the disk full, or the directory not writable?";
     no_vote_if(failed("aof_last_write_status")?, "the last write to the AOF failed: no lock can be taken", advice)?;
     // redis.conf, stop-writes-on-bgsave-error: only where snapshots are configured.
@@ -239,7 +239,7 @@ fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
 
 fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let up = node.info.number("uptime_in_seconds").map_err(|untold| match practice.has_quarantine() {
-        true => Trouble::no_vote(
+        true => Problem::no_vote(
             "its uptime is unknown, so a restart that lost its data cannot be noticed: redlock refuses it",
             "allow INFO (ACL rule +info), or use --quarantine 0 if no lease can be lost",
         ),
@@ -278,7 +278,7 @@ fn replicas(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     };
     let detail = "a replica is not in sync: a failover to it loses leases";
     warn_if((0..connected).any(lags), detail, "check its log, and the network between them")?;
-    let fails_over = matches!(node.address.place(), Place::Sentinel { .. } | Place::Cluster(_));
+    let fails_over = matches!(node.address.deployment(), Deployment::Sentinel { .. } | Deployment::Cluster(_));
     let advice = "use --replicas 1, or several independent primaries instead of replicas";
     warn_if(fails_over && asked == 0, "a failover can lose the latest leases", advice)?;
     Ok(if connected == 0 { "none".to_owned() } else { format!("{connected}, in sync") })
@@ -287,7 +287,7 @@ fn replicas(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
 fn permissions(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let Some(denied) = node.denied.as_ref().map_err(Clone::clone)? else {
         let detail = "before Redis 7 a server cannot be asked what a user may do";
-        return Err(Trouble::unknown(detail, "try it: redlock run doctor -- true"));
+        return Err(Problem::unknown(detail, "try it: redlock run doctor -- true"));
     };
     let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", practice.prefix));
     let rule = rule(node.address.username(), practice.prefix);
@@ -322,8 +322,8 @@ fn expiry(practice: &Practice) -> CheckResult {
     Ok("every lock under the prefix expires".to_owned())
 }
 
-fn unlisted(why: &String) -> Trouble {
-    Trouble::unknown(format!("cannot list the leases: {why}"), "fix that first")
+fn unlisted(why: &String) -> Problem {
+    Problem::unknown(format!("cannot list the leases: {why}"), "fix that first")
 }
 
 fn number(practice: &Practice) -> CheckResult {
@@ -364,7 +364,7 @@ fn quarantine(practice: &Practice) -> CheckResult {
 mod tests {
     use super::super::Diagnosis::{self, Fail, Unknown, Warn};
     use super::super::Inventory;
-    use super::super::facts::Fields;
+    use super::super::facts::InfoFields;
     use super::*;
     use crate::lock::Locks;
     use crate::redis::Address;
@@ -383,16 +383,16 @@ mod tests {
         Facts {
             address: Address::parse(url, &Rc::default()).expect("a good URL"),
             round_trips: vec![Duration::from_millis(1)],
-            info: Fields::of("INFO", &[&well, info].concat()),
-            config: Fields::of("CONFIG", &[]),
-            cluster: Fields::of("CLUSTER INFO", &[("cluster_state", "fail"), ("cluster_slots_ok", "16000")]),
+            info: InfoFields::of("INFO", &[&well, info].concat()),
+            config: InfoFields::of("CONFIG", &[]),
+            cluster: InfoFields::of("CLUSTER INFO", &[("cluster_state", "fail"), ("cluster_slots_ok", "16000")]),
             moving: Ok(Vec::new()),
             denied: Ok(Some(Vec::new())),
         }
     }
 
     /// The verdict of the check for the node.
-    fn verdict(check: Look, node: &Facts, others: &[&Facts]) -> Option<Diagnosis> {
+    fn verdict(check: CheckOfNode, node: &Facts, others: &[&Facts]) -> Option<Diagnosis> {
         let locks = Locks::new(&[], None, None, Duration::from_secs(30));
         let practice = Practice {
             addresses: &[],
@@ -439,7 +439,7 @@ mod tests {
         assert_eq!(of(kind, "redis+cluster://a", &[("cluster_enabled", "1")]), Some(Fail));
         let slots = [("cluster_state", "ok"), ("cluster_slots_ok", "16000")];
         let cluster = node("redis+cluster://a", &[("cluster_enabled", "1")]);
-        let lacking = Facts { cluster: Fields::of("CLUSTER INFO", &slots), ..cluster };
+        let lacking = Facts { cluster: InfoFields::of("CLUSTER INFO", &slots), ..cluster };
         assert_eq!(verdict(kind, &lacking, &[]), Some(Fail));
         assert_eq!(of(kind, "redis+cluster://a", &[]), Some(Fail));
         assert_eq!(of(role, plain, &[("loading", "1"), ("role", "master")]), Some(Fail));
@@ -448,7 +448,7 @@ mod tests {
     #[test]
     fn a_number_that_is_none_is_unknown() {
         let garbled = |name| node("redis://a", &[(name, "many")]);
-        let of = |check: Look, name| verdict(check, &garbled(name), &[]);
+        let of = |check: CheckOfNode, name| verdict(check, &garbled(name), &[]);
         assert_eq!(of(uptime, "uptime_in_seconds"), Some(Unknown));
         assert_eq!(of(memory, "maxmemory"), Some(Unknown));
         assert_eq!(of(replicas, "connected_slaves"), Some(Unknown));

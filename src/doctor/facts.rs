@@ -1,6 +1,6 @@
 //! Facts about a node, as its servers report them.
 
-use super::{Trouble, permissions};
+use super::{Problem, permissions};
 use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
@@ -18,13 +18,13 @@ const CONFIG: [&str; 4] = ["appendfsync", "save", "stop-writes-on-bgsave-error",
 
 /// A configured node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct NodeFacts {
     pub(super) servers: Vec<(String, Result<Facts, Fault>)>,
     /// Its Sentinels, if it has any.
     pub(super) sentinels: Vec<(String, Result<SentinelView, Fault>)>,
 }
 
-impl Node {
+impl NodeFacts {
     pub(super) fn reached(&self) -> impl Iterator<Item = &Facts> {
         self.servers.iter().filter_map(|(_, facts)| facts.as_ref().ok())
     }
@@ -36,13 +36,13 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    pub(super) info: Fields,
-    pub(super) config: Fields,
-    pub(super) cluster: Fields,
+    pub(super) info: InfoFields,
+    pub(super) config: InfoFields,
+    pub(super) cluster: InfoFields,
     /// The slots of a Cluster that are moving to or from this server.
-    pub(super) moving: Result<Vec<String>, Trouble>,
+    pub(super) moving: Result<Vec<String>, Problem>,
     /// The commands that the user may not run on locks; none if the server cannot be asked.
-    pub(super) denied: Result<Option<Vec<String>>, Trouble>,
+    pub(super) denied: Result<Option<Vec<String>>, Problem>,
 }
 
 impl Facts {
@@ -54,39 +54,39 @@ impl Facts {
 
 /// Names and values, as a command reports them.
 #[derive(Debug)]
-pub(super) struct Fields {
+pub(super) struct InfoFields {
     command: &'static str,
-    values: Result<BTreeMap<String, String>, Trouble>,
+    values: Result<BTreeMap<String, String>, Problem>,
 }
 
-impl Fields {
+impl InfoFields {
     #[cfg(test)]
-    pub(super) fn of(command: &'static str, values: &[(&str, &str)]) -> Fields {
+    pub(super) fn of(command: &'static str, values: &[(&str, &str)]) -> InfoFields {
         let values = values.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        Fields { command, values: Ok(values.collect()) }
+        InfoFields { command, values: Ok(values.collect()) }
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<&str, Trouble> {
+    pub(super) fn get(&self, name: &str) -> Result<&str, Problem> {
         let values = self.values.as_ref().map_err(Clone::clone)?;
         let missing = || untold(self.command, format!("does not report {name}"));
         values.get(name).map(String::as_str).ok_or_else(missing)
     }
 
-    pub(super) fn number(&self, name: &str) -> Result<u64, Trouble> {
+    pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
         value.parse().map_err(|_| untold(self.command, format!("reports {name}:{value}, which is not a number")))
     }
 }
 
 /// The finding for something that the server does not reveal.
-fn untold(command: &str, answer: impl fmt::Display) -> Trouble {
+fn untold(command: &str, answer: impl fmt::Display) -> Problem {
     let advice = format!("let this user run {command}, or look it up in the console of the service");
-    Trouble::unknown(format!("unknown: {command} {answer}"), advice)
+    Problem::unknown(format!("unknown: {command} {answer}"), advice)
 }
 
 /// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take `patience`. A
 /// server of `local:` that never ran is not started.
-pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> Node {
+pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> NodeFacts {
     let servers = async {
         if address.local().is_some_and(|local| local.is_unused()) {
             Vec::new()
@@ -95,7 +95,7 @@ pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) 
         }
     };
     let (servers, sentinels) = join(servers, sentinel_views(address, patience)).await;
-    Node { servers, sentinels }
+    NodeFacts { servers, sentinels }
 }
 
 async fn servers(address: &Address, prefix: &str, patience: Duration) -> Vec<(String, Result<Facts, Fault>)> {
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
-    async fn moving(&mut self) -> Result<Vec<String>, Trouble> {
+    async fn moving(&mut self) -> Result<Vec<String>, Problem> {
         let nodes = self.ask(&["CLUSTER", "NODES"]).await.map_err(|fault| untold("CLUSTER NODES", fault))?;
         let words = nodes.as_text().unwrap_or_default().split_whitespace();
         let slots = words.filter_map(|word| word.strip_prefix('[')?.split_once('-'));
@@ -163,32 +163,32 @@ impl Session {
     }
 
     /// The lines `name:value` of a command's reply.
-    async fn lines(&mut self, command: &'static str, words: &[&str]) -> Fields {
+    async fn lines(&mut self, command: &'static str, words: &[&str]) -> InfoFields {
         let pair = |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
         let answer = self.ask(words).await.map_err(|fault| untold(command, fault));
         let values = answer.map(|reply| reply.as_text().unwrap_or_default().lines().filter_map(pair).collect());
-        Fields { command, values }
+        InfoFields { command, values }
     }
 
-    async fn config(&mut self) -> Fields {
+    async fn config(&mut self) -> InfoFields {
         let (command, mut values) = ("CONFIG", BTreeMap::new());
         for name in CONFIG {
             match self.ask(&["CONFIG", "GET", name]).await {
                 // A managed service may return an empty list.
                 Ok(pair) => values.extend(pair.at(1).as_text().map(|value| (name.to_owned(), value.to_owned()))),
-                Err(fault) => return Fields { command, values: Err(untold(command, fault)) },
+                Err(fault) => return InfoFields { command, values: Err(untold(command, fault)) },
             }
         }
-        Fields { command, values: Ok(values) }
+        InfoFields { command, values: Ok(values) }
     }
 
-    async fn denied(&mut self, prefix: &str) -> Result<Option<Vec<String>>, Trouble> {
+    async fn denied(&mut self, prefix: &str) -> Result<Option<Vec<String>>, Problem> {
         let question = permissions::question(prefix);
         match self.ask(&question.iter().map(String::as_str).collect::<Vec<_>>()).await {
             Ok(Reply::Nil) => Ok(None),
             Ok(denied) => Ok(Some(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect())),
             Err(fault) if is_untold(&fault) => Ok(Some(vec!["eval".to_owned()])),
-            Err(Fault::TimedOut) => Err(Trouble::no_vote(
+            Err(Fault::TimedOut) => Err(Problem::no_vote(
                 "it answers, but its scripts time out: no lock can be taken",
                 "look for a CLIENT PAUSE or a slow script",
             )),

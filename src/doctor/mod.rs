@@ -7,7 +7,7 @@ mod permissions;
 
 use crate::lock::Quarantine;
 use crate::redis::Address;
-use facts::{Facts, Node};
+use facts::{Facts, NodeFacts};
 use futures_util::future::join_all;
 use serde::Serialize;
 use std::ptr;
@@ -83,12 +83,12 @@ impl Practice<'_> {
 /// Examines all nodes in parallel. Findings come worst first, and among equals those about all nodes first.
 pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
     let nodes = practice.addresses.iter().map(|node| facts::gather(node, practice.prefix, practice.node_timeout));
-    let nodes: Vec<Node> = join_all(nodes).await;
-    let reached: Vec<&Facts> = nodes.iter().flat_map(Node::reached).collect();
+    let nodes: Vec<NodeFacts> = join_all(nodes).await;
+    let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
     let of_all = checks::OF_ALL.iter().map(|(check, look)| (None, *check, look(practice)));
     let of_nodes =
         nodes.iter().zip(practice.addresses).map(|(node, address)| of_node(node, address, practice, &reached));
-    let of_nodes: Vec<Vec<Outcome>> = of_nodes.collect();
+    let of_nodes: Vec<Vec<CheckOutcome>> = of_nodes.collect();
     // A minority of nodes may be without a vote.
     let lost = of_nodes.iter().filter(|outcomes| outcomes.iter().any(|(_, _, checked)| has_no_vote(checked))).count();
     let enough = lost <= (practice.addresses.len() - 1) / 2;
@@ -100,11 +100,11 @@ pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
 }
 
 /// A node, a check, and its result.
-type Outcome = (Option<String>, &'static str, CheckResult);
+type CheckOutcome = (Option<String>, &'static str, CheckResult);
 
 /// The checks of one node. `reached` is every server that answered, of all nodes.
-fn of_node(node: &Node, address: &Address, practice: &Practice<'_>, reached: &[&Facts]) -> Vec<Outcome> {
-    let mut outcomes: Vec<Outcome> = Vec::new();
+fn of_node(node: &NodeFacts, address: &Address, practice: &Practice<'_>, reached: &[&Facts]) -> Vec<CheckOutcome> {
+    let mut outcomes: Vec<CheckOutcome> = Vec::new();
     let name = || Some(address.to_string());
     if let Some(local) = address.local() {
         outcomes.push((name(), "local", checks::local(&local)));
@@ -129,23 +129,23 @@ fn of_node(node: &Node, address: &Address, practice: &Practice<'_>, reached: &[&
 }
 
 fn has_no_vote(checked: &CheckResult) -> bool {
-    checked.as_ref().is_err_and(|trouble| trouble.costs_the_vote)
+    checked.as_ref().is_err_and(|problem| problem.costs_the_vote)
 }
 
 /// A node without a vote is a warning where `enough` others have one.
 fn tolerated(checked: CheckResult, enough: bool) -> CheckResult {
-    checked.map_err(|trouble| match trouble.costs_the_vote && enough {
-        true => Trouble { verdict: Diagnosis::Warn, ..trouble },
-        false => trouble,
+    checked.map_err(|problem| match problem.costs_the_vote && enough {
+        true => Problem { verdict: Diagnosis::Warn, ..problem },
+        false => problem,
     })
 }
 
-/// A detail if all is well, else the trouble.
-type CheckResult = Result<String, Trouble>;
+/// A detail if all is well, else the problem.
+type CheckResult = Result<String, Problem>;
 
 /// A finding that is not ok.
 #[derive(Clone, Debug)]
-struct Trouble {
+struct Problem {
     verdict: Diagnosis,
     /// True if the only harm is that the node grants no locks.
     costs_the_vote: bool,
@@ -153,22 +153,22 @@ struct Trouble {
     advice: String,
 }
 
-impl Trouble {
-    fn fail(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
-        Trouble { verdict: Diagnosis::Fail, costs_the_vote: false, detail: detail.into(), advice: advice.into() }
+impl Problem {
+    fn fail(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
+        Problem { verdict: Diagnosis::Fail, costs_the_vote: false, detail: detail.into(), advice: advice.into() }
     }
 
     /// The node grants no locks.
-    fn no_vote(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
-        Trouble { costs_the_vote: true, ..Trouble::fail(detail, advice) }
+    fn no_vote(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
+        Problem { costs_the_vote: true, ..Problem::fail(detail, advice) }
     }
 
-    fn warn(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
-        Trouble { verdict: Diagnosis::Warn, ..Trouble::fail(detail, advice) }
+    fn warn(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
+        Problem { verdict: Diagnosis::Warn, ..Problem::fail(detail, advice) }
     }
 
-    fn unknown(detail: impl Into<String>, advice: impl Into<String>) -> Trouble {
-        Trouble { verdict: Diagnosis::Unknown, ..Trouble::fail(detail, advice) }
+    fn unknown(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
+        Problem { verdict: Diagnosis::Unknown, ..Problem::fail(detail, advice) }
     }
 }
 
@@ -176,7 +176,7 @@ impl Finding {
     fn of(node: Option<String>, check: &'static str, checked: CheckResult) -> Finding {
         match checked {
             Ok(detail) => Finding { node, check, verdict: Diagnosis::Ok, detail, advice: None },
-            Err(Trouble { verdict, detail, advice, .. }) => {
+            Err(Problem { verdict, detail, advice, .. }) => {
                 Finding { node, check, verdict, detail, advice: Some(advice) }
             }
         }

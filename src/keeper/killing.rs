@@ -2,7 +2,7 @@
 
 use crate::sys::clock::Boot;
 use crate::sys::process::{Handle, Reap, reap};
-use crate::sys::tree::{self, Root, Whereabouts};
+use crate::sys::tree::{self, PidSearch, Root};
 use nix::libc;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub(crate) struct KillLoop {
     /// Since when every child is one that this user may not kill.
     stuck_since: Option<Boot>,
     told: bool,
-    whereabouts: Whereabouts,
+    search: PidSearch,
 }
 
 /// The result of a round.
@@ -63,7 +63,7 @@ impl KillLoop {
             deep_at: now + OVERDUE,
             stuck_since: None,
             told: false,
-            whereabouts: Whereabouts::unknown(),
+            search: PidSearch::unknown(),
         }
     }
 
@@ -74,7 +74,7 @@ impl KillLoop {
         if start < self.again_at {
             return Progress::Wait(self.again_at);
         }
-        let killed = tree::kill_children(root, self.rounds == 0, spared, &mut self.whereabouts, alive);
+        let killed = tree::kill_children(root, self.rounds == 0, spared, &mut self.search, alive);
         self.rounds += 1;
         let children = killed.signalled.iter().chain(&killed.refused).copied();
         if self.rounds >= DEEP && start >= self.deep_at {

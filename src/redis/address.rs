@@ -2,7 +2,7 @@
 
 use super::file_value::FileValue;
 use super::local::Local;
-use super::url::{Host, Place, Url};
+use super::url::{Deployment, Host, Url};
 use std::fmt;
 use std::rc::Rc;
 use tokio_rustls::TlsConnector;
@@ -37,23 +37,26 @@ impl Address {
 
     /// A server of the same service or Cluster, with the same login.
     pub(super) fn at(&self, server: &Host) -> Address {
-        Address { url: Url { place: Place::Tcp(server.clone()), ..self.url.clone() }, access: Rc::clone(&self.access) }
+        Address {
+            url: Url { deployment: Deployment::Tcp(server.clone()), ..self.url.clone() },
+            access: Rc::clone(&self.access),
+        }
     }
 
     /// A Sentinel of the service, with the Sentinels' login.
     pub(super) fn of_sentinel(&self, sentinel: &Host) -> Address {
-        let Place::Sentinel { login, .. } = &self.url.place else { return self.at(sentinel) };
+        let Deployment::Sentinel { login, .. } = &self.url.deployment else { return self.at(sentinel) };
         let Address { url, access } = self.at(sentinel);
         Address { url: Url { login: login.clone(), own_login: true, database: 0, ..url }, access }
     }
 
-    pub(crate) fn place(&self) -> &Place {
-        &self.url.place
+    pub(crate) fn deployment(&self) -> &Deployment {
+        &self.url.deployment
     }
 
     /// The server of `local:`, if this is one.
     pub(crate) fn local(&self) -> Option<Local> {
-        let Place::Local(directory) = &self.url.place else { return None };
+        let Deployment::Local(directory) = &self.url.deployment else { return None };
         Local::at(directory.as_deref()).ok()
     }
 
@@ -96,15 +99,15 @@ impl Address {
     /// True if both are the same node, judging by their spelling.
     pub(crate) fn is_same_node(&self, other: &Address) -> bool {
         let shared = |ours: &[Host], others: &[Host]| ours.iter().any(|host| others.iter().any(|o| host.is_same(o)));
-        match (&self.url.place, &other.url.place) {
-            (Place::Tcp(one), Place::Tcp(another)) => one.is_same(another),
+        match (&self.url.deployment, &other.url.deployment) {
+            (Deployment::Tcp(one), Deployment::Tcp(another)) => one.is_same(another),
             // Paths are compared by component: `//` and `/./` make no difference.
-            (Place::Unix(one), Place::Unix(another)) => one == another,
+            (Deployment::Unix(one), Deployment::Unix(another)) => one == another,
             (
-                Place::Sentinel { sentinels: ours, service: one, .. },
-                Place::Sentinel { sentinels: others, service: another, .. },
+                Deployment::Sentinel { sentinels: ours, service: one, .. },
+                Deployment::Sentinel { sentinels: others, service: another, .. },
             ) => one == another && shared(ours, others),
-            (Place::Cluster(ours), Place::Cluster(others)) => shared(ours, others),
+            (Deployment::Cluster(ours), Deployment::Cluster(others)) => shared(ours, others),
             _ => false,
         }
     }
@@ -113,13 +116,13 @@ impl Address {
 /// The name of the node in messages: `10.0.0.1:6379`, `[::1]:6379`, a socket's path, `mymaster@10.0.0.1:26379`. Never a password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.url.place {
-            Place::Tcp(host) => host.fmt(f),
-            Place::Unix(path) => path.display().fmt(f),
-            Place::Sentinel { sentinels, service, .. } => write!(f, "{service}@{}", sentinels[0]),
-            Place::Cluster(hosts) => write!(f, "cluster@{}", hosts[0]),
-            Place::Local(None) => f.write_str("local:"),
-            Place::Local(Some(directory)) => write!(f, "local:{}", directory.display()),
+        match &self.url.deployment {
+            Deployment::Tcp(host) => host.fmt(f),
+            Deployment::Unix(path) => path.display().fmt(f),
+            Deployment::Sentinel { sentinels, service, .. } => write!(f, "{service}@{}", sentinels[0]),
+            Deployment::Cluster(hosts) => write!(f, "cluster@{}", hosts[0]),
+            Deployment::Local(None) => f.write_str("local:"),
+            Deployment::Local(Some(directory)) => write!(f, "local:{}", directory.display()),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::limit::ReplyLimit;
 use super::local;
 use super::reply::Reply;
 use super::tls;
-use super::url::{Host, Place};
+use super::url::{Deployment, Host};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
@@ -44,14 +44,14 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
 /// # Errors
 /// The reason why it cannot be reached.
 pub(super) async fn dial(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let socket = match address.place() {
-        Place::Tcp(host) => to_host(host, address).await?,
-        Place::Unix(path) => Box::new(unix(path).await.map_err(|error| Fault::of_io(&error))?),
-        Place::Local(directory) => {
+    let socket = match address.deployment() {
+        Deployment::Tcp(host) => to_host(host, address).await?,
+        Deployment::Unix(path) => Box::new(unix(path).await.map_err(|error| Fault::of_io(&error))?),
+        Deployment::Local(directory) => {
             let connected = local::connect(directory.as_deref()).await;
             Box::new(connected.map_err(|error| Fault::of_io(&error))?)
         }
-        Place::Sentinel { .. } | Place::Cluster(_) => return Err(Fault::Garbage("not a single server")),
+        Deployment::Sentinel { .. } | Deployment::Cluster(_) => return Err(Fault::Garbage("not a single server")),
     };
     Ok(Box::new(ReplyLimit::new(socket)))
 }

@@ -32,15 +32,15 @@ pub(super) struct Connection {
     driver: RefCell<JoinHandle<()>>,
     /// AUTH and SELECT, sent with the first request, until they are answered. They outlive that request: the next one needs them
     /// too.
-    login: RefCell<Option<Login>>,
+    login: RefCell<Option<PendingLogin>>,
     is_named: Cell<bool>,
     was_refused: Cell<bool>,
 }
 
-type Login = Pin<Box<dyn Future<Output = RedisResult<()>>>>;
+type PendingLogin = Pin<Box<dyn Future<Output = RedisResult<()>>>>;
 
 /// The answer to one request, and the time at which that was sent.
-pub(super) struct Answer {
+pub(super) struct ScriptAnswer {
     pub(super) sent: Boot,
     pub(super) value: RedisResult<Value>,
 }
@@ -110,19 +110,19 @@ impl Connection {
     }
 
     /// Runs a script by its name, and once more with its body on a server that does not know it.
-    pub(super) async fn call(&self, call: &Call) -> Answer {
+    pub(super) async fn call(&self, call: &Call) -> ScriptAnswer {
         join(self.execute(call), self.name()).await.0
     }
 
-    async fn execute(&self, call: &Call) -> Answer {
+    async fn execute(&self, call: &Call) -> ScriptAnswer {
         let sent = Boot::now();
         if !call.is_in_full() {
             match self.command(&call.by_name()).await {
                 Err(error) if error.code() == Some("NOSCRIPT") => {}
-                value => return Answer { sent, value },
+                value => return ScriptAnswer { sent, value },
             }
         }
-        Answer { sent: Boot::now(), value: self.command(&call.with_body()).await }
+        ScriptAnswer { sent: Boot::now(), value: self.command(&call.with_body()).await }
     }
 
     /// Gives the connection its name in CLIENT LIST, behind the first request and in one packet with it: an error of the connection
@@ -157,7 +157,7 @@ impl Connection {
     }
 }
 
-fn log_in(mut requests: MultiplexedConnection, commands: Vec<Cmd>) -> Login {
+fn log_in(mut requests: MultiplexedConnection, commands: Vec<Cmd>) -> PendingLogin {
     Box::pin(async move {
         let mut pipeline = Pipeline::with_capacity(commands.len());
         for command in &commands {
@@ -173,13 +173,13 @@ fn is_reply(error: &RedisError) -> bool {
     error.code().is_some()
 }
 
-type Attempt = Pin<Box<dyn Future<Output = Result<Connection, Fault>>>>;
+type ConnectionAttempt = Pin<Box<dyn Future<Output = Result<Connection, Fault>>>>;
 
 /// Attempts to open a connection. They outlive the request that began them.
 #[derive(Default)]
 pub(super) struct ConnectionAttempts {
     /// The youngest last.
-    attempts: VecDeque<Attempt>,
+    attempts: VecDeque<ConnectionAttempt>,
     /// The time at which the youngest began.
     begun: Option<Boot>,
 }

@@ -78,31 +78,34 @@ impl Listeners {
 }
 
 /// The state of a subscription.
-enum State {
+enum SubscriptionState {
     Closed { pause: Duration },
     Open { messages: PubSubStream, server: Option<Host>, demotions: u32 },
 }
 
 /// The events of one subscription, without end.
 fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
-    unfold(State::Closed { pause: Duration::ZERO }, move |state| {
+    unfold(SubscriptionState::Closed { pause: Duration::ZERO }, move |state| {
         let (route, channel) = (route.clone(), channel.clone());
         async move {
             Some(match state {
-                State::Closed { pause } => {
+                SubscriptionState::Closed { pause } => {
                     sleep(pause).await;
                     let demotions = route.demotions();
                     match within(Boot::now() + patience, subscribe(&route, &channel)).await {
                         Some(Ok((messages, server))) => {
-                            (SubscriptionEvent::Listening, State::Open { messages, server, demotions })
+                            (SubscriptionEvent::Listening, SubscriptionState::Open { messages, server, demotions })
                         }
-                        Some(Err(fault)) if fault.is_final() => {
-                            (SubscriptionEvent::Refused(fault), State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) })
+                        Some(Err(fault)) if fault.is_final() => (
+                            SubscriptionEvent::Refused(fault),
+                            SubscriptionState::Closed { pause: jitter(AGAIN_AFTER_FAILURE) },
+                        ),
+                        _ => {
+                            (SubscriptionEvent::Deaf, SubscriptionState::Closed { pause: jitter(AGAIN_AFTER_FAILURE) })
                         }
-                        _ => (SubscriptionEvent::Deaf, State::Closed { pause: jitter(AGAIN_AFTER_FAILURE) }),
                     }
                 }
-                State::Open { mut messages, server, demotions } => {
+                SubscriptionState::Open { mut messages, server, demotions } => {
                     // Waiters are notified on the new server. The caller polls this after each of its own requests.
                     let moved = || route.has_left(server.as_ref()) || route.demotions() != demotions;
                     match poll_fn(|cx| if moved() { Poll::Ready(None) } else { messages.poll_next_unpin(cx) }).await {
@@ -110,10 +113,12 @@ fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item
                             SubscriptionEvent::Message(
                                 String::from_utf8_lossy(message.get_payload_bytes()).into_owned(),
                             ),
-                            State::Open { messages, server, demotions },
+                            SubscriptionState::Open { messages, server, demotions },
                         ),
-                        None if moved() => (SubscriptionEvent::Deaf, State::Closed { pause: Duration::ZERO }),
-                        None => (SubscriptionEvent::Deaf, State::Closed { pause: jitter(AGAIN) }),
+                        None if moved() => {
+                            (SubscriptionEvent::Deaf, SubscriptionState::Closed { pause: Duration::ZERO })
+                        }
+                        None => (SubscriptionEvent::Deaf, SubscriptionState::Closed { pause: jitter(AGAIN) }),
                     }
                 }
             })

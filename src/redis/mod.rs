@@ -24,11 +24,11 @@ pub(crate) use file_value::{FileValue, read};
 pub(crate) use listen::{Listeners, SubscriptionEvent};
 pub(crate) use local::Local;
 pub(crate) use node::Node;
-use node::NodeAnswer;
+use node::RequestOutcome;
 pub(crate) use reply::{FromReply, Reply};
 pub(crate) use script::{BareCode, Call, Script, sha1};
 pub(crate) use sentinel::{View as SentinelView, views as sentinel_views};
-pub(crate) use url::Place;
+pub(crate) use url::Deployment;
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
@@ -55,7 +55,7 @@ pub(crate) struct Nodes {
 /// The answers to one question, by node; none for a node that was not asked, or, while answers are being collected, has not
 /// answered yet.
 #[derive(Debug)]
-pub(crate) struct Answers<A>(Vec<Option<NodeAnswer<A>>>);
+pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
 impl Nodes {
     /// Nodes that are contacted by the first request.
@@ -126,7 +126,7 @@ impl Nodes {
         let silent = if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
         for (node, got) in answers.0.iter_mut().enumerate().filter(|(node, got)| call(*node).is_some() && got.is_none())
         {
-            *got = Some(NodeAnswer { sent: start, answer: Err(self.nodes[node].suspecting_tls(silent.clone())) });
+            *got = Some(RequestOutcome { sent: start, answer: Err(self.nodes[node].suspecting_tls(silent.clone())) });
         }
         answers
     }
@@ -138,7 +138,7 @@ impl Nodes {
 
     /// Runs one script for many locks on every node, in one round trip each.
     pub(crate) async fn ask_many<A: FromReply>(&mut self, calls: &[Call], deadline: Boot) -> Answers<Vec<A>> {
-        let silent = || NodeAnswer { sent: Boot::now(), answer: Err(Fault::TimedOut) };
+        let silent = || RequestOutcome { sent: Boot::now(), answer: Err(Fault::TimedOut) };
         let asked = self.nodes.iter_mut().map(|node| async { within(deadline, node.ask_many(calls)).await });
         Answers(join_all(asked).await.into_iter().map(|got| Some(got.unwrap_or_else(silent))).collect())
     }
@@ -204,7 +204,7 @@ impl<A> Answers<A> {
     /// The answers that came: node, time of the request, answer.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Boot, &A)> + Clone {
         self.0.iter().enumerate().filter_map(|(node, got)| match got {
-            Some(NodeAnswer { sent, answer: Ok(answer) }) => Some((node, *sent, answer)),
+            Some(RequestOutcome { sent, answer: Ok(answer) }) => Some((node, *sent, answer)),
             _ => None,
         })
     }
@@ -216,7 +216,7 @@ impl<A> Answers<A> {
 
     pub(crate) fn faults(&self) -> impl Iterator<Item = (usize, &Fault)> {
         self.0.iter().enumerate().filter_map(|(node, got)| match got {
-            Some(NodeAnswer { answer: Err(fault), .. }) => Some((node, fault)),
+            Some(RequestOutcome { answer: Err(fault), .. }) => Some((node, fault)),
             _ => None,
         })
     }

@@ -1,12 +1,12 @@
 //! One node: its connection, one request and its answer.
 
 use super::address::Address;
-use super::connection::{Answer, Connection, ConnectionAttempts};
+use super::connection::{Connection, ConnectionAttempts, ScriptAnswer};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
 use super::script::{Call, Delivery};
-use super::url::{Host, Place};
+use super::url::{Deployment, Host};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use crate::sys::wait::within;
@@ -30,7 +30,7 @@ const LATE: u32 = 2;
 
 /// The outcome of one request to one node.
 #[derive(Clone, Debug)]
-pub(crate) struct NodeAnswer<A> {
+pub(crate) struct RequestOutcome<A> {
     /// The time at which the request was sent: a lease counts from then.
     pub(crate) sent: Boot,
     pub(crate) answer: Result<A, Fault>,
@@ -44,7 +44,7 @@ pub(crate) struct Node {
     link: Link,
     attempts: ConnectionAttempts,
     /// The insistent calls that are not answered, the youngest last; each connection has one at most.
-    unanswered: Vec<Request>,
+    unanswered: Vec<PendingRequest>,
     contact: Contact,
     /// The shortest time of an answer.
     round_trip: Duration,
@@ -73,21 +73,21 @@ enum Contact {
 }
 
 /// A request that is under way, and the connection on which its answer comes.
-struct Request {
+struct PendingRequest {
     connection: Rc<Connection>,
     begun: Boot,
-    answer: Pin<Box<dyn Future<Output = Answer>>>,
+    answer: Pin<Box<dyn Future<Output = ScriptAnswer>>>,
 }
 
-impl Request {
-    fn new(connection: Rc<Connection>, call: &Call) -> Request {
+impl PendingRequest {
+    fn new(connection: Rc<Connection>, call: &Call) -> PendingRequest {
         let (over, call) = (Rc::clone(&connection), call.clone());
-        Request { connection, begun: Boot::now(), answer: Box::pin(async move { over.call(&call).await }) }
+        PendingRequest { connection, begun: Boot::now(), answer: Box::pin(async move { over.call(&call).await }) }
     }
 }
 
 /// The position and the answer of the first request that is answered. Without requests it never returns.
-async fn first_answer(requests: &mut [Request]) -> (usize, Answer) {
+async fn first_answer(requests: &mut [PendingRequest]) -> (usize, ScriptAnswer) {
     poll_fn(|cx| {
         let mut polled = requests.iter_mut().map(|request| request.answer.as_mut().poll(cx)).enumerate();
         polled
@@ -159,7 +159,7 @@ impl Node {
     }
 
     /// Runs a script. The caller drops the future at the deadline; the Sentinels and the replicas are asked before it.
-    pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> NodeAnswer<A> {
+    pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> RequestOutcome<A> {
         let mut sent = Boot::now();
         // A new connection looks the server up itself.
         let route = self.route.clone();
@@ -172,15 +172,15 @@ impl Node {
         {
             answer = Err(fault);
         }
-        NodeAnswer { sent, answer }
+        RequestOutcome { sent, answer }
     }
 
     /// Runs a script several times in one round trip, each time for another lock.
-    pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> NodeAnswer<Vec<A>> {
+    pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<A>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
         let answer = self.heed(answer).and_then(|values| values.into_iter().map(read).collect());
-        NodeAnswer { sent, answer }
+        RequestOutcome { sent, answer }
     }
 
     /// Connects and logs in, unless that is done. The caller sets the deadline by dropping the future.
@@ -253,8 +253,8 @@ impl Node {
                 value => break value,
             }
         };
-        value.map_err(|error| match (self.address().place(), error.code()) {
-            (Place::Cluster(_), Some("MOVED")) => {
+        value.map_err(|error| match (self.address().deployment(), error.code()) {
+            (Deployment::Cluster(_), Some("MOVED")) => {
                 Fault::Unreachable("its servers name each other for this lock (MOVED)".to_owned())
             }
             _ => self.fault_of(&error),
@@ -262,7 +262,7 @@ impl Node {
     }
 
     /// Sends a request once.
-    async fn request(&mut self, call: &Call) -> Result<Answer, Fault> {
+    async fn request(&mut self, call: &Call) -> Result<ScriptAnswer, Fault> {
         let connection = match (call.delivery, &self.link) {
             (Delivery::Once | Delivery::InOrder, Link::Silent(_)) => {
                 self.route.forget();
@@ -284,7 +284,7 @@ impl Node {
 
     /// Sends a request that may be repeated: over the open connection, and over new connections until there is an answer. The
     /// answer to an earlier request of this kind counts as well.
-    async fn insist(&mut self, call: &Call, pause: Duration) -> Result<Answer, Fault> {
+    async fn insist(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // Over a slow line the answer takes longer.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let mut silent_at = self.insist_on_open(call, patience);
@@ -307,7 +307,7 @@ impl Node {
                     if answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE {
                         // From a server that stood still, and may have been demoted meanwhile.
                         if is_latest {
-                            self.unanswered.push(Request::new(connection, call));
+                            self.unanswered.push(PendingRequest::new(connection, call));
                         }
                         continue;
                     }
@@ -323,7 +323,7 @@ impl Node {
                     if self.unanswered.len() == KEPT {
                         self.unanswered.remove(0);
                     }
-                    self.unanswered.push(Request::new(Rc::clone(&connection), call));
+                    self.unanswered.push(PendingRequest::new(Rc::clone(&connection), call));
                     self.link = Link::Silent(connection);
                     silent_at = Boot::now() + patience;
                 }
@@ -346,7 +346,7 @@ impl Node {
             (_, None) => now + patience,
         };
         if under_way.is_none() && !matches!(self.link, Link::Silent(_)) {
-            self.unanswered.push(Request::new(Rc::clone(&connection), call));
+            self.unanswered.push(PendingRequest::new(Rc::clone(&connection), call));
         }
         if !matches!(self.link, Link::Ordered(_)) {
             self.link = Link::Silent(connection);
@@ -441,7 +441,7 @@ impl Node {
         if refused && self.contact == Contact::Answered { fault.for_now() } else { fault }
     }
 
-    fn take_time(&mut self, answer: &Answer) {
+    fn take_time(&mut self, answer: &ScriptAnswer) {
         if answer.value.is_ok() {
             self.round_trip = self.round_trip.min(answer.sent.elapsed());
         }

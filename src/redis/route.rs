@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::connect::{self, Socket};
 use super::fault::Fault;
-use super::url::{Host, Place};
+use super::url::{Deployment, Host};
 use super::{cluster, sentinel};
 use crate::sys::clock::Boot;
 use redis::RedisError;
@@ -50,13 +50,13 @@ impl Route {
     /// # Errors
     /// The reason why it cannot be reached, or the refusal of the login.
     pub(super) async fn dial(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
-        let opened = match (self.address.place(), self.server()) {
-            (Place::Sentinel { .. }, _) => sentinel::open(&self.address).await,
-            (Place::Cluster(_), Some(server)) => {
+        let opened = match (self.address.deployment(), self.server()) {
+            (Deployment::Sentinel { .. }, _) => sentinel::open(&self.address).await,
+            (Deployment::Cluster(_), Some(server)) => {
                 let opened = connect::open(&self.address.at(&server)).await;
                 opened.map_err(|fault| fault.of_server(&server)).map(|socket| (server, socket))
             }
-            (Place::Cluster(seeds), None) => self.enter(seeds).await,
+            (Deployment::Cluster(seeds), None) => self.enter(seeds).await,
             _ => return Ok((None, connect::dial(&self.address).await?)),
         };
         let (server, socket) = opened?;
@@ -105,7 +105,7 @@ impl Route {
     /// Forgets a server of a Cluster that cannot be reached: the next connection looks it up again.
     pub(super) fn forget(&self) {
         // Sentinels are asked for each connection; the last answer is kept to compare the next with.
-        if let Place::Cluster(_) = self.address.place() {
+        if let Deployment::Cluster(_) = self.address.deployment() {
             self.turn_to(None);
         }
     }
@@ -123,7 +123,9 @@ impl Route {
     /// Fails if the Sentinels name another primary: a former primary may still answer. Sentinels that do not answer within half of
     /// the time are ignored.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
-        let (Place::Sentinel { .. }, Some(server)) = (self.address.place(), self.server()) else { return Ok(()) };
+        let (Deployment::Sentinel { .. }, Some(server)) = (self.address.deployment(), self.server()) else {
+            return Ok(());
+        };
         if self.named_at.get().elapsed() < NAMED_FOR {
             return Ok(());
         }
@@ -138,7 +140,9 @@ impl Route {
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.
     pub(super) async fn follow(&self, error: &RedisError, tries: u32) -> Result<bool, Fault> {
-        let (Place::Cluster(seeds), Some(server)) = (self.address.place(), self.server()) else { return Ok(false) };
+        let (Deployment::Cluster(seeds), Some(server)) = (self.address.deployment(), self.server()) else {
+            return Ok(false);
+        };
         if let Some(moved) = cluster::moved_to(error, &server)? {
             self.turn_to(Some(moved));
         }
@@ -164,7 +168,7 @@ impl Route {
     /// # Errors
     /// The reason why no server can be asked, or knows all masters.
     pub(super) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
-        let Place::Cluster(seeds) = self.address.place() else { return Ok(vec![None]) };
+        let Deployment::Cluster(seeds) = self.address.deployment() else { return Ok(vec![None]) };
         let mut known = Err(Fault::TimedOut);
         for _ in seeds {
             let (Some(server), mut socket) = self.open().await? else { break };

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::connect::{self, Socket, exchange};
 use super::fault::{Fault, NOT_A_SENTINEL};
-use super::url::{Host, Place};
+use super::url::{Deployment, Host};
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
 use futures_util::StreamExt;
@@ -54,7 +54,7 @@ pub(crate) struct View {
 
 /// The views of all Sentinels, or their faults within `patience`; empty if there are no Sentinels.
 pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<View, Fault>)> {
-    let Place::Sentinel { sentinels, service, .. } = address.place() else { return Vec::new() };
+    let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else { return Vec::new() };
     let asked = sentinels.iter().map(|sentinel| async move {
         let view = within(Boot::now() + patience, view(address, sentinel, service)).await;
         (sentinel.to_string(), view.unwrap_or(Err(Fault::TimedOut)))
@@ -77,7 +77,7 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<View,
 
 /// Asks all Sentinels in parallel, until a majority agrees.
 async fn primary(address: &Address) -> Result<Host, Fault> {
-    let Place::Sentinel { sentinels, service, .. } = address.place() else {
+    let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else {
         return Err(Fault::Garbage("not behind Sentinels"));
     };
     let mut asked: FuturesUnordered<_> = sentinels.iter().map(|sentinel| ask(address, sentinel, service)).collect();

@@ -12,7 +12,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 /// The parts of a URL.
 #[derive(Clone)]
 pub(super) struct Url {
-    pub(super) place: Place,
+    pub(super) deployment: Deployment,
     pub(super) login: Login,
     /// True if the password of the options does not apply, since it is for other servers.
     pub(super) own_login: bool,
@@ -23,7 +23,7 @@ pub(super) struct Url {
 
 /// The kind of server to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Deployment {
     Tcp(Host),
     Unix(PathBuf),
     /// The primary of this service, known to any of these Sentinels.
@@ -107,8 +107,8 @@ impl Url {
     }
 
     /// A URL without a login, of database 0.
-    fn of(place: Place) -> Url {
-        Url { place, login: Login::default(), own_login: false, database: 0, tls: false }
+    fn of(deployment: Deployment) -> Url {
+        Url { deployment, login: Login::default(), own_login: false, database: 0, tls: false }
     }
 }
 
@@ -186,12 +186,12 @@ fn server(rest: &str) -> Result<Url, String> {
             _ => return Err(unknown(name, "protocol")),
         }
     }
-    let place = Place::Tcp(host_and_port(authority, DEFAULT_PORT)?);
+    let deployment = Deployment::Tcp(host_and_port(authority, DEFAULT_PORT)?);
     let database = match path {
         "" => 0,
         number => database(number).ok_or("the path of the URL must be a database number: redis://host/0")?,
     };
-    Ok(Url { login, database, ..Url::of(place) })
+    Ok(Url { login, database, ..Url::of(deployment) })
 }
 
 /// `[user:password@]h1[:port],h2[:port]/SERVICE[/db][?sentinel-user=U&sentinel-password=P]`
@@ -207,14 +207,14 @@ fn sentinel(rest: &str) -> Result<Url, String> {
         }
     }
     let (service, number) = path.split_once('/').unwrap_or((path, "0"));
-    let place = Place::Sentinel {
+    let deployment = Deployment::Sentinel {
         sentinels: hosts(authority, DEFAULT_SENTINEL_PORT)?,
         service: decoded(service, "service")?
             .ok_or("the name of the service is missing: redis+sentinel://h1,h2,h3/mymaster")?,
         login: of_sentinels,
     };
     let database = database(number).ok_or("after the service, only a database number may follow")?;
-    Ok(Url { login, database, ..Url::of(place) })
+    Ok(Url { login, database, ..Url::of(deployment) })
 }
 
 /// `[user:password@]h1[:port],h2[:port]`
@@ -227,7 +227,7 @@ fn cluster(rest: &str) -> Result<Url, String> {
         }
     }
     match path {
-        "" | "0" => Ok(Url { login, ..Url::of(Place::Cluster(hosts(authority, DEFAULT_PORT)?)) }),
+        "" | "0" => Ok(Url { login, ..Url::of(Deployment::Cluster(hosts(authority, DEFAULT_PORT)?)) }),
         _ => Err("a Cluster has only database 0".to_owned()),
     }
 }
@@ -239,7 +239,7 @@ fn local(rest: &str) -> Result<Url, String> {
         return Err("the directory must be absolute: local:/var/lib/redlock".to_owned());
     }
     // The permissions of the directory decide who may connect.
-    Ok(Url { own_login: true, ..Url::of(Place::Local(directory)) })
+    Ok(Url { own_login: true, ..Url::of(Deployment::Local(directory)) })
 }
 
 /// `h1[:port],h2[:port]`
@@ -296,7 +296,7 @@ fn socket(rest: &str) -> Result<Url, String> {
     if path.chars().any(char::is_control) {
         return Err("a control character in the path".to_owned());
     }
-    let mut url = Url::of(Place::Unix(path.into()));
+    let mut url = Url::of(Deployment::Unix(path.into()));
     let mut with_password = false;
     // In the query of a URL, + means a space.
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
@@ -390,8 +390,8 @@ mod tests {
         assert_eq!(login("redis://u%40:%2F%3a%25+%C3%BC:@h"), is("u@", "/:%+ü:", 0));
         assert_eq!(login("unix:///s?db=3&user=u&pass=p%26q+r%2b"), is("u", "p&q r+", 3));
         assert_eq!(login("unix:///s?"), is("", "", 0));
-        assert_eq!(parsed("unix:///a%20b%23.sock").place, Place::Unix("/a b#.sock".into()));
-        assert_eq!(parsed("redis://[::0:1]").place, Place::Tcp(Host { name: "::1".to_owned(), port: 6379 }));
+        assert_eq!(parsed("unix:///a%20b%23.sock").deployment, Deployment::Unix("/a b#.sock".into()));
+        assert_eq!(parsed("redis://[::0:1]").deployment, Deployment::Tcp(Host { name: "::1".to_owned(), port: 6379 }));
     }
 
     #[test]
@@ -403,10 +403,13 @@ mod tests {
         assert_eq!((url.login, url.database), (Login { username: of("u"), password: of("s") }, 2));
         let login = Login { username: of("v"), password: of("t") };
         let sentinels = vec![host("a", 26379), host("::1", 7)];
-        assert_eq!(url.place, Place::Sentinel { sentinels, service: "my master".to_owned(), login });
-        assert_eq!(parsed("redis+cluster://a:7000,b").place, Place::Cluster(vec![host("a", 7000), host("b", 6379)]));
-        assert_eq!(parsed("local:/a%20b").place, Place::Local(Some("/a b".into())));
-        assert_eq!(parsed("local:").place, Place::Local(None));
+        assert_eq!(url.deployment, Deployment::Sentinel { sentinels, service: "my master".to_owned(), login });
+        assert_eq!(
+            parsed("redis+cluster://a:7000,b").deployment,
+            Deployment::Cluster(vec![host("a", 7000), host("b", 6379)])
+        );
+        assert_eq!(parsed("local:/a%20b").deployment, Deployment::Local(Some("/a b".into())));
+        assert_eq!(parsed("local:").deployment, Deployment::Local(None));
     }
 
     #[test]

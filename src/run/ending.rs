@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The outcome of the job.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum JobOutcome {
     /// The job ended at `at`, by itself or because it was stopped. `status` is the command's, as wait(2) gives it.
     End { status: Option<i32>, cause: Cause, at: Boot },
     /// The command could not be executed. `signal` came meanwhile, and would have ended the command.
@@ -29,7 +29,7 @@ pub(super) enum Outcome {
 
 /// The outcome of the release.
 #[derive(Debug)]
-pub(super) enum Release {
+pub(super) enum ReleaseOutcome {
     Success,
     /// A `run --reentrant` inside the job still has its hold.
     InnerHold,
@@ -39,14 +39,14 @@ pub(super) enum Release {
     Failure(String),
 }
 
-impl Release {
+impl ReleaseOutcome {
     /// `outermost`: the lease was not entered inside a job that holds it.
-    pub(super) fn of(result: Result<u64, Error>, outermost: bool) -> Release {
+    pub(super) fn of(result: Result<u64, Error>, outermost: bool) -> ReleaseOutcome {
         match result {
-            Ok(holds) if holds > 0 && outermost => Release::InnerHold,
-            Ok(_) => Release::Success,
-            Err(Error::NotOurs { found, .. }) => Release::Gone(found.what_became()),
-            Err(error) => Release::Failure(error.trouble()),
+            Ok(holds) if holds > 0 && outermost => ReleaseOutcome::InnerHold,
+            Ok(_) => ReleaseOutcome::Success,
+            Err(Error::NotOurs { found, .. }) => ReleaseOutcome::Gone(found.what_became()),
+            Err(error) => ReleaseOutcome::Failure(error.trouble()),
         }
     }
 }
@@ -90,36 +90,36 @@ pub(super) enum LastWord {
 /// # Errors
 /// A shortage or a lease that ended early, which kept the command from being started.
 pub(super) fn ending(
-    outcome: &Outcome,
+    outcome: &JobOutcome,
     loss: Option<Loss>,
-    release: Release,
+    release: ReleaseOutcome,
     besides: Circumstances<'_>,
 ) -> Result<(Exit, Vec<LastWord>), Error> {
     Ok(match (outcome, loss) {
-        (Outcome::StartFailure { signal: Some(signal), .. }, _) => (Exit::Signal(*signal), vec![]),
-        (Outcome::StartFailure { errno, .. }, _) if host::shortage(&(*errno).into()).is_some() => {
+        (JobOutcome::StartFailure { signal: Some(signal), .. }, _) => (Exit::Signal(*signal), vec![]),
+        (JobOutcome::StartFailure { errno, .. }, _) if host::shortage(&(*errno).into()).is_some() => {
             return Err(cannot_supervise(*errno));
         }
-        (Outcome::StartFailure { errno: Errno::ENOENT, .. }, _) => {
+        (JobOutcome::StartFailure { errno: Errno::ENOENT, .. }, _) => {
             (Exit::NotFound, vec![LastWord::StartFailure(Errno::ENOENT)])
         }
-        (Outcome::StartFailure { errno, .. }, _) => (Exit::CannotExecute, vec![LastWord::StartFailure(*errno)]),
-        (Outcome::TooLate, Some(Loss::Proof(what))) => {
+        (JobOutcome::StartFailure { errno, .. }, _) => (Exit::CannotExecute, vec![LastWord::StartFailure(*errno)]),
+        (JobOutcome::TooLate, Some(Loss::Proof(what))) => {
             return Err(Error::LostBeforeStart { name: besides.name.to_owned(), what });
         }
-        (Outcome::TooLate, _) => {
+        (JobOutcome::TooLate, _) => {
             let Circumstances { took, ttl, .. } = besides;
             return Err(Error::GrantedTooLate { name: besides.name.to_owned(), took, ttl });
         }
         // Both were out of action for a while, if the job has outlived its lease.
-        (Outcome::KeeperFailure { overdue, at }, Some(loss)) if *overdue || *at > besides.valid_until => {
+        (JobOutcome::KeeperFailure { overdue, at }, Some(loss)) if *overdue || *at > besides.valid_until => {
             (Exit::Lost, vec![LastWord::Loss { loss, at: *at }])
         }
-        (Outcome::KeeperFailure { .. }, _) => (Exit::Internal, vec![LastWord::KeeperFailure]),
+        (JobOutcome::KeeperFailure { .. }, _) => (Exit::Internal, vec![LastWord::KeeperFailure]),
         // Said when it happened.
-        (Outcome::End { .. }, Some(_)) if besides.continues => (Exit::Lost, vec![]),
-        (Outcome::End { at, .. }, Some(loss)) => (Exit::Lost, vec![LastWord::Loss { loss, at: *at }]),
-        (Outcome::End { status, cause, at }, None) => after_a_whole_lease(*status, *cause, *at, release, besides),
+        (JobOutcome::End { .. }, Some(_)) if besides.continues => (Exit::Lost, vec![]),
+        (JobOutcome::End { at, .. }, Some(loss)) => (Exit::Lost, vec![LastWord::Loss { loss, at: *at }]),
+        (JobOutcome::End { status, cause, at }, None) => after_a_whole_lease(*status, *cause, *at, release, besides),
     })
 }
 
@@ -128,17 +128,17 @@ fn after_a_whole_lease(
     status: Option<i32>,
     cause: Cause,
     at: Boot,
-    release: Release,
+    release: ReleaseOutcome,
     besides: Circumstances<'_>,
 ) -> (Exit, Vec<LastWord>) {
     // Such a job was protected, even if another process holds the lock now.
     let ran_out = at < besides.valid_until && besides.valid_until <= besides.now;
     let about_release = match release {
-        Release::Success => None,
-        Release::InnerHold => Some(LastWord::InnerHold),
-        Release::Gone(_) if ran_out => Some(LastWord::LateRelease),
-        Release::Gone(what) => return (Exit::Lost, vec![LastWord::LossAtRelease(what)]),
-        Release::Failure(why) => Some(LastWord::ReleaseFailure(why)),
+        ReleaseOutcome::Success => None,
+        ReleaseOutcome::InnerHold => Some(LastWord::InnerHold),
+        ReleaseOutcome::Gone(_) if ran_out => Some(LastWord::LateRelease),
+        ReleaseOutcome::Gone(what) => return (Exit::Lost, vec![LastWord::LossAtRelease(what)]),
+        ReleaseOutcome::Failure(why) => Some(LastWord::ReleaseFailure(why)),
     };
     let (exit, about_job) = match (cause, besides.max_run) {
         (Cause::TimeLimit, Some(limit)) => (Exit::TooLong, Some(LastWord::TimeLimit(limit))),
@@ -181,12 +181,12 @@ mod tests {
     const LATE: Circumstances = Circumstances { now: second(40), ..IN_TIME };
 
     /// The command ended at second 20 with this status word.
-    fn end(status: i32) -> Outcome {
-        Outcome::End { status: Some(status), cause: Cause::OwnEnd, at: second(20) }
+    fn end(status: i32) -> JobOutcome {
+        JobOutcome::End { status: Some(status), cause: Cause::OwnEnd, at: second(20) }
     }
 
-    fn gone() -> Release {
-        Release::Gone("it was revoked".to_owned())
+    fn gone() -> ReleaseOutcome {
+        ReleaseOutcome::Gone("it was revoked".to_owned())
     }
 
     fn loss() -> Option<Loss> {
@@ -196,24 +196,24 @@ mod tests {
     #[test]
     fn a_job_with_a_whole_lease_ends_as_its_command() {
         let three = Exit::Command(3);
-        let failure = || Release::Failure("10.0.0.1:6379 timed out".to_owned());
+        let failure = || ReleaseOutcome::Failure("10.0.0.1:6379 timed out".to_owned());
         for (release, besides, exit, words) in [
-            (Release::Success, IN_TIME, three, vec![]),
-            (Release::Success, LATE, three, vec![]),
-            (Release::InnerHold, IN_TIME, three, vec![LastWord::InnerHold]),
+            (ReleaseOutcome::Success, IN_TIME, three, vec![]),
+            (ReleaseOutcome::Success, LATE, three, vec![]),
+            (ReleaseOutcome::InnerHold, IN_TIME, three, vec![LastWord::InnerHold]),
             (gone(), LATE, three, vec![LastWord::LateRelease]),
             (gone(), IN_TIME, Exit::Lost, vec![LastWord::LossAtRelease("it was revoked".to_owned())]),
             (failure(), IN_TIME, three, vec![LastWord::ReleaseFailure("10.0.0.1:6379 timed out".to_owned())]),
         ] {
             assert_eq!(ending(&end(3 << 8), None, release, besides).unwrap(), (exit, words));
         }
-        let killed = ending(&end(libc::SIGKILL), None, Release::Success, IN_TIME).unwrap();
+        let killed = ending(&end(libc::SIGKILL), None, ReleaseOutcome::Success, IN_TIME).unwrap();
         assert_eq!(killed, (Exit::Signal(libc::SIGKILL), vec![]));
     }
 
     #[test]
     fn a_job_that_outlived_its_lease_was_unprotected() {
-        let outcome = Outcome::End { status: Some(0), cause: Cause::OwnEnd, at: second(35) };
+        let outcome = JobOutcome::End { status: Some(0), cause: Cause::OwnEnd, at: second(35) };
         let (exit, words) = ending(&outcome, None, gone(), LATE).unwrap();
         assert_eq!((exit, words), (Exit::Lost, vec![LastWord::LossAtRelease("it was revoked".to_owned())]));
     }
@@ -223,7 +223,7 @@ mod tests {
         let word = LastWord::Loss { loss: loss().unwrap(), at: second(20) };
         let continues = Circumstances { continues: true, ..IN_TIME };
         for (besides, words) in [(IN_TIME, vec![word]), (continues, vec![])] {
-            assert_eq!(ending(&end(3 << 8), loss(), Release::Success, besides).unwrap(), (Exit::Lost, words));
+            assert_eq!(ending(&end(3 << 8), loss(), ReleaseOutcome::Success, besides).unwrap(), (Exit::Lost, words));
         }
     }
 
@@ -231,11 +231,11 @@ mod tests {
     fn a_time_limit_outranks_the_status_but_no_loss() {
         let limit = Duration::from_secs(5);
         let besides = Circumstances { max_run: Some(limit), ..IN_TIME };
-        let outcome = Outcome::End { status: Some(libc::SIGTERM), cause: Cause::TimeLimit, at: second(20) };
+        let outcome = JobOutcome::End { status: Some(libc::SIGTERM), cause: Cause::TimeLimit, at: second(20) };
         for (loss, release, exit, word) in [
-            (None, Release::Success, Exit::TooLong, LastWord::TimeLimit(limit)),
+            (None, ReleaseOutcome::Success, Exit::TooLong, LastWord::TimeLimit(limit)),
             (None, gone(), Exit::Lost, LastWord::LossAtRelease("it was revoked".to_owned())),
-            (loss(), Release::Success, Exit::Lost, LastWord::Loss { loss: loss().unwrap(), at: second(20) }),
+            (loss(), ReleaseOutcome::Success, Exit::Lost, LastWord::Loss { loss: loss().unwrap(), at: second(20) }),
         ] {
             assert_eq!(ending(&outcome, loss, release, besides).unwrap(), (exit, vec![word]));
         }
@@ -244,26 +244,27 @@ mod tests {
     #[test]
     fn the_end_of_the_keeper_is_a_fault_unless_a_deadline_has_passed() {
         // The moment is that of the death, not that of the release.
-        let overdue = |overdue| Outcome::KeeperFailure { overdue, at: second(19) };
+        let overdue = |overdue| JobOutcome::KeeperFailure { overdue, at: second(19) };
         let word = LastWord::Loss { loss: loss().unwrap(), at: second(19) };
         assert_eq!(ending(&overdue(true), loss(), gone(), IN_TIME).unwrap(), (Exit::Lost, vec![word]));
         let fault = (Exit::Internal, vec![LastWord::KeeperFailure]);
-        assert_eq!(ending(&overdue(false), None, Release::Success, IN_TIME).unwrap(), fault);
-        assert_eq!(ending(&overdue(false), loss(), Release::Success, IN_TIME).unwrap(), fault);
-        let (outlived, at) = (Outcome::KeeperFailure { overdue: false, at: second(31) }, second(31));
+        assert_eq!(ending(&overdue(false), None, ReleaseOutcome::Success, IN_TIME).unwrap(), fault);
+        assert_eq!(ending(&overdue(false), loss(), ReleaseOutcome::Success, IN_TIME).unwrap(), fault);
+        let (outlived, at) = (JobOutcome::KeeperFailure { overdue: false, at: second(31) }, second(31));
         let word = LastWord::Loss { loss: loss().unwrap(), at };
         assert_eq!(ending(&outlived, loss(), gone(), LATE).unwrap(), (Exit::Lost, vec![word]));
     }
 
     #[test]
     fn a_command_that_cannot_be_started() {
-        let start = |errno, signal| ending(&Outcome::StartFailure { errno, signal }, None, Release::Success, IN_TIME);
+        let start =
+            |errno, signal| ending(&JobOutcome::StartFailure { errno, signal }, None, ReleaseOutcome::Success, IN_TIME);
         let word = LastWord::StartFailure;
         assert_eq!(start(Errno::ENOENT, None).unwrap(), (Exit::NotFound, vec![word(Errno::ENOENT)]));
         assert_eq!(start(Errno::EACCES, None).unwrap(), (Exit::CannotExecute, vec![word(Errno::EACCES)]));
         assert_eq!(start(Errno::ENOENT, Some(libc::SIGINT)).unwrap(), (Exit::Signal(libc::SIGINT), vec![]));
         assert!(matches!(start(Errno::EAGAIN, None), Err(Error::Shortage(_))));
-        let too_late = |loss| ending(&Outcome::TooLate, loss, Release::Success, IN_TIME);
+        let too_late = |loss| ending(&JobOutcome::TooLate, loss, ReleaseOutcome::Success, IN_TIME);
         assert!(matches!(too_late(None), Err(Error::GrantedTooLate { .. })));
         assert!(matches!(too_late(loss()), Err(Error::LostBeforeStart { .. })));
     }

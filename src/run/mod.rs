@@ -24,7 +24,7 @@ use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::stdio;
 use crate::sys::trial;
 use crate::sys::wait::{self, Readable, sleep_until, within};
-use ending::{Circumstances, Outcome, Release, ending};
+use ending::{Circumstances, JobOutcome, ReleaseOutcome, ending};
 use messages::Talk;
 use nix::errno::Errno;
 use nix::libc;
@@ -139,13 +139,13 @@ impl Supervisor {
         lease: &Lease,
         acquired_at: Boot,
         valid_until: Boot,
-        outcome: Outcome,
+        outcome: JobOutcome,
         loss: Option<Loss>,
     ) -> Result<Exit, Error> {
         // The keeper has nothing left to do, and ends while the lease is being released.
         self.keeper.get().hang_up();
         let keep = match (&outcome, &loss, self.job.hold_at_least) {
-            (Outcome::End { .. }, None, Some(least)) => {
+            (JobOutcome::End { .. }, None, Some(least)) => {
                 Some((acquired_at + least).left()).filter(|left| !left.is_zero())
             }
             _ => None,
@@ -155,7 +155,7 @@ impl Supervisor {
             // Does not wait for nodes that may still have the lease.
             Some(_) => within(Boot::now() + FAREWELL, lock.release(lease, None)).await.unwrap_or(Ok(0)),
         };
-        let release = Release::of(result, lease.is_outermost());
+        let release = ReleaseOutcome::of(result, lease.is_outermost());
         let besides = Circumstances {
             name: &lock.name,
             ttl: lease.ttl,
@@ -248,7 +248,7 @@ impl Supervision<'_> {
     }
 
     /// Waits for the end of the job while the lease is renewed. Returns what became of both.
-    async fn supervise(&self, lock: &mut Lock, lease: &mut Lease) -> (Outcome, Option<Loss>) {
+    async fn supervise(&self, lock: &mut Lock, lease: &mut Lease) -> (JobOutcome, Option<Loss>) {
         let (supervisor, talk) = (self.supervisor, &self.supervisor.talk);
         let mut renewal = pin!(self.renewer.renew(lock, lease, self));
         let mut overdue = pin!(self.watchdog.goes_off());
@@ -280,23 +280,23 @@ impl Supervision<'_> {
                         if cause == Cause::Loss {
                             loss = loss.or(Some(self.renewer.why_not_renewed()));
                         }
-                        return (Outcome::End { status, cause, at }, loss);
+                        return (JobOutcome::End { status, cause, at }, loss);
                     }
                     Some(Report::StartFailure { errno }) => {
                         let signal = early.iter().map(|event| event.signal).find(|&signal| ends(signal));
-                        return (Outcome::StartFailure { errno: Errno::from_raw(errno), signal }, loss);
+                        return (JobOutcome::StartFailure { errno: Errno::from_raw(errno), signal }, loss);
                     }
-                    Some(Report::TooLate) => return (Outcome::TooLate, loss),
+                    Some(Report::TooLate) => return (JobOutcome::TooLate, loss),
                     None => {
                         let why = self.renewer.why_not_renewed();
                         let at = self.kill_job(renewal, &mut loss).await;
-                        return (Outcome::KeeperFailure { overdue: false, at }, loss.or(Some(why)));
+                        return (JobOutcome::KeeperFailure { overdue: false, at }, loss.or(Some(why)));
                     }
                 },
                 () = &mut overdue => {
                     let why = self.renewer.why_not_renewed();
                     let at = self.kill_job(renewal, &mut loss).await;
-                    return (Outcome::KeeperFailure { overdue: true, at }, loss.or(Some(why)));
+                    return (JobOutcome::KeeperFailure { overdue: true, at }, loss.or(Some(why)));
                 }
                 found = &mut renewal, if loss.is_none() => loss = Some(self.on_loss(found)),
             }

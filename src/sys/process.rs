@@ -273,7 +273,7 @@ impl Program {
         let path = std::env::var_os("PATH").map_or(0, |path| path.len());
         let words = 8 * 1024 + arguments.len() + path;
         let mut stack: Vec<u128> = Vec::with_capacity(words);
-        let mut birth = Birth {
+        let mut setup = ChildSetup {
             arguments: arguments.as_ptr(),
             environment: environment.as_ptr(),
             inherited: self.inherited,
@@ -283,24 +283,24 @@ impl Program {
             errno: 0,
         };
         // A signal from here on is recorded, or the child receives it.
-        let _ = birth.typed.thread_unblock();
+        let _ = setup.typed.thread_unblock();
         // Like vfork, to save copying memory: the child borrows it, on a stack of its own, and this process is suspended until
         // the child executes or exits.
-        // SAFETY: the end of the stack is aligned and the stack large enough; all that `birth` points to outlives
+        // SAFETY: the end of the stack is aligned and the stack large enough; all that `setup` points to outlives
         // the child's use of it; this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
             libc::clone(
-                Birth::give,
+                ChildSetup::run,
                 stack.as_mut_ptr().add(words).cast(),
                 libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
-                (&raw mut birth).cast(),
+                (&raw mut setup).cast(),
             )
         });
         let _ = SigSet::all().thread_set_mask();
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
         // SAFETY: the child wrote to it while this process stood still; the compiler is not to know better.
-        match unsafe { (&raw const birth.errno).read_volatile() } {
+        match unsafe { (&raw const setup.errno).read_volatile() } {
             // Also zero if a signal ended the child before exec: its status will show that.
             0 => Ok(pid),
             errno => {
@@ -312,7 +312,7 @@ impl Program {
 }
 
 /// Everything that a child needs between clone and exec.
-struct Birth {
+struct ChildSetup {
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
     inherited: Inheritance,
@@ -324,22 +324,22 @@ struct Birth {
     errno: i32,
 }
 
-impl Birth {
+impl ChildSetup {
     /// The child's code before exec: only system calls, on memory that is already allocated.
-    extern "C" fn give(birth: *mut libc::c_void) -> i32 {
+    extern "C" fn run(setup: *mut libc::c_void) -> i32 {
         let _ = SigSet::all().thread_set_mask();
-        // SAFETY: the parent passes a `Birth`, and stands still.
-        let birth = unsafe { &mut *birth.cast::<Birth>() };
-        if birth.apart {
+        // SAFETY: the parent passes a `ChildSetup`, and stands still.
+        let setup = unsafe { &mut *setup.cast::<ChildSetup>() };
+        if setup.apart {
             let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         }
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
-        if unistd::getppid() == birth.parent {
-            terminal_signals::raise(&birth.typed);
-            birth.inherited.restore();
+        if unistd::getppid() == setup.parent {
+            terminal_signals::raise(&setup.typed);
+            setup.inherited.restore();
             // SAFETY: both arrays end with a null pointer and point to C strings.
-            unsafe { libc::execvpe(*birth.arguments, birth.arguments, birth.environment) };
-            birth.errno = Errno::last_raw();
+            unsafe { libc::execvpe(*setup.arguments, setup.arguments, setup.environment) };
+            setup.errno = Errno::last_raw();
         }
         // SAFETY: ends the child without running anything of its parent's.
         unsafe { libc::_exit(127) }

@@ -83,11 +83,11 @@ fn size(descriptor: i32) -> Option<(usize, usize)> {
 }
 
 thread_local! {
-    static ERRORS: RefCell<Errors> = const { RefCell::new(Errors { kept: Vec::new(), live: String::new() }) };
+    static ERRORS: RefCell<ErrorStream> = const { RefCell::new(ErrorStream { kept: Vec::new(), live: String::new() }) };
 }
 
 /// Standard error.
-struct Errors {
+struct ErrorStream {
     /// Output that is still to be written.
     kept: Vec<u8>,
     /// The live line as the terminal shows it.
@@ -95,11 +95,11 @@ struct Errors {
 }
 
 /// The message of a panic in here is dropped.
-fn with_errors(action: impl FnOnce(&mut Errors)) {
+fn with_errors(action: impl FnOnce(&mut ErrorStream)) {
     let _ = ERRORS.try_with(|errors| errors.try_borrow_mut().map(|mut errors| action(&mut errors)));
 }
 
-impl Errors {
+impl ErrorStream {
     /// Forgets the live line in the background, where it belongs to others.
     fn look(&mut self) {
         if !self.live.is_empty() && !is_foreground() {

@@ -127,7 +127,7 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
 
 /// What repeated calls of [`kill_children`] know of the pids of children without /proc.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Whereabouts {
+pub(crate) struct PidSearch {
     /// The newest pid, as far as it is known: at the limit of processes it cannot be asked for.
     newest: Option<i32>,
     /// The children that were found last.
@@ -136,9 +136,9 @@ pub(crate) struct Whereabouts {
     far_at: Boot,
 }
 
-impl Whereabouts {
-    pub(crate) fn unknown() -> Whereabouts {
-        Whereabouts { newest: None, last: Vec::new(), far_at: Boot::NEVER }
+impl PidSearch {
+    pub(crate) fn unknown() -> PidSearch {
+        PidSearch { newest: None, last: Vec::new(), far_at: Boot::NEVER }
     }
 
     /// Calls `visit` for each of the children by trying pids (0.2 µs each), as soon as it is found; `visit` tells whether it was
@@ -194,7 +194,7 @@ pub(crate) fn kill_children(
     root: Root,
     first: bool,
     spared: &[Handle],
-    whereabouts: &mut Whereabouts,
+    search: &mut PidSearch,
     alive: &mut dyn FnMut(),
 ) -> KillRound {
     if let Some(group) = root.live_group().filter(|_| first) {
@@ -221,7 +221,7 @@ pub(crate) fn kill_children(
     let us = own_pid();
     match listed_children(us) {
         Some(listed) => listed.into_iter().for_each(|child| _ = kill(child)),
-        None => whereabouts.find(us, &mut kill, alive),
+        None => search.find(us, &mut kill, alive),
     }
     killed
 }
@@ -280,7 +280,7 @@ pub(crate) fn children(spared: &[Handle]) -> Vec<i32> {
             found.push(child);
             !is_spared(child, spared)
         };
-        Whereabouts::unknown().find(us, &mut take, &mut || {});
+        PidSearch::unknown().find(us, &mut take, &mut || {});
         found
     });
     children.retain(|&child| !is_spared(child, spared));
