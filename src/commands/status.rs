@@ -8,6 +8,7 @@ use crate::error::{Error, listed};
 use crate::exit::Exit;
 use crate::lock::{Listing, Lock, Locks, State, Status};
 use crate::output;
+use crate::redis::Fault;
 use crate::sys::wait;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
@@ -34,9 +35,10 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         match &args.watch {
             Some(every) => {
                 watch(every.every(), is_json, async || {
-                    let mut all = locks.list(&settings.prefix, &args.names).await?.locks;
+                    let Listing { locks: mut all, faults } = locks.list(&settings.prefix, &args.names).await?;
                     all.sort_by_key(Status::gravity);
-                    Ok(move |columns| output::list(&all, is_json, columns))
+                    let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
+                    Ok(move |columns| warning.clone().unwrap_or_default() + &output::list(&all, is_json, columns))
                 })
                 .await
             }
@@ -51,8 +53,8 @@ fn blocking(look: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<
 
 async fn several(names: &[String], is_json: bool, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
     let Listing { locks: all, faults } = locks.list(&settings.prefix, names).await?;
-    if !faults.is_empty() {
-        output::say(&format!("{}; the list is from the other nodes", listed(&faults)));
+    if let Some(warning) = without(&faults) {
+        output::say(&warning);
     }
     if all.is_empty() && !is_json {
         let which = match names {
@@ -64,6 +66,11 @@ async fn several(names: &[String], is_json: bool, settings: &Settings, locks: &m
         output::show(&output::list(&all, is_json, None))?;
     }
     Ok(Exit::Done)
+}
+
+/// The nodes that have not answered, and why.
+fn without(faults: &[(String, Fault)]) -> Option<String> {
+    (!faults.is_empty()).then(|| format!("{}; the list is from the other nodes", listed(faults)))
 }
 
 async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {

@@ -335,6 +335,8 @@ fn a_list_without_a_minority_of_the_nodes_says_which_and_why() {
         let finished = test.stderr(like(&said)).run();
         assert!(finished.stdout.contains("backup"), "{}", finished.stdout);
     }
+    let watch = redlock(&nodes, "status --watch 100ms").spawn();
+    eventually(SOON, "each page says so too", || watch.stdout_line().contains("the list is from the other nodes"));
 }
 
 #[test]
