@@ -94,7 +94,7 @@ complete -c redlock -n '__redlock_at start' -a doctor -d 'Check whether Redis is
 complete -c redlock -n '__redlock_at start' -a completions -d 'Print shell completions'
 complete -c redlock -n '__redlock_at options' -l redis -x -d 'Redis address; with several, more than half must agree'
 complete -c redlock -n '__redlock_at options' -l prefix -x -d 'The key in Redis is this prefix followed by the name'
-complete -c redlock -n '__redlock_at options' -l node-timeout -x -d 'Time limit for one request to one node'
+complete -c redlock -n '__redlock_at options' -l node-timeout -x -d 'Time limit for one request to one node; above ttl/2 it counts as ttl/2'
 complete -c redlock -n '__redlock_at options' -l quarantine -x -d 'A node started less than D ago grants no lock, because it may have forgotten a lease'
 complete -c redlock -n '__redlock_at options' -l password-file -rF -d 'Read the password from the first line of FILE'
 complete -c redlock -n '__redlock_at options' -l tls-ca -x -d 'Trust the certificates in FILE (PEM) instead of the system\'s'

@@ -223,15 +223,14 @@ fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, Stri
         Ok::<_, String>(value)
     };
     let redis = find(&REDIS)?.unwrap_or_else(|| REDIS.default());
-    let prefix = find(&PREFIX)?.unwrap_or_else(|| PREFIX.default()).text;
-    let node_timeout = find(&NODE_TIMEOUT)?.map(|value| value.parse(duration)).transpose()?;
-    let quarantine = find(&QUARANTINE)?.map(|value| value.parse(duration)).transpose()?;
+    let prefix = find(&PREFIX)?.unwrap_or_else(|| PREFIX.default()).parse(plain_text)?;
+    let node_timeout = find(&NODE_TIMEOUT)?.map(|value| value.parse(node_timeout)).transpose()?;
+    let quarantine = find(&QUARANTINE)?.map(|value| value.parse(quarantine)).transpose()?;
     let password = find(&PASSWORD)?;
     let (ca, certificate, key) = (find(&TLS_CA)?, find(&TLS_CERT)?, find(&TLS_KEY)?);
     let number = |text: &str| text.parse::<u32>().map_err(|_| "not a number of replicas".to_owned());
     let replicas = find(&REPLICAS)?.map_or(Ok(0), |value| value.parse(number))?;
-    let label = find(&LABEL)?.map(|value| value.text);
-    check(&prefix, label.as_deref(), node_timeout, quarantine)?;
+    let label = find(&LABEL)?.map(|value| value.parse(label)).transpose()?;
 
     let urls = url::split(&redis.text);
     let with_tls = urls.iter().any(|url| url::is_tls(url));
@@ -265,29 +264,30 @@ fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, Stri
     })
 }
 
-/// Refuses values that are out of bounds.
-fn check(
-    prefix: &str,
-    label: Option<&str>,
-    node_timeout: Option<Duration>,
-    quarantine: Option<Duration>,
-) -> Result<(), String> {
-    for (what, text) in [("prefix", Some(prefix)), ("label", label)] {
-        if text.is_some_and(|text| text.chars().any(char::is_control)) {
-            return Err(format!("the {what} has a control character in it"));
-        }
+/// A text that a terminal can show.
+fn plain_text(text: &str) -> Result<String, String> {
+    match text.chars().any(char::is_control) {
+        true => Err("control characters are not allowed".to_owned()),
+        false => Ok(text.to_owned()),
     }
-    if label.is_some_and(|label| label.len() > LONGEST_LABEL) {
-        return Err(format!("the label is longer than {LONGEST_LABEL} bytes"));
+}
+
+fn label(text: &str) -> Result<String, String> {
+    match text.len() > LONGEST_LABEL {
+        true => Err(format!("longer than {LONGEST_LABEL} bytes")),
+        false => plain_text(text),
     }
-    if node_timeout.is_some_and(|timeout| timeout < Duration::from_millis(1)) {
-        return Err("the node timeout must be at least 1ms".to_owned());
-    }
-    if quarantine.is_some_and(|time| time > LONGEST_TTL) {
-        // It has to cover the longest lease, and no longer.
-        return Err("the quarantine must be at most 30 days".to_owned());
-    }
-    Ok(())
+}
+
+fn node_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = duration(text)?;
+    if timeout < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(timeout) }
+}
+
+/// The quarantine has to cover the longest lease, and no longer.
+fn quarantine(text: &str) -> Result<Duration, String> {
+    let quarantine = duration(text)?;
+    if quarantine > LONGEST_TTL { Err("must be at most 30 days".to_owned()) } else { Ok(quarantine) }
 }
 
 fn ancestors(sources: &Sources) -> Result<Vec<String>, String> {
@@ -629,10 +629,10 @@ mod tests {
     fn what_is_wrong_is_named_with_its_source() {
         let said = |variables: &[(&str, &str)], why: &str| assert_eq!(refused(variables, &[]), why);
         said(&[("REDLOCK_QUARANTINE", "30M")], "in REDLOCK_QUARANTINE: 30M is 30 months; 30m?");
-        said(&[("REDLOCK_QUARANTINE", "31d")], "the quarantine must be at most 30 days");
-        said(&[("REDLOCK_NODE_TIMEOUT", "0")], "the node timeout must be at least 1ms");
-        said(&[("REDLOCK_PREFIX", "\t")], "the prefix has a control character in it");
-        said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "the label has a control character in it");
+        said(&[("REDLOCK_QUARANTINE", "31d")], "in REDLOCK_QUARANTINE: must be at most 30 days");
+        said(&[("REDLOCK_NODE_TIMEOUT", "0")], "in REDLOCK_NODE_TIMEOUT: must be at least 1ms");
+        said(&[("REDLOCK_PREFIX", "\t")], "in REDLOCK_PREFIX: control characters are not allowed");
+        said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "in REDLOCK_LABEL: control characters are not allowed");
         said(&[("REDIS_URL", "h:1")], "in REDIS_URL: cannot use \"h:1\": not a URL; redis://h:1?");
         let twice = with(&redis(&["redis://h", "redis://H:6379/1"]), &[], &[]);
         assert_eq!(twice.expect_err("twice"), "in --redis: the node H:6379 is given twice");
@@ -645,6 +645,8 @@ mod tests {
         let file = |text, why: &str| assert_eq!(refused(&[], &[Some(text)]), why);
         file("#\nREDLOCK_REDIS", "f0, line 2: not of the form REDLOCK_X=value");
         file("REDLOCK_LABEL=\"x", "f0, line 1: a quote is not closed");
+        let long = format!("REDLOCK_LABEL={}", "x".repeat(LONGEST_LABEL + 1));
+        file(&long, "in f0, line 1: REDLOCK_LABEL: longer than 256 bytes");
         file("REDLOCK_QUARANTINE=5M", "in f0, line 1: REDLOCK_QUARANTINE: 5M is 5 months; 5m?");
         file("REDLOCK_PREFX=x", "f0, line 1: unknown setting \"REDLOCK_PREFX\"; REDLOCK_PREFIX?");
         assert!(refused(&[], &[Some("REDLOCK_TOKEN=x")]).starts_with("f0, line 1: unknown setting \"REDLOCK_TOKEN\""));
