@@ -42,7 +42,7 @@ impl Keys {
 
     /// A call of this script for the lock.
     pub(super) fn call(&self, script: &'static Script, args: Args) -> Call {
-        Call::new(script, self.all(), args.with("base", self.base.as_str()).into_list())
+        Call::new(script, self.all(), args.into_list())
     }
 
     /// The channel on which the waiter `id` is called.

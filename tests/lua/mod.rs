@@ -17,30 +17,26 @@ const PARTS: [&str; 5] = ["lease", "fence", "queue", "reserved", "holds"];
 const CLOCK: &str = "1700000000000";
 const OWNER: &str = "host=host pid=1 user=u label=label";
 
+/// A script: its file, behind those that it builds on.
 macro_rules! script {
-    ($file:literal) => {
-        (
-            $file,
-            concat!(
-                include_str!("../../src/lock/scripts/prelude.lua"),
-                include_str!(concat!("../../src/lock/scripts/", $file, ".lua"))
-            ),
-        )
+    ($($before:literal)* => $file:literal) => {
+        ($file, concat!($(include_str!(concat!("../../src/lock/scripts/", $before, ".lua")),)*
+            include_str!(concat!("../../src/lock/scripts/", $file, ".lua"))))
     };
 }
 
 const SCRIPTS: [(&str, &str); 11] = [
-    script!("take"),
-    script!("fence"),
-    script!("leave"),
-    script!("rollback"),
-    script!("extend"),
-    script!("enter"),
-    script!("release"),
-    script!("recreate"),
-    script!("revoke"),
-    script!("holds"),
-    script!("inspect"),
+    script!("prelude" "lease" => "take"),
+    script!("prelude" "lease" => "fence"),
+    script!("prelude" => "leave"),
+    script!("prelude" => "rollback"),
+    script!("prelude" "lease" => "extend"),
+    script!("prelude" "lease" => "enter"),
+    script!("prelude" "lease" => "release"),
+    script!("prelude" "lease" => "recreate"),
+    script!("prelude" "lease" => "revoke"),
+    script!("prelude" "lease" => "holds"),
+    script!("prelude" "lease" => "inspect"),
 ];
 
 fn part(name: &str) -> String {
@@ -148,7 +144,7 @@ impl Scripts {
         for name in PARTS {
             call.key(part(name));
         }
-        call.arg("base").arg(BASE).arg("claim").arg("exclusive").arg(arguments);
+        call.arg("claim").arg("exclusive").arg(arguments);
         match call.invoke(&mut self.connection) {
             Ok(value) => Reply::of(value),
             Err(error) => panic!("{name} {arguments:?}: {error}"),
