@@ -1,4 +1,4 @@
-//! Files: what one holds, and whether one can be executed.
+//! Reading files, and finding commands.
 
 use super::clock::Boot;
 use nix::errno::Errno;
@@ -15,13 +15,12 @@ use std::time::Duration;
 
 /// In bytes: the path may be a device.
 const LONGEST: usize = 1 << 20;
-/// How long a pipe may take to give everything.
+/// The time for a pipe to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The contents of a file, a device, or a pipe such as that of the shell's `<(command)`.
 ///
-/// # Errors
-/// Why it cannot be read: also a pipe whose writer does not come, or does not end.
+/// # Errors The reason why it cannot be read: also a pipe without a writer, or without an end.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe without a writer would keep open(2) waiting.
     let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;

@@ -18,12 +18,12 @@ static AT_START: AtomicU8 = AtomicU8::new(0);
 /// fails instead: the file behind standard error may have reached its `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
-/// Records the initial state, and then does what std's start-up code would do without recording it: opens /dev/null in place of
-/// closed standard descriptors, and ignores SIGPIPE (and SIGXFSZ).
+/// Records the initial state, then does the work of std's start-up code: opens /dev/null in place of closed standard
+/// descriptors, and ignores SIGPIPE (and SIGXFSZ).
 pub(crate) fn take_note() {
     let mut bits = 0;
     for descriptor in 0..3 {
-        // SAFETY: F_GETFD touches no memory, and any number may be asked about.
+        // SAFETY: F_GETFD touches no memory, and accepts any number.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 && Errno::last() == Errno::EBADF {
             bits |= 1 << descriptor;
             // The kernel gives the lowest number that is free, which is this one.
@@ -51,17 +51,17 @@ pub(crate) unsafe fn arguments(argc: libc::c_int, argv: *const *const libc::c_ch
     words.map(|word| OsStr::from_bytes(word.to_bytes()).to_owned()).collect()
 }
 
-/// Whether standard input (0), output (1) or error (2) was closed when this process started.
+/// True if standard input (0), output (1) or error (2) was closed when this process started.
 pub(crate) fn was_closed(descriptor: u8) -> bool {
     AT_START.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
-/// Whether SIGPIPE was ignored when this process started; it always is by now.
+/// True if SIGPIPE was ignored when this process started. By now it always is.
 pub(crate) fn was_sigpipe_ignored() -> bool {
     AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
 }
 
-/// Gives every signal its default, and blocks none. Allocates nothing: for a child between fork and exec.
+/// Sets every signal to its default, and unblocks all. Allocates nothing: for a child between fork and exec.
 pub(super) fn reset_signals() {
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: SIG_DFL installs no handler. Signals that cannot be changed are refused.
@@ -79,7 +79,7 @@ fn restore_writing() {
     }
 }
 
-/// Whether this process ignores the signal now.
+/// True if this process ignores the signal now.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: a null pointer asks without setting, and `action` is large enough for the answer.
@@ -100,8 +100,7 @@ impl Inheritance {
     pub(crate) fn take_over(signals: &SigSet) -> nix::Result<Inheritance> {
         let sigchld_ignored = is_ignored(libc::SIGCHLD);
         if sigchld_ignored {
-            // Otherwise the kernel would discard the children's statuses.
-            // SAFETY: SIG_DFL installs no handler.
+            // With SIGCHLD ignored, the kernel would discard the children's statuses. SAFETY: SIG_DFL installs no handler.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         }
         Ok(Inheritance { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })
@@ -111,7 +110,7 @@ impl Inheritance {
     pub(super) fn restore(&self) {
         for descriptor in 0..3_u8 {
             if was_closed(descriptor) {
-                // SAFETY: closes what std opened in place of what the user had closed.
+                // SAFETY: this descriptor is the /dev/null that was opened in place of a closed one.
                 unsafe { libc::close(i32::from(descriptor)) };
             }
         }

@@ -47,36 +47,36 @@ pub(crate) fn reap() -> Reap {
     }
 }
 
-/// Whether this process has a child, ended or not.
+/// True if this process has a child, ended or not.
 pub(crate) fn has_children() -> bool {
     is_waited_for(libc::P_ALL, 0)
 }
 
-/// Whether there is a child of this process in that group, ended or not.
+/// True if this process has a child in that group, ended or not.
 pub(crate) fn has_children_in(group: i32) -> bool {
     group > 0 && is_waited_for(libc::P_PGID, group)
 }
 
-/// Whether this is a child of this process, ended or not.
+/// True if this is a child of this process, ended or not.
 pub(crate) fn is_child(pid: i32) -> bool {
     pid > 0 && is_waited_for(libc::P_PID, pid)
 }
 
-/// Whether waitid(2) finds such a child. Does not reap it.
+/// True if waitid(2) finds such a child. Does not reap it.
 fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
     unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) == 0 }
 }
 
-/// Tries wait4(2) with a process that is no child.
+/// Tries wait4(2) on a process that is not a child.
 pub(super) fn try_to_wait(stranger: i32) -> nix::Result<()> {
     let mut status = 0;
     // SAFETY: `status` outlives the call.
     no_child(unsafe { libc::waitpid(stranger, &raw mut status, libc::WNOHANG) })
 }
 
-/// Tries waitid(2) with a process that is no child.
+/// Tries waitid(2) on a process that is not a child.
 pub(super) fn try_to_look(stranger: i32) -> nix::Result<()> {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
@@ -129,18 +129,18 @@ impl Handle {
         self.pid
     }
 
-    /// Whether the process has not been reaped yet.
+    /// True if the process has not been reaped.
     pub(crate) fn is_there(&self) -> bool {
         self.signal(0) != Err(Errno::ESRCH)
     }
 
-    /// Whether the process is dead. By then its children have other parents; a tracer may still keep it from being reaped.
+    /// True if the process is dead. Its children have other parents by then; a tracer may still keep it from being reaped.
     pub(crate) fn has_ended(&self) -> bool {
         let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
         poll(&mut ends, PollTimeout::ZERO) != Ok(0)
     }
 
-    /// Waits this long at most for the end of a child, and reaps it.
+    /// Waits for the end of a child, for at most `patience`, and reaps it.
     pub(crate) fn reap_within(&self, patience: Duration) {
         let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut ends, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO));
@@ -158,12 +158,12 @@ impl Handle {
     }
 }
 
-/// The pid of a process that was just forked, and is gone.
+/// The pid of a process that was just forked and has ended.
 ///
 /// # Errors
 /// The kernel's, when it has no room for another process.
 pub(super) fn newest_pid() -> nix::Result<i32> {
-    // SAFETY: the child makes nothing but a system call.
+    // SAFETY: the child makes one system call and nothing else.
     match unsafe { unistd::fork() }? {
         ForkResult::Parent { child } => {
             wait_for(child.as_raw());
@@ -174,7 +174,7 @@ pub(super) fn newest_pid() -> nix::Result<i32> {
     }
 }
 
-/// Whether this process is the leader of its session.
+/// True if this process is the leader of its session.
 pub(crate) fn leads_session() -> bool {
     unistd::getsid(None) == Ok(unistd::getpid())
 }
@@ -184,7 +184,7 @@ pub(crate) fn leads_session() -> bool {
 /// # Errors
 /// The kernel's, when it has no room for another process.
 pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> {
-    // SAFETY: this process has a single thread, so the copy of it may do anything that it may.
+    // SAFETY: this process has a single thread, so its copy may do everything.
     match unsafe { unistd::fork() }? {
         ForkResult::Parent { child } => Ok(child.as_raw()),
         ForkResult::Child => {
@@ -197,12 +197,11 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
     }
 }
 
-/// Starts a program that is to outlive this process and whatever ends it: in a session of its own, with every signal unblocked
-/// and at its default, without any descriptor but the three that `command` gives it and a copy of `kept`, and as a child of
-/// whoever takes in the orphans above this process, even where this process is a subreaper.
+/// Starts a program that outlives this process and what ends it. It has a session of its own, default signals, and no
+/// descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper above this
+/// process.
 ///
-/// # Errors
-/// Why it could not be executed.
+/// # Errors The reason why it could not be executed.
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
     let kept = kept.as_raw_fd();
     let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -211,23 +210,24 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
         unistd::setsid()?;
         for &descriptor in open.iter().filter(|&&descriptor| descriptor > 2) {
             let flags = if descriptor == kept { 0 } else { libc::FD_CLOEXEC };
-            // SAFETY: touches no memory. Closed at exec only: one of them reports that it failed.
+            // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
             unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
         }
         inherited::reset_signals();
-        // SAFETY: between fork and exec there is a single thread, and each side makes nothing but system calls.
+        // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
         match unsafe { unistd::fork() }? {
             // SAFETY: ends the process without running anything of its parent's.
             ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
             ForkResult::Child => Ok(()),
         }
     };
-    // SAFETY: `disown` makes nothing but system calls.
+    // SAFETY: `disown` makes system calls only.
     unsafe { command.pre_exec(disown) };
-    // For a millisecond: an orphan of a job would escape only if a keeper were killed just then.
+    // This process is no subreaper for a millisecond. An orphan of a job would escape only if a keeper were killed in that
+    // time.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
     let _ = prctl::set_child_subreaper(false);
-    // The intermediate process, which ends at once. With SIGCHLD ignored it cannot be waited for, and need not be.
+    // The intermediate process ends at once. With SIGCHLD ignored, wait fails, and is not needed.
     let started = command.spawn().map(|mut between| drop(between.wait()));
     let _ = prctl::set_child_subreaper(adopts);
     started
@@ -256,12 +256,11 @@ impl Program {
         self.environment.push(line);
     }
 
-    /// Starts the program, and puts this process, all of whose signals must be blocked, into a process group of its own. The
-    /// program stays in the group that this process leaves, or `apart` gets its own too. It is killed when this process,
-    /// which must have a single thread, ends. Returns its pid, which is valid until it is reaped.
+    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group, or
+    /// with `apart` gets its own. It is killed when this process ends. This process must have a single thread and block all
+    /// signals. Returns the pid, which is valid until the program is reaped.
     ///
-    /// # Errors
-    /// Why it could not be executed: ENOENT and the like.
+    /// # Errors The reason why it could not be executed: ENOENT and the like.
     pub(crate) fn start(&self, apart: bool) -> nix::Result<i32> {
         let pointers = |lines: &[CString]| {
             let end = std::iter::once(std::ptr::null());
@@ -269,7 +268,7 @@ impl Program {
             all.collect::<Vec<_>>()
         };
         let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
-        // execvpe keeps a path, and for a script without #! another array of arguments, on it.
+        // execvpe builds a path on the stack, and for a script without #! another array of arguments.
         let path = std::env::var_os("PATH").map_or(0, |path| path.len());
         let words = 8 * 1024 + arguments.len() + path;
         let mut stack: Vec<u128> = Vec::with_capacity(words);
@@ -284,10 +283,9 @@ impl Program {
         };
         // A signal from here on is recorded, or the child receives it.
         let _ = setup.typed.thread_unblock();
-        // Like vfork, to save copying memory: the child borrows it, on a stack of its own, and this process is suspended until
-        // the child executes or exits.
-        // SAFETY: the end of the stack is aligned and the stack large enough; all that `setup` points to outlives
-        // the child's use of it; this process has a single thread, which stands still.
+        // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is suspended
+        // until the child executes or exits. SAFETY: the end of the stack is aligned and the stack large enough; all that
+        // `setup` points to outlives the child's use of it; this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
             libc::clone(
                 ChildSetup::run,
@@ -299,9 +297,10 @@ impl Program {
         let _ = SigSet::all().thread_set_mask();
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
-        // SAFETY: the child wrote to it while this process stood still; the compiler is not to know better.
+        // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler from
+        // assuming otherwise.
         match unsafe { (&raw const setup.errno).read_volatile() } {
-            // Also zero if a signal ended the child before exec: its status will show that.
+            // The errno is also zero if a signal ended the child before exec: its status shows that.
             0 => Ok(pid),
             errno => {
                 wait_for(pid);
@@ -384,7 +383,7 @@ mod terminal_signals {
         }
     }
 
-    /// In the child, with all signals blocked: removes the handler, and raises the recorded signals.
+    /// Removes the handler and raises the recorded signals, in the child, with all signals blocked.
     pub(super) fn raise(caught: &SigSet) {
         for signal in caught {
             // SAFETY: SIG_DFL installs no handler.

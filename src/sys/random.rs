@@ -5,7 +5,7 @@ use nix::libc;
 use std::time::Duration;
 use uuid::{Builder, Uuid};
 
-/// A random UUID. Needs neither a file descriptor, since none may be left, nor /dev.
+/// A random UUID. Needs neither a file descriptor nor /dev.
 pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     // SAFETY: writes no more than the length of `bytes` into it.

@@ -9,12 +9,12 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// A signal that was received.
+/// A received signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// Sent by the kernel, which means by the terminal to its foreground group, and not by a process. The sender's pid does not
-    /// tell: it is 0 for senders outside this pid namespace too.
+    /// The terminal sent it to its foreground group, not a process. The sender's pid cannot show that: it is 0 also for
+    /// senders outside this pid namespace.
     pub(crate) from_kernel: bool,
 }
 
@@ -50,13 +50,13 @@ impl AsFd for Signals {
 /// The signals that ask a waiting program to end.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// Those of `signals` that are not ignored. Blocking an ignored signal would make the signalfd report it.
+/// The set of `signals` without ignored ones. Blocking an ignored signal would make the signalfd report it.
 pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
     signals.iter().copied().filter(|&signal| !is_ignored(signal as i32)).collect()
 }
 
-/// Runs `action` with this thread's SIGTTOU blocked, so that writing to the terminal from the
-/// background does not stop us where `stty tostop` is set.
+/// Runs `action` with SIGTTOU blocked in this thread: under `stty tostop`, writing to the terminal from the background would
+/// stop the process.
 pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
     let ttou = SigSet::from_iter([Signal::SIGTTOU]);
     let before = ttou.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
@@ -73,8 +73,8 @@ pub(crate) fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
-/// Ends this process by `signal`, so that its parent sees the same end as that of the command. Leaves no core: the command's is
-/// the one worth having. Returns when the signal cannot end this process, as for process 1.
+/// Ends this process by `signal`, so that its parent sees the command's end. Leaves no core: the command's is the useful one.
+/// Returns if the signal cannot end this process, as for process 1.
 pub(crate) fn end_by(signal: i32) {
     if nix::unistd::getpid().as_raw() == 1 {
         return;
@@ -89,7 +89,7 @@ pub(crate) fn end_by(signal: i32) {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        // To this thread: one sent to the process could be taken by a thread that waits for signals.
+        // The signal goes to this thread: a thread that waits for signals could take one sent to the process.
         libc::raise(signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }

@@ -100,7 +100,7 @@ fn with_errors(action: impl FnOnce(&mut ErrorStream)) {
 }
 
 impl ErrorStream {
-    /// Forgets the live line in the background, where it belongs to others.
+    /// Forgets the live line in the background: the terminal's last line belongs to another job there.
     fn look(&mut self) {
         if !self.live.is_empty() && !is_foreground() {
             self.live.clear();
@@ -174,7 +174,7 @@ impl Output<'_> {
     }
 }
 
-/// A descriptor, and how to write to it without blocking. Its own flags stay unchanged, since other processes share them.
+/// A descriptor, and the way to write to it without blocking. Its own flags stay unchanged, since other processes share them.
 enum Target<'fd> {
     /// A file, or a device that never blocks.
     File(BorrowedFd<'fd>),

@@ -21,22 +21,22 @@ const MOST_PIDS: i32 = 4 * 1024 * 1024;
 /// The limit that most small machines have.
 const DEFAULT_PIDS: i32 = 32 * 1024;
 
-/// How many pids behind that of a process its child is looked for first.
+/// The first pids to try for the child of a process: so many above its own.
 const NEAR: i32 = 64;
 
-/// After so many pids (0.2 ms) there is time for a sign of life.
+/// The number of pids (0.2 ms of work) between two signs of life.
 const STRETCH: i32 = 1024;
 
-/// One process, as /proc showed it.
+/// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Process {
     pid: i32,
     parent: i32,
     group: i32,
-    /// In clock ticks since boot: with the pid, an identity that is not used again.
+    /// Clock ticks since boot: with the pid, an identity that is never reused.
     started: u64,
     stopped: bool,
-    /// Single-threaded.
+    /// The process has one thread.
     single: bool,
 }
 
@@ -65,16 +65,15 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// How often the tree is searched again for processes that were forked while it was signalled.
+/// The limit of searches for processes that were forked while the tree was being signalled.
 const ROUNDS: usize = 8;
 
-/// Sends `signal` to all descendants, once to each, and continues the stopped ones behind it if `wake`. Asks `stop` before each
-/// process that is looked at, and leaves the rest alone once that is true: a large tree takes a while. `stop` is told how
-/// many have been found so far.
+/// Sends `signal` once to each descendant; with `wake`, SIGCONT follows for stopped processes. A large tree takes a while, so
+/// `stop` is called before each process, with the number found so far; once it returns true, the rest is left alone.
 ///
-/// A process that is forked while this looks is found by looking again. But one that a signal *handler* has forked, to clean
-/// up, must not be hit: it is a child of a process that was signalled and lives on. A missed child of a process that died of
-/// the signal has been handed to this process, which tells the two apart.
+/// A second look finds processes that were forked during the first. But a process that a signal *handler* forks, to clean up,
+/// must not be hit. The parent tells the two apart: the handler's process lives on, while the child of a process that died of
+/// the signal has become a child of this process.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(mut seen) = descendants(stop) else { return };
     let group = root.live_group();
@@ -117,7 +116,7 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             return;
         }
         if round > 0 {
-            // Time for the dying processes to die.
+            // Dying processes need time to die.
             std::thread::sleep(Duration::from_millis(1));
         }
         let Some(now) = descendants(stop) else { return };
@@ -125,14 +124,14 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     }
 }
 
-/// What repeated calls of [`kill_children`] know of the pids of children without /proc.
+/// The pids of children without /proc, as far as earlier calls of [`kill_children`] have found them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PidSearch {
-    /// The newest pid, as far as it is known: at the limit of processes it cannot be asked for.
+    /// The newest pid known: at the limit of processes no newer one can be found out.
     newest: Option<i32>,
     /// The children that were found last.
     last: Vec<i32>,
-    /// When to look farther than near those.
+    /// The earliest time of a search farther away from those.
     far_at: Boot,
 }
 
@@ -141,8 +140,8 @@ impl PidSearch {
         PidSearch { newest: None, last: Vec::new(), far_at: Boot::NEVER }
     }
 
-    /// Calls `visit` for each of the children by trying pids (0.2 µs each), as soon as it is found; `visit` tells whether it was
-    /// wanted. `alive` is called every 0.2 ms.
+    /// Finds children by trying pids (0.2 µs each), and calls `visit` for each at once; `visit` returns true for a child that
+    /// counts. Calls `alive` every 0.2 ms.
     fn find(&mut self, us: i32, visit: &mut dyn FnMut(i32) -> bool, alive: &mut dyn FnMut()) {
         let mut found = Vec::new();
         let mut look = |pids: Range<i32>, found: &mut Vec<i32>| {
@@ -155,7 +154,7 @@ impl PidSearch {
                 }
             }
         };
-        // In a deep line each death hands over a process that is a little younger.
+        // In a chain of processes each death hands over a slightly younger one.
         if !self.far_at.passed() {
             let mut next = 1;
             for &pid in &self.last {
@@ -181,7 +180,7 @@ impl PidSearch {
     }
 }
 
-/// The number of descendants, as far as /proc tells; none when `stop`, which is asked before each, became true meanwhile.
+/// The number of descendants, as far as /proc shows them; none if `stop`, called before each, returned true.
 pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
     descendants(stop).map(|found| found.len())
 }
@@ -189,7 +188,7 @@ pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
 /// Kills every child apart from the spared ones, and the known group if `first`. Each death hands the children of the dead to
 /// this process, so repeating this until there are no children kills all descendants.
 ///
-/// Only this process can reap its children, so their pids are theirs, and nothing needs to be looked at before it is killed.
+/// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
 pub(crate) fn kill_children(
     root: Root,
     first: bool,
@@ -208,7 +207,8 @@ pub(crate) fn kill_children(
             return false;
         }
         let pid = Some(Pid::from_raw(child));
-        // All of a session that a descendant has made are descendants: no gap either for those who fork and exit.
+        // Every process of a session that a descendant created is a descendant. A signal to its group leaves no gap for
+        // processes that fork and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
@@ -226,12 +226,11 @@ pub(crate) fn kill_children(
     killed
 }
 
-/// Kills everything below these children, as far as /proc tells, and calls `alive` for each process. A line of processes, each
-/// the child of the one before, would reach this process only one by one; what is below a child that does not die would never
-/// reach it. Stops after `most` processes.
+/// Kills everything below these children, as far as /proc shows it. Calls `alive` for each process; stops after `most`
+/// processes. Without this, a chain of processes would reach this process one by one, and the descendants of a child that
+/// does not die never would.
 ///
-/// Younger processes are left to the next call: a pid that was listed during this call and belongs to a process from before it
-/// has not been reused.
+/// Processes younger than this call are left to the next: a listed pid whose process is older has not been reused.
 pub(crate) fn kill_below(children: Vec<i32>, most: usize, alive: &mut dyn FnMut()) {
     let us = own_pid();
     if children.is_empty() || !shows(us) {
@@ -247,7 +246,7 @@ pub(crate) fn kill_below(children: Vec<i32>, most: usize, alive: &mut dyn FnMut(
         }
         let Ok(handle) = Handle::open(pid) else { continue };
         let Some(process) = look_at(pid).filter(|process| process.started <= start) else { continue };
-        // Before the process dies and loses them.
+        // The process loses its children when it dies.
         found.extend(children_of(pid, process.single));
         if process.parent != us {
             let _ = handle.signal(libc::SIGKILL);
@@ -266,12 +265,13 @@ fn own_pid() -> i32 {
     unistd::getpid().as_raw()
 }
 
-/// Whether /proc is mounted and belongs to the pid namespace of this process.
+/// True if /proc is mounted and belongs to the pid namespace of this process.
 fn shows(us: i32) -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str())
 }
 
-/// The children of this process, apart from the spared ones. Without /proc perhaps not all of them, but none only if there are none.
+/// The children of this process, apart from the spared ones. Without /proc the list may be incomplete, but is empty only if
+/// there are none.
 pub(crate) fn children(spared: &[Handle]) -> Vec<i32> {
     let us = own_pid();
     let mut children = listed_children(us).unwrap_or_else(|| {
@@ -296,8 +296,8 @@ fn listed_children(us: i32) -> Option<Vec<i32>> {
     Some(us).filter(|&us| shows(us)).and_then(|us| children_of_thread(&format!("/proc/{us}/task/{us}")))
 }
 
-/// All pids, first those that were given out since the process `us` was born: up to the `newest`, perhaps after wrapping around
-/// at a limit that only /proc tells.
+/// All pids, the likely ones first: those from `us` to the `newest`, which may have wrapped around at a limit that only /proc
+/// shows.
 fn pids_by_likelihood(us: i32, newest: Option<i32>) -> impl Iterator<Item = Range<i32>> {
     let [first, second, rest] = match newest {
         Some(newest) if newest > us => [us + 1..newest, 1..us, newest..MOST_PIDS],
@@ -309,7 +309,7 @@ fn pids_by_likelihood(us: i32, newest: Option<i32>) -> impl Iterator<Item = Rang
     [first, second].into_iter().chain(rest)
 }
 
-/// All descendants of this process, parents before children; none when `stop` became true meanwhile.
+/// All descendants of this process, parents before children; none if `stop` returned true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
     let mut found: Vec<Process> = Vec::new();
@@ -324,7 +324,7 @@ fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
             if stop(found.len()) {
                 return None;
             }
-            // A pid that was reused meanwhile must not lead in circles.
+            // A pid reused during the search must not lead in circles.
             found.extend(look_at(pid).filter(|child| known.insert(child.pid)));
         }
         let Some(process) = found.get(next) else {

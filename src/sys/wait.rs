@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Builder;
 
-/// tokio's clock stops while the machine sleeps, which does not matter for so short a wait.
+/// The longest wait by tokio's clock, which stops while the machine sleeps.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// Runs `future` to its end, on this thread alone. The runtime is never dropped: that takes time, and would wait for a host
@@ -43,7 +43,7 @@ impl<T: AsFd> AsRawFd for Raw<T> {
 }
 
 impl<T: AsFd> Readable<T> {
-    /// Needs a runtime.
+    /// Registers the descriptor with the runtime, which must exist.
     pub(crate) fn new(inner: T) -> io::Result<Readable<T>> {
         // SAFETY: `inner` owns its descriptor, and nothing closes or replaces it before it is dropped.
         let watched = unsafe { AsyncFd::register_with_interest(Raw(inner), Interest::READABLE) }?;
@@ -62,7 +62,7 @@ impl<T: AsFd> Readable<T> {
             }
             match self.0.readable().await {
                 Ok(mut ready) => ready.clear_ready(),
-                // Cannot happen while there is a runtime; do not spin.
+                // This cannot happen while there is a runtime; the sleep keeps the loop from spinning.
                 Err(_) => tokio::time::sleep(SHORT).await,
             }
         }
