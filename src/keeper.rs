@@ -29,14 +29,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// The time by which a lost job is killed earlier, for each of its processes. With both of two cores busy, the last of 1,000
-/// processes side by side is dead after 78 ms, and of 400, each the child of the one before, after 140 ms.
+/// The time added for each process of a lost job: the larger the job, the earlier it is killed. With both of two cores busy,
+/// the last of 1,000 processes side by side is dead after 78 ms, and of 400, each the child of the one before, after 140 ms.
 const EACH_DEATH: Duration = Duration::from_micros(250);
 
-/// How often a keeper that kills its job says so.
+/// The interval between the signs of life of a keeper that kills its job.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(5);
 
-/// The time for a keeper without a job to end.
+/// The time that a keeper without a job may take to exit.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -49,7 +49,7 @@ pub(crate) struct Task {
     pub(crate) command: Vec<OsString>,
     /// Variables for the job besides the caller's and those of the lease.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// Between SIGTERM and SIGKILL when `max_run` is over.
+    /// The time between SIGTERM and SIGKILL after `max_run`.
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
     pub(crate) kill_after: Option<Duration>,
@@ -62,12 +62,12 @@ pub(crate) struct Task {
 pub(crate) struct Keeper {
     socket: Packets,
     process: Handle,
-    /// The children that redlock had before it was redlock: `sh -c 'work & exec redlock run …'`.
+    /// Children from before redlock was executed: `sh -c 'work & exec redlock run …'`.
     strangers: Vec<Handle>,
 }
 
-/// Forks the keeper, and replaces standard input and output by /dev/null: they are the job's. This process must have a single
-/// thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
+/// Forks the keeper, and replaces this process' standard input and output, which belong to the job, by /dev/null. This
+/// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
 ///
 /// # Errors
 /// The kernel's, without room for a descriptor or a process.
@@ -95,7 +95,8 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
 }
 
 impl Keeper {
-    /// Sends without waiting. Fails when the keeper is gone, as [`Keeper::receive`] tells too, or has left too much unread.
+    /// Sends without waiting. Fails if the keeper is gone, which [`Keeper::receive`] also reports, or has left too much
+    /// unread.
     pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
         self.socket.send(order)
     }
@@ -106,21 +107,21 @@ impl Keeper {
         self.socket.receive()
     }
 
-    /// Lets the keeper end. A job that is not over is killed first.
+    /// Tells the keeper to exit; it first kills a job that is not over.
     pub(crate) fn hang_up(&self) {
         self.socket.hang_up();
     }
 
-    /// Kills the keeper if it is alive, and makes this process the job's parent: for a keeper that was killed, or that is
-    /// stopped or stuck and lets `kill_at` pass. The caller takes steps until the job is over.
+    /// Kills the keeper if it is alive, and makes this process the job's parent. This is for a keeper that was killed, or
+    /// that is stopped or stuck and misses `kill_at`. The caller takes steps until the job is over.
     pub(crate) fn kill_job(&self) -> Takeover<'_> {
         Takeover::begin(&self.process, &self.strangers)
     }
 }
 
 impl Drop for Keeper {
-    /// A container's first process may reap no orphans: a keeper that outlived redlock would stay there as a zombie. Mostly it
-    /// has ended while the lease was being released.
+    /// The first process of a container may not reap orphans, so a keeper that outlives redlock would stay as a zombie.
+    /// Usually it ends while the lease is being released.
     fn drop(&mut self) {
         self.hang_up();
         self.process.reap_within(LAST_STEPS);
@@ -147,7 +148,7 @@ struct Parent<'a> {
     task: &'a Task,
     terminal: bool,
     socket: &'a Packets,
-    /// SIGCHLD.
+    /// The source of SIGCHLD.
     children: Signals,
     timer: Timer,
     program: Program,
@@ -157,18 +158,19 @@ struct Parent<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// When SIGTERM and SIGKILL are due for the lease; none before the first order and after SIGTERM.
+    /// The times of SIGTERM and SIGKILL for the lease; none before the first order and after SIGTERM.
     deadline: Option<(Boot, Boot)>,
-    /// When the job is counted, to bring the deadline forward: once three quarters of the time to it have passed.
+    /// The time at which the job's processes are counted, to bring the deadline forward: after three quarters of the time to
+    /// it.
     count_at: Boot,
     max_run_at: Boot,
-    /// When SIGKILL is due for a stop or `kill_after`.
+    /// The time of SIGKILL after a stop or `kill_after`.
     kill_at: Boot,
     /// Signals to pass on, each kind once.
     signals: Vec<(i32, Recipient)>,
-    /// redlock is gone.
+    /// True once redlock is gone.
     orphaned: bool,
-    /// When the next sign of life is due.
+    /// The time of the next sign of life.
     sign_at: Boot,
     /// The final report, which must not be lost, until the socket has taken it.
     last_words: Option<Report>,
@@ -206,7 +208,7 @@ impl<'a> Parent<'a> {
 
     fn keep(&mut self) {
         loop {
-            // First, so that a deadline does not stop a job that has just ended.
+            // Reaping comes first, so that a deadline does not stop a job that has just ended.
             self.reap();
             self.take_orders();
             self.look_at_clock();
@@ -233,7 +235,7 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Reads the orders of redlock. Only the order to start is carried out here, so that no deadline waits behind slow work.
+    /// Reads redlock's orders. Only the order to start is carried out here: no deadline may wait behind slow work.
     fn take_orders(&mut self) {
         while !self.orphaned {
             match self.socket.receive() {
@@ -253,7 +255,7 @@ impl<'a> Parent<'a> {
                 self.count_at = if term_at == Boot::NEVER { term_at } else { term_at - term_at.left() / 4 };
             }
             Order::Stop { kill_at } => {
-                // Before there is a job, this keeps it from being started.
+                // A stop before the start keeps the job from being started.
                 self.cause = Cause::Loss;
                 self.deadline = Some((Boot::now(), kill_at));
             }
@@ -294,7 +296,7 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Carries out what is due.
+    /// Enforces the deadlines that have passed.
     fn look_at_clock(&mut self) {
         if self.phase != Phase::Run || self.job_is_over() {
             return;
@@ -320,7 +322,7 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// Brings SIGTERM forward to where SIGKILL is due for a job of this size, if the grace is shorter than that.
+    /// Brings SIGTERM forward to the time of SIGKILL for a job of this size, if the grace is too short for it.
     fn bring_forward(&mut self) {
         let Some(before) = self.deadline else { return };
         let size = tree::size(&mut |_| self.has_more_urgent());
@@ -373,7 +375,7 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// True when an order or a deadline must not wait until a large job has been signalled.
+    /// True if an order or a deadline cannot wait until all of a large job has been signalled.
     fn has_more_urgent(&mut self) -> bool {
         self.take_orders();
         self.orphaned || self.due_at().passed()
@@ -415,8 +417,7 @@ impl<'a> Parent<'a> {
         }
     }
 
-    /// True once the job is over: the command has ended; with `--whole`, or once the job is being stopped, every descendant
-    /// has.
+    /// True once the command has ended; with `--whole`, or when the job is being stopped, once every descendant has ended.
     fn job_is_over(&self) -> bool {
         let everything = self.task.whole || self.cause != Cause::OwnEnd || matches!(self.phase, Phase::Kill(_));
         self.root.child.is_none() && (self.childless || !everything)
@@ -440,7 +441,7 @@ impl<'a> Parent<'a> {
     }
 
     fn report(&self, report: &Report) {
-        // Fails when redlock is gone, which the next read of the socket shows.
+        // An error means that redlock is gone, which the next read of the socket shows.
         let _ = self.socket.send(report);
     }
 
@@ -452,7 +453,7 @@ impl<'a> Parent<'a> {
             Phase::Ready | Phase::Over => Boot::NEVER,
         };
         let patience = match self.phase {
-            // Do not block in poll while signals are pending or redlock is gone.
+            // Pending signals, and the end of redlock, must not wait in poll.
             Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
             _ if next == Boot::NEVER => PollTimeout::NONE,
             // A fallback for the timer, which counts time asleep as well.
@@ -471,7 +472,7 @@ impl<'a> Parent<'a> {
     }
 }
 
-/// How much earlier than a small job a lost job with so many processes is killed.
+/// The time by which a lost job with so many processes is killed earlier.
 fn time_to_die(size: usize) -> Duration {
     EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX)
 }
@@ -480,7 +481,7 @@ fn time_to_die(size: usize) -> Duration {
 fn give_sign(socket: &Packets, due_at: &mut Boot) {
     if due_at.passed() {
         *due_at = Boot::now() + SIGN_OF_LIFE;
-        // Fails when redlock is gone, which the next read of the socket shows, or has not read for long.
+        // An error means that redlock is gone, which the next read of the socket shows, or has stopped reading.
         let _ = socket.send(&Report::Kill);
     }
 }

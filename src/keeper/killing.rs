@@ -10,30 +10,31 @@ use std::time::Duration;
 /// The longest pause between rounds. With longer ones a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long to wait before reporting survivors of SIGKILL, or giving up on processes that this user may not kill.
+/// The time before survivors of SIGKILL are reported, or processes that this user may not kill are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The first round that kills everything below new children, however much that is. Most large flat jobs are dying by then.
+/// The number of the first round that kills everything below new children, however much that is. Most large flat jobs are
+/// dying by then.
 const DEEP: u64 = 3;
 
-/// How many processes the rounds before look at: a small job is killed at once, not in as many steps as it is deep.
+/// The number of processes that earlier rounds look at: a small job is killed at once, not level by level.
 const FEW: usize = 64;
 
-/// When to look below children that have not died of SIGKILL yet.
+/// The time after which the search goes below children that SIGKILL has not ended.
 const OVERDUE: Duration = Duration::from_millis(20);
 
 /// The state of killing a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KillLoop {
     since: Boot,
-    /// When the next round is due.
+    /// The time of the next round.
     again_at: Boot,
     rounds: u64,
-    /// The children of the last round. What is below them comes to this process when they die.
+    /// The children of the last round. Their own children come to this process when they die.
     dying: HashSet<i32>,
-    /// When to look below the dying ones too.
+    /// The time of the search below the dying ones.
     deep_at: Boot,
-    /// Since when every child is one that this user may not kill.
+    /// The time since which every child is one that this user may not kill.
     stuck_since: Option<Boot>,
     told: bool,
     search: PidSearch,
@@ -103,13 +104,13 @@ impl KillLoop {
         Progress::Wait(self.again_at)
     }
 
-    /// When the next round is due.
+    /// The time of the next round.
     pub(super) fn again_at(&self) -> Boot {
         self.again_at
     }
 }
 
-/// Killing a job in the place of its keeper, by the keeper's parent.
+/// The keeper's parent killing the job in the keeper's place.
 #[derive(Debug)]
 pub(crate) struct Takeover<'a> {
     keeper: &'a Handle,
@@ -138,7 +139,8 @@ impl<'a> Takeover<'a> {
 
     /// True when the only children are the spared ones and the keeper's corpse, which a tracer may hold.
     fn is_over(&self) -> bool {
-        // Before the children are listed: the keeper's children change parents before the keeper counts as dead.
+        // This check comes before the children are listed: the keeper's children change parents before the keeper counts as
+        // dead.
         let corpse = Some(self.keeper).filter(|keeper| keeper.has_ended() && keeper.is_there()).map(Handle::pid);
         (corpse.is_some() || !self.spared.is_empty())
             && tree::children(self.spared).into_iter().all(|child| Some(child) == corpse)

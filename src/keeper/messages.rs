@@ -3,16 +3,16 @@
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 
-/// From redlock to the keeper.
+/// A message from redlock to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// SIGTERM to the job at `term_at`, SIGKILL at `kill_at`, unless a later order moves them.
+    /// Send SIGTERM to the job at `term_at`, and SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
     /// Start the command with these additional variables, unless `not_after` has passed. A deadline must have come before.
     Go { environment: Vec<(String, String)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
     Signal { signal: i32, to: Recipient },
-    /// The lease is lost: SIGTERM to the job now, SIGKILL at `kill_at`.
+    /// Stop the job, whose lease is lost: SIGTERM now, SIGKILL at `kill_at`.
     Stop { kill_at: Boot },
 }
 
@@ -21,11 +21,11 @@ pub(crate) enum Order {
 pub(crate) enum Recipient {
     Job,
     Command,
-    /// The job has it from the terminal; the keeper needs it for `--kill-after`.
+    /// The terminal has sent it to the job; the keeper needs it for `--kill-after`.
     KeeperOnly,
 }
 
-/// From the keeper to redlock.
+/// A message from the keeper to redlock.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
     Start,
@@ -33,7 +33,7 @@ pub(crate) enum Report {
     StartFailure {
         errno: i32,
     },
-    /// The order to start came too late; there is no job.
+    /// The order to start arrived too late; there is no job.
     TooLate,
     /// SIGTERM is due: no later deadline has come.
     Lapse,
@@ -54,7 +54,7 @@ pub(crate) enum Report {
     },
 }
 
-/// Why a job ended.
+/// The reason for the end of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Cause {
     OwnEnd,

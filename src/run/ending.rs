@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) enum JobOutcome {
     /// The job ended at `at`, by itself or because it was stopped. `status` is the command's, as wait(2) gives it.
     End { status: Option<i32>, cause: Cause, at: Boot },
-    /// The command could not be executed. `signal` came meanwhile, and would have ended the command.
+    /// The command could not be executed. `signal` arrived meanwhile, and would have ended the command.
     StartFailure { errno: Errno, signal: Option<i32> },
     /// The order to start reached the keeper too late for the lease.
     TooLate,
@@ -51,13 +51,13 @@ impl ReleaseOutcome {
     }
 }
 
-/// Other inputs of the table.
+/// The other inputs of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circumstances<'a> {
     /// The lock's.
     pub(super) name: &'a str,
     pub(super) ttl: Duration,
-    /// From the request that was granted to the lease.
+    /// The time from the granted request to the lease.
     pub(super) took: Duration,
     pub(super) valid_until: Boot,
     pub(super) now: Boot,
@@ -85,10 +85,9 @@ pub(super) enum LastWord {
     KeeperFailure,
 }
 
-/// The exit and the messages of a run whose command was to be started.
+/// The exit and the messages of a run that got as far as starting its command.
 ///
-/// # Errors
-/// A shortage or a lease that ended early, which kept the command from being started.
+/// # Errors A shortage, or a lease that ended too early to start the command.
 pub(super) fn ending(
     outcome: &JobOutcome,
     loss: Option<Loss>,
@@ -111,19 +110,19 @@ pub(super) fn ending(
             let Circumstances { took, ttl, .. } = besides;
             return Err(Error::GrantedTooLate { name: besides.name.to_owned(), took, ttl });
         }
-        // Both were out of action for a while, if the job has outlived its lease.
+        // A job that has outlived its lease means that redlock and the keeper both stood still for a while.
         (JobOutcome::KeeperFailure { overdue, at }, Some(loss)) if *overdue || *at > besides.valid_until => {
             (Exit::Lost, vec![LastWord::Loss { loss, at: *at }])
         }
         (JobOutcome::KeeperFailure { .. }, _) => (Exit::Internal, vec![LastWord::KeeperFailure]),
-        // Said when it happened.
+        // The loss was reported when it happened.
         (JobOutcome::End { .. }, Some(_)) if besides.continues => (Exit::Lost, vec![]),
         (JobOutcome::End { at, .. }, Some(loss)) => (Exit::Lost, vec![LastWord::Loss { loss, at: *at }]),
         (JobOutcome::End { status, cause, at }, None) => after_a_whole_lease(*status, *cause, *at, release, besides),
     })
 }
 
-/// The same for a job that ended while its lease was valid.
+/// The exit and the messages for a job that ended while its lease was valid.
 fn after_a_whole_lease(
     status: Option<i32>,
     cause: Cause,
@@ -243,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_keeper_is_a_fault_unless_a_deadline_has_passed() {
-        // The moment is that of the death, not that of the release.
+        // The time of death decides, not that of the release.
         let overdue = |overdue| JobOutcome::KeeperFailure { overdue, at: second(19) };
         let word = LastWord::Loss { loss: loss().unwrap(), at: second(19) };
         assert_eq!(ending(&overdue(true), loss(), gone(), IN_TIME).unwrap(), (Exit::Lost, vec![word]));

@@ -1,4 +1,4 @@
-//! The messages of `run`: every wording, and those that `--quiet` leaves.
+//! The messages of `run`, and which of them `--quiet` leaves.
 
 use super::ending::LastWord;
 use super::renewal::{Loss, Trouble};
@@ -12,14 +12,15 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Says what happens to one lock.
+/// Reports what happens to one lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Talk {
     /// The lock's name, quoted.
     name: String,
     quiet: bool,
     verbose: bool,
-    /// With `--quiet`: the first failure to renew the lease, and when that was. It is told if the job is stopped for it.
+    /// The first failure to renew the lease, and its time, under `--quiet`. It is reported if the job is stopped because of
+    /// it.
     kept: RefCell<Option<(String, Boot)>>,
 }
 
@@ -28,12 +29,12 @@ impl Talk {
         Talk { name: format!("{name:?}"), quiet, verbose, kept: RefCell::default() }
     }
 
-    /// One line on standard error. Failures come here directly; they are said under `--quiet` too.
+    /// Prints one line to standard error. Failures call this directly, since `--quiet` leaves them.
     fn say(&self, text: &str) {
         output::say(text);
     }
 
-    /// News that need no action.
+    /// Prints news that needs no action.
     fn tell(&self, text: &str) {
         if !self.quiet {
             self.say(text);
@@ -50,7 +51,7 @@ impl Talk {
         ));
     }
 
-    /// The course of the tries to renew the lease. With `--quiet` only the outcome is said.
+    /// Reports failing renewals. With `--quiet` only the outcome is reported.
     pub(super) fn trouble(&self, trouble: &Trouble, going_on: bool) {
         match trouble {
             Trouble::Recovery(outage) => {
@@ -70,13 +71,13 @@ impl Talk {
         }
     }
 
-    /// The job has been sent SIGTERM, since the lease is lost or about to be.
+    /// Reports SIGTERM to the job, because the lease is lost or about to be.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
         let is_new = |first: &str| !matches!(loss, Loss::Outage { faults, .. } if faults == first);
         if let Some((faults, at)) = self.kept.take().filter(|(first, _)| is_new(first)) {
             self.say(&format!("cannot renew {}: {faults}, {} ago", self.name, human(at.elapsed())));
         }
-        // Otherwise that is over before it could be said.
+        // After that time the job is already dead.
         if !kill_at.passed() {
             let lost = if matches!(loss, Loss::Outage { .. }) { "cannot renew" } else { "lost" };
             let (loss, left) = (text(loss), human(kill_at.left()));
@@ -84,12 +85,12 @@ impl Talk {
         }
     }
 
-    /// The lease was lost, and `--on-lost continue` lets the job go on.
+    /// Reports a lost lease where `--on-lost continue` lets the job go on.
     pub(super) fn lost_but_going_on(&self, loss: &Loss) {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// A message at the end of the run; `command` is the one that was to be started.
+    /// Prints a message at the end of the run. `command` is the one to be started.
     pub(super) fn last_word(&self, word: &LastWord, command: &OsStr, valid_until: Boot) {
         let (name, left) = (&self.name, human(valid_until.left()));
         match word {
@@ -117,7 +118,7 @@ impl Talk {
         }
     }
 
-    /// The lease was lost, and the last process of the job ended at `at`.
+    /// Reports a lost lease; the last process of the job ended at `at`.
     fn loss(&self, loss: &Loss, at: Boot, valid_until: Boot) {
         let late = at.since(valid_until);
         let job = match loss {
@@ -136,7 +137,7 @@ impl Talk {
         self.say(&format!("lost {}: {}; {job}{advice}", self.name, text(loss)));
     }
 
-    /// SIGKILL was sent a second ago.
+    /// Reports processes that are still there a second after SIGKILL.
     pub(super) fn survivors(&self, pids: &[i32]) {
         self.say(&format!(
             "waiting for the job of {} to end: SIGKILL has not ended pid {} yet",

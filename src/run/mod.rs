@@ -1,8 +1,8 @@
-//! `redlock run`, from top to bottom: acquire, start, the first of {job ended, lease lost}, release.
+//! `redlock run`, from top to bottom: acquire, start, wait for the first of {job ended, lease lost}, release.
 //!
-//! Every wait is one `select!`, and a signal is its first arm. Before the command is started a signal ends the wait; what is
-//! under way is dropped, and `Lock::withdraw` takes back what it may have left on the nodes. Afterwards a signal is the
-//! job's, and the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
+//! Every wait is one `select!`, whose first arm is a signal. Before the command is started, a signal ends the wait: the
+//! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job, and
+//! the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
 
 mod ending;
 mod messages;
@@ -41,7 +41,7 @@ use watchdog::Watchdog;
 pub(crate) struct Job {
     pub(crate) request: Request,
     pub(crate) task: Task,
-    /// Between SIGTERM and SIGKILL on lease loss; the default depends on the ttl.
+    /// The time between SIGTERM and SIGKILL on lease loss; the default depends on the ttl.
     pub(crate) grace: Option<Duration>,
     pub(crate) continue_when_lost: bool,
     pub(crate) hold_at_least: Option<Duration>,
@@ -55,10 +55,9 @@ const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
 /// Signals that go to the command alone.
 const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
 
-/// Acquires the lock, runs the command under it and releases. The `line` shows the wait for the lock.
+/// Acquires the lock, runs the command under it, and releases it. The `line` shows the wait for the lock.
 ///
-/// # Errors
-/// Everything that kept the command from being started. What happens later is told by the [`Exit`].
+/// # Errors Everything that kept the command from being started. The [`Exit`] tells what happens later.
 pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Error> {
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);
@@ -66,7 +65,8 @@ pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Erro
     trial::prepare_to_supervise()
         .map_err(|refusal| cannot_supervise_for(&format!("{}: ", refusal.call), refusal.errno))?;
     let terminal = stdio::has_terminal();
-    // Before there is a runtime: the keeper must not share its descriptors, and fork copies only one thread.
+    // The keeper is forked before there is a runtime: it must not share the runtime's descriptors, and fork copies only one
+    // thread.
     let keeper = keeper::start(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
@@ -87,7 +87,7 @@ struct Supervisor {
     talk: Talk,
     signals: Readable<Signals>,
     keeper: Readable<Keeper>,
-    /// The job shares redlock's process group, and with it what the terminal sends.
+    /// The job shares redlock's process group, and so gets the terminal's signals.
     terminal: bool,
 }
 
@@ -100,7 +100,7 @@ impl Supervisor {
             let _ = lock.release(&lease, None).await;
             return Err(Error::Interrupted(signal));
         }
-        // The lease of an enclosing job may be shorter than what was asked for.
+        // A shared lease may be shorter than the requested one.
         let timeline = Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout());
         let renewer = Renewer::new(timeline, self.job.continue_when_lost, &lease);
         let supervision = Supervision { supervisor: self, renewer, watchdog: Watchdog::new() };
@@ -116,7 +116,7 @@ impl Supervisor {
         self.conclude(&mut lock, &lease, acquired_at, valid_until, outcome, loss).await
     }
 
-    /// Waits for the lock. Returns the time that took, too, unless the lock was free at once.
+    /// Waits for the lock. Also returns the time in line, if the lock was not free at once.
     async fn acquire(&self, lock: &mut Lock, line: ProgressLine) -> Result<(Lease, Option<Duration>), Error> {
         let line = RefCell::new(line);
         let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
@@ -132,7 +132,7 @@ impl Supervisor {
         Ok((lease, line.borrow().waited()))
     }
 
-    /// Releases the lease, and says how the run ended.
+    /// Releases the lease, and reports how the run ended.
     async fn conclude(
         &self,
         lock: &mut Lock,
@@ -152,7 +152,7 @@ impl Supervisor {
         };
         let result = match &loss {
             None => lock.release(lease, keep).await,
-            // Does not wait for nodes that may still have the lease.
+            // A lost lease is not worth a long wait for the nodes that may still have it.
             Some(_) => within(Boot::now() + FAREWELL, lock.release(lease, None)).await.unwrap_or(Ok(0)),
         };
         let release = ReleaseOutcome::of(result, lease.is_outermost());
@@ -186,11 +186,11 @@ impl Supervisor {
 
     /// Passes a signal on to its addressee.
     fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
-        // The kernel sends it to the leader of the session alone when the terminal goes away.
+        // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
         let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();
         let to_job = hangs_up || TO_JOB.iter().any(|&one| one as i32 == signal);
         let to = match (from_kernel && self.terminal && !hangs_up, to_job) {
-            // The terminal has sent it to the whole group, so the job has it.
+            // The terminal has sent the signal to the whole group, the job included.
             (true, _) => Recipient::KeeperOnly,
             (false, true) => Recipient::Job,
             (false, false) => Recipient::Command,
@@ -198,7 +198,7 @@ impl Supervisor {
         let _ = self.keeper.get().send(&Order::Signal { signal, to });
     }
 
-    /// The keeper's next report; none when it is gone.
+    /// The keeper's next report; none if it is gone.
     async fn report(&self) -> Option<Report> {
         self.keeper
             .next(|keeper| match keeper.receive() {
@@ -209,7 +209,7 @@ impl Supervisor {
             .await
     }
 
-    /// Waits for a keeper that ends before it has an order; returns the reason.
+    /// Waits for a keeper that ends before it gets an order, and returns the reason.
     async fn keeper_ends(&self) -> Error {
         match self.report().await {
             Some(Report::StartFailure { errno }) => cannot_supervise(Errno::from_raw(errno)),
@@ -226,14 +226,14 @@ struct Supervision<'a> {
 }
 
 impl LeaseUser for Supervision<'_> {
-    /// Tells the keeper until when the job may live.
+    /// Sends the keeper the new deadline of the job.
     fn on_moved(&self, valid_until: Boot) {
         let (term_at, kill_at) = match self.supervisor.job.continue_when_lost {
             true => (Boot::NEVER, Boot::NEVER),
             false => self.timeline().deadlines(valid_until),
         };
         self.watchdog.set(self.timeline().overdue_at(kill_at));
-        // A keeper that cannot be told keeps to the earlier deadline.
+        // A keeper that the order does not reach keeps the earlier deadline.
         let _ = self.supervisor.keeper.get().send(&Order::Deadline { term_at, kill_at });
     }
 
@@ -247,13 +247,13 @@ impl Supervision<'_> {
         self.renewer.timeline()
     }
 
-    /// Waits for the end of the job while the lease is renewed. Returns what became of both.
+    /// Renews the lease until the job ends. Returns the outcome of the job, and the loss of the lease if there is one.
     async fn supervise(&self, lock: &mut Lock, lease: &mut Lease) -> (JobOutcome, Option<Loss>) {
         let (supervisor, talk) = (self.supervisor, &self.supervisor.talk);
         let mut renewal = pin!(self.renewer.renew(lock, lease, self));
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
-        // Signals from before the start of the command, once each. The command gets those of the terminal from the keeper.
+        // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
         let mut early: Vec<SignalEvent> = Vec::new();
         let mut loss = None;
         loop {
@@ -303,7 +303,7 @@ impl Supervision<'_> {
         }
     }
 
-    /// Stops the job whose lease is lost, unless the keeper does so already, and says so.
+    /// Reports the loss, and stops the job unless the keeper has already done so.
     fn on_loss(&self, loss: Loss) -> Loss {
         let Supervisor { job, talk, keeper, .. } = self.supervisor;
         let valid_until = self.renewer.valid_until();
@@ -320,8 +320,8 @@ impl Supervision<'_> {
         loss
     }
 
-    /// Kills the job in the keeper's place, and returns the moment at which its last process was gone. The lease is renewed
-    /// until then, which takes as long as the kernel does.
+    /// Kills the job in the keeper's place, and returns the time at which its last process was gone. The lease is renewed
+    /// until then, however long the kernel takes.
     async fn kill_job(&self, mut renewal: Pin<&mut impl Future<Output = Loss>>, loss: &mut Option<Loss>) -> Boot {
         let Supervisor { talk, keeper, .. } = self.supervisor;
         let mut killed = pin!(async {
@@ -364,20 +364,20 @@ fn next_end(signals: &Signals) -> Option<i32> {
     std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| ends(signal))
 }
 
-/// Whether this signal ends redlock as long as there is no job, as it would without a handler.
+/// True for a signal that ends redlock while there is no job, as it would without a handler.
 fn ends(signal: i32) -> bool {
     signal != libc::SIGWINCH && signal != libc::SIGCONT
 }
 
-/// Out of descriptors, memory or processes, or refused.
+/// The error for a call that failed by lack of descriptors, memory or processes, or was refused.
 fn cannot_supervise(errno: Errno) -> Error {
     cannot_supervise_for("", errno)
 }
 
-/// The same, with a prefix that names the call.
+/// The same error, with a prefix that names the call.
 fn cannot_supervise_for(call: &str, errno: Errno) -> Error {
     match host::shortage(&errno.into()) {
-        // Trying again may help.
+        // A shortage may pass, so it has a status that tells to try again.
         Some(shortage) => Error::Shortage(format!("cannot supervise the job: {shortage}")),
         None => Error::Internal(format!("cannot supervise the job: {call}{}", errno.desc().to_lowercase())),
     }

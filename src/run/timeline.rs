@@ -1,13 +1,12 @@
-//! The arithmetic of a lease's timeline: when to renew, when the job must stop, when nothing of it may be alive. No clock,
-//! no I/O.
+//! The arithmetic of a lease's timeline: the times of renewal, of SIGTERM and of SIGKILL. No clock, no I/O.
 //!
 //! ```text
 //! 0 ······ R ······ R+S ····· R+2S ···· TERM ······ KILL ···· V
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! Only a try that times out takes a slot S. After one that fails sooner, the next follows after a pause, up to TERM. So the lease
-//! survives every outage shorter than a third of its ttl, whenever it begins.
+//! Only a try that times out takes a slot S. A try that fails sooner is followed by the next after a pause, up to TERM. So
+//! the lease survives every outage shorter than a third of its ttl, whenever it begins.
 
 use crate::lock::{renewal_interval, surely};
 use crate::sys::clock::Boot;
@@ -24,7 +23,8 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. It is cut if the lease of an enclosing job is shorter.
+    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. It is cut if the shared lease of an enclosing
+    /// job is shorter.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(line(500, None, 250), [125, 203, 281, 203, 281, 360, 360, 443, 493]);
         assert_eq!(line(1000, None, 250), [250, 407, 564, 407, 564, 721, 721, 888, 988]);
         assert_eq!(line(30_000, None, 3000), [7_500, 12_500, 17_500, 10_500, 15_500, 20_500, 23_698, 28_698, 29_698]);
-        // Long ttls: renewed every ten seconds, tried again every five.
+        // A lease with a long ttl is renewed every ten seconds, and a failed try repeated after five.
         assert_eq!(
             line(3_600_000, None, 3000),
             [10_000, 15_000, 20_000, 13_000, 18_000, 23_000, 3_552_998, 3_562_998, 3_563_998]
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(largest(500), 168_000);
         assert_eq!(largest(1000), 488_000);
         assert_eq!(largest(30_000), 16_698_000);
-        // Never less than nothing, however short the ttl.
+        // The largest grace is never negative, however short the ttl.
         assert_eq!(largest(100), 0);
     }
 
@@ -187,17 +187,17 @@ mod tests {
         assert_eq!(timeline.retry_at(start, confirmed, valid), start + 20 * MILLISECOND);
     }
 
-    /// How a server is away.
+    /// The behaviour of a server that is away.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Away {
-        /// It refuses everything at once.
+        /// It refuses connections at once.
         Refusing,
-        /// Nothing comes back, and what was sent is lost, connections that are open included.
+        /// It answers nothing, and loses what was sent, on open connections too.
         Silent,
     }
 
-    /// Whether a job whose server is away from `from` until `to` after the confirmation survives that, by the rules of
-    /// `renewal.rs` and `redis/node.rs`. Behind an outage a connection has to be opened first, which takes a round trip.
+    /// True if a job survives an outage `from` … `to` after the confirmation, by the rules of `renewal.rs` and
+    /// `redis/node.rs`. After an outage a connection has to be opened first, which takes a round trip.
     fn survives(timeline: Timeline, away: Away, from: Duration, to: Duration, round_trip: Duration) -> bool {
         let zero = Boot::now();
         let (from, to) = (zero + from, zero + to);
@@ -212,7 +212,7 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start, confirmed, valid).min(term_at);
             let next = timeline.retry_at(start, confirmed, valid);
-            // Of the attempts that begin one after the other within the try, the first that the outage does not meet.
+            // The first attempt within the try that the outage does not hit.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {

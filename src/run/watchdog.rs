@@ -1,4 +1,4 @@
-//! The moment at which the keeper must have begun to kill the job of a lease that was not renewed.
+//! The time by which the keeper must have begun to kill the job of a lease that was not renewed.
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 #[derive(Debug)]
 pub(super) struct Watchdog {
     at: Cell<Boot>,
-    /// Notified when `at` comes earlier than it did.
+    /// Notified when `at` moves to an earlier time.
     sooner: Notify,
 }
 
@@ -18,19 +18,19 @@ impl Watchdog {
         Watchdog { at: Cell::new(Boot::NEVER), sooner: Notify::new() }
     }
 
-    /// Moves the moment, in either direction.
+    /// Moves the time, in either direction.
     pub(super) fn set(&self, at: Boot) {
         if at < self.at.replace(at) {
             self.sooner.notify_one();
         }
     }
 
-    /// The keeper is at work: it is not late before that.
+    /// Moves the time to a later one, because the keeper has shown that it is at work.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }
 
-    /// Comes back when the moment has passed.
+    /// Returns when the time has passed.
     pub(super) async fn goes_off(&self) {
         while !self.at.get().passed() {
             tokio::select! {
