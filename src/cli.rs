@@ -3,7 +3,7 @@
 //!
 //! Variables are only named here: clap takes an empty variable for a value, and knows no configuration file.
 
-// By its path, for the sake of that test.
+// The path attribute is for that test.
 #[path = "cli/values.rs"]
 pub(crate) mod values;
 
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 use values::{LONGEST_LABEL, Watch, duration, exit_status, hold_time, lock_name, token, ttl, wait_time, watch};
 
-/// With the commit where `make` has built it from a repository.
+/// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
     Some(version) => version,
     None => env!("CARGO_PKG_VERSION"),
@@ -244,7 +244,7 @@ impl NameArgs {
 // The options that run and acquire share. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// The name, however it was given.
+    /// The name of the lock, from either form.
     #[arg(skip)]
     pub(crate) name: String,
     /// The name of the lock, in place of NAME
@@ -341,8 +341,8 @@ impl RunArgs {
         Wait::of(self.wait)
     }
 
-    /// The job's label where none is given: the base name of the command, or of the first word of `-c`. Never
-    /// its arguments, which may hold secrets.
+    /// The default label of the job: the base name of the command, or of the first word of `-c`. Arguments are left out, as
+    /// they may hold secrets.
     pub(crate) fn base_name(&self) -> String {
         let line = self.line.as_ref().map(|line| line.to_string_lossy());
         let first = match &line {
@@ -430,7 +430,7 @@ pub(crate) struct StatusArgs {
 }
 
 impl StatusArgs {
-    /// The lock that is asked about, if it is one.
+    /// The only lock asked about, if it is one.
     pub(crate) fn one_name(&self) -> Option<&str> {
         match self.names.as_slice() {
             [name] if !name.contains('*') => Some(name),
@@ -457,13 +457,13 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// The definition of the command line, for parsing and for what is made from it.
+/// The definition of the command line, for parsing, man pages and completions.
 pub(crate) fn command() -> clap::Command {
     Cli::command().mut_subcommands(|command| command.after_help(COMMON))
 }
 
 impl Cli {
-    /// The name as it was given.
+    /// The name of the lock on the command line.
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.command {
             Command::Run(args) => Some(&args.taking.name),
@@ -476,7 +476,7 @@ impl Cli {
         }
     }
 
-    /// The status that replaces that of "held by another".
+    /// The status of `-E`, in place of "held by another".
     pub(crate) fn conflict(&self) -> Option<u8> {
         match &self.command {
             Command::Run(args) => args.taking.conflict_exit_code,
@@ -485,7 +485,7 @@ impl Cli {
         }
     }
 
-    /// `run`'s standard output belongs to its job.
+    /// True for `run`, whose standard output belongs to its job.
     pub(crate) fn is_run(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }

@@ -1,4 +1,4 @@
-//! The settings, which say where the locks are and who asks: each from its flag, else its variable, else redlock.conf.
+//! The settings: where the locks are, and who asks. Each comes from its flag, else its variable, else redlock.conf.
 
 use crate::cli::Common;
 use crate::cli::values::{LONGEST_LABEL, LONGEST_TTL, duration};
@@ -17,9 +17,9 @@ use std::rc::Rc;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// In bytes.
+/// The longest password, in bytes.
 const LONGEST_PASSWORD: usize = 4096;
-/// The pause before files that do not fit each other are read again.
+/// The pause before files that do not match are read again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The definition of a setting: its sources and its default.
@@ -33,13 +33,13 @@ struct Definition {
     default: &'static str,
 }
 
-/// The kind of a value: the parts that may be shown, and the form in which the job gets it.
+/// The kind of a value. It decides which parts may be shown, and in which form the job gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
     /// An empty value counts as well.
     EvenEmpty,
-    /// It is absolute for the job, which may change its directory.
+    /// The job gets it as an absolute path, since it may change its directory.
     Path,
     /// It is shown without passwords.
     Urls,
@@ -88,7 +88,7 @@ const WHERE: [&Definition; 9] =
     [&REDIS, &PREFIX, &NODE_TIMEOUT, &QUARANTINE, &PASSWORD, &TLS_CA, &TLS_CERT, &TLS_KEY, &REPLICAS];
 const WHO: [&Definition; 1] = [&LABEL];
 
-/// The variable of other programs: it gives the nodes where nothing else does, and from the environment only.
+/// The variable of other programs. It names the nodes if nothing else does, from the environment only.
 const REDIS_URL: &str = "REDIS_URL";
 
 const fn define(
@@ -110,10 +110,10 @@ fn known_variables() -> impl Iterator<Item = (&'static str, Kind)> {
     WHERE.iter().chain(&WHO).flat_map(|definition| definition.variables).copied()
 }
 
-/// The variables that `run` sets for its job besides.
+/// The other variables that `run` sets for its job.
 const OF_THE_JOB: [&str; 4] = ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD"];
 
-/// The input of a command besides its own arguments.
+/// The input of a command apart from its own arguments.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) nodes: Vec<Address>,
@@ -121,7 +121,7 @@ pub(crate) struct Settings {
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) quarantine: Option<Duration>,
     pub(crate) label: Option<String>,
-    /// The flags that say where, as variables for the job: it finds the rest as redlock did.
+    /// The flags that say where the locks are, as variables for the job. The job finds the other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are unique.
     pub(crate) ancestors: Vec<String>,
@@ -135,7 +135,7 @@ pub(crate) struct Settings {
     pub(crate) origins: Vec<Setting>,
 }
 
-/// A setting, in words without a password, and where it came from: flag, variable, file and line.
+/// A setting without secrets, and its source: flag, variable, or file and line.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
     pub(crate) name: &'static str,
@@ -171,8 +171,8 @@ pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, 
     Ok(settings)
 }
 
-/// True for a variable that begins like redlock's own and is none of them, nor one that Kubernetes makes for a service named
-/// redlock.
+/// True for a variable that begins like redlock's own, but is neither one of them nor one that Kubernetes sets for a service
+/// named redlock.
 fn is_unknown(name: &str) -> bool {
     let is_of_service = |rest: &str| {
         ["SERVICE_HOST", "PORT"].contains(&rest)
@@ -206,7 +206,7 @@ fn meant(name: &str) -> Option<String> {
     contained.or_else(|| nearest(word, cores())).map(|core| format!("REDLOCK_{core}"))
 }
 
-/// The variable that this name may stand for, else all variables.
+/// A hint at the variable that this name may stand for, else the list of all.
 fn similar(name: &str) -> String {
     match meant(name) {
         Some(meant) => format!("{meant}?"),
@@ -238,7 +238,7 @@ fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, Stri
     if !with_tls && (sources.common.tls_ca.is_some() || sources.common.tls_cert.is_some()) {
         return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".to_owned());
     }
-    // Certificates are looked at only where there is TLS.
+    // Certificates are read only if a URL asks for TLS.
     let ca: Option<PathBuf> = ca.map(|value| value.text.into());
     let files: Vec<&Path> =
         ca.iter().chain(identity.iter().flat_map(|(one, other)| [one, other])).map(PathBuf::as_path).collect();
@@ -335,7 +335,7 @@ fn identity(
     }
 }
 
-/// The value that `make` reads from these files. If all of them are there, it is tried again until the time is over.
+/// The value that `make` reads from these files. While all of them exist, a failure is retried until the time is over.
 fn in_time<T>(time: Duration, files: &[&Path], make: impl Fn() -> Result<T, String>) -> Result<T, String> {
     let end = Boot::now() + time;
     loop {
@@ -366,7 +366,7 @@ fn secret(value: &SettingValue) -> Result<FileValue<String>, String> {
     })
 }
 
-/// The flags that say where, as variables.
+/// The flags that say where the locks are, as variables.
 fn environment(common: &Common) -> Vec<(OsString, OsString)> {
     let variable = |definition: &&Definition| {
         let (name, kind) = definition.variables[0];
@@ -393,7 +393,7 @@ impl SettingValue {
         parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
     }
 
-    /// The value without what is secret.
+    /// The value without secrets.
     fn shown(&self) -> String {
         match self.kind {
             Kind::Text | Kind::EvenEmpty | Kind::Path => self.text.clone(),
@@ -417,10 +417,10 @@ impl Definition {
     }
 }
 
-/// Looks a variable of the environment up.
+/// A function that looks up an environment variable.
 type Environment<'a> = Box<dyn Fn(&str) -> Option<OsString> + 'a>;
 
-/// The flags, behind them the environment, and behind that the files, the nearest first.
+/// The sources of settings: the flags, then the environment, then the files, the nearest first.
 struct Sources<'a> {
     common: &'a Common,
     environment: Environment<'a>,
@@ -453,7 +453,7 @@ impl<'a> Sources<'a> {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
                 Err(error) => {
                     let why = format!("cannot read {}: {}", path.display(), reason(&error));
-                    // The system's may be for some users only; HOME is another's after sudo.
+                    // The system's file may be for some users only; after sudo, HOME is another user's.
                     match error.kind() {
                         ErrorKind::PermissionDenied => files.push(File::Denied(why)),
                         _ => return Err(why),
@@ -507,7 +507,7 @@ impl<'a> Sources<'a> {
                 }
                 File::Denied(_) => {}
                 File::Read(entries) => {
-                    // The last line counts.
+                    // The last line of a name counts.
                     let last = |(name, _): &&(&str, Kind)| entries.iter().rev().find(|(known, _)| known == name);
                     if let Some((_, value)) = variables.iter().find_map(|variable| last(&variable)) {
                         return Ok(Some(value.clone()));

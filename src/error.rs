@@ -23,7 +23,7 @@ const COMMAND: usize = 200;
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
-    /// Two addresses that lead to the same server.
+    /// Two addresses lead to the same server.
     SameNode(String, String),
     /// The lock is held by another, and the wait is over.
     Held(Box<HeldLock>),
@@ -31,7 +31,7 @@ pub(crate) enum Error {
     CannotEnd(Box<HeldLock>),
     /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
-    /// No quorum can tell: these nodes were started too recently, and may have forgotten a lease.
+    /// No quorum can vote: these nodes were started too recently, and may have forgotten a lease.
     Young { name: Option<String>, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
     /// The nodes granted the lease too late to be of use.
     GrantedTooLate { name: String, took: Duration, ttl: Duration },
@@ -81,7 +81,7 @@ pub(crate) struct HeldLock {
     pub(crate) by: Blocker,
     /// The time in line; none if the caller did not wait.
     pub(crate) waited: Option<Duration>,
-    /// The holder is the job that this redlock was started by.
+    /// The holder is the job that started this redlock.
     pub(crate) by_this_job: bool,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Error {
                 write!(f, "{}{trouble}; wait, or lower --quarantine if no lease can have been lost", prefixed(name))
             }
             Error::GrantedTooLate { name, took, .. } => {
-                // Half of the time until the first renewal is left then.
+                // Such a ttl leaves half of the time until the first renewal.
                 let enough = Duration::from_secs((*took * 8).as_secs() + 1);
                 write!(f, "{name:?}: {}; use --ttl {} or longer", self.trouble(), exact(enough))
             }
@@ -120,7 +120,7 @@ impl fmt::Display for Error {
             Error::NoCommand { command, errno } => {
                 let why = if *errno == Errno::ENOENT { "not found".to_owned() } else { errno.desc().to_lowercase() };
                 write!(f, "cannot start \"{}\": {why}", escaped(command, COMMAND))?;
-                // A space hints at a shell line given as a single word.
+                // A space suggests a shell line given as a single word.
                 f.write_str(if command.contains(' ') { "; -c runs a shell line" } else { "" })
             }
             Error::NotOurs { name, token, purpose, found } => not_ours(f, name, token, *purpose, found),
@@ -133,7 +133,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// True if what went wrong can heal during a wait.
+    /// True if the failure may heal during a wait.
     pub(crate) fn can_heal(&self) -> bool {
         match self {
             Error::Young { .. } | Error::GrantedTooLate { .. } => true,
@@ -152,7 +152,7 @@ impl Error {
         }
     }
 
-    /// The trouble alone: without the lock's name in front, and without advice.
+    /// The problem alone, without the lock's name and without advice.
     pub(crate) fn trouble(&self) -> String {
         match self {
             Error::NoQuorum { nodes, reached, faults, .. } => {
@@ -181,7 +181,7 @@ impl Error {
     }
 }
 
-/// The name of the lock as a message begins with it; nothing when it is about all locks.
+/// The start of a message: the name of the lock, or nothing if the message is about all locks.
 fn prefixed(name: &Option<String>) -> String {
     name.as_ref().map_or_else(String::new, |name| format!("{name:?}: "))
 }
@@ -196,7 +196,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
             write!(f, "the holder of {name:?} has changed: it {situation}; run redlock status again")
         }
         (_, NotOurs::Other(held)) => {
-            // As `status` shows it.
+            // `status` shows the start of a token with an ellipsis.
             let shown = token.trim_end_matches('…');
             if shown.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(shown)) {
                 return write!(f, "the token does not hold {name:?}: it {}", held.situation(Duration::ZERO));
@@ -218,7 +218,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
 }
 
 impl NotOurs {
-    /// The loss of a lease in use, in words that continue "lost "backup": …".
+    /// The loss of a lease in use, as the end of "lost "backup": …".
     pub(crate) fn what_became(&self) -> String {
         match self {
             NotOurs::Other(held) if held.by.holders().is_empty() => "another now holds it".to_owned(),
@@ -281,12 +281,12 @@ impl HeldLock {
         format!("{verb}{rest}")
     }
 
-    /// The same behind a colon or a semicolon: "held by …".
+    /// The holder, for use after a colon or a semicolon: "held by …".
     pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
         self.predicate(ago).1
     }
 
-    /// "is ", where that is the verb, and what follows.
+    /// The verb "is ", if the sentence needs it, and the rest.
     fn predicate(&self, ago: Duration) -> (&'static str, String) {
         let lease = |lease: Option<Duration>| match lease.map(|lease| lease.checked_sub(ago)) {
             Some(Some(left)) => format!(", lease {} left", human(left)),

@@ -13,7 +13,7 @@ pub(crate) enum Exit {
     Done,
     /// `run`: the command's own status, 0 to 255.
     Command(u8),
-    /// `run -E N` and `acquire -E N`: what the user chose for "held by another".
+    /// `run -E N` and `acquire -E N`: the user's status for "held by another".
     Conflict(u8),
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
     Usage,
@@ -63,7 +63,7 @@ impl Exit {
         }
     }
 
-    /// The end when no quorum of `nodes` has answered: for good only when so many refuse for good.
+    /// The exit when no quorum of `nodes` has answered. It is permanent only if too many nodes refuse for good.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
@@ -75,7 +75,7 @@ impl Exit {
         }
     }
 
-    /// The status of `-E` in the place of "held by another", if it was given.
+    /// The status of `-E` in place of "held by another", if given.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::Held, Some(status)) => Exit::Conflict(status),
@@ -83,13 +83,12 @@ impl Exit {
         }
     }
 
-    /// True for SIGPIPE: prints nothing, like any program whose reader is gone.
+    /// True for SIGPIPE: a program whose reader is gone prints nothing.
     pub(crate) fn is_silent(self) -> bool {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// True if `--quiet` silences the line about it: `-E` has declared what a held lock means, and a signal is what the user
-    /// did.
+    /// True if `--quiet` silences the message: `-E` has declared what a held lock means, and the user sent the signal.
     pub(crate) fn is_talk(self) -> bool {
         matches!(self, Exit::Conflict(_) | Exit::Signal(_))
     }

@@ -27,7 +27,8 @@ use std::ffi::OsString;
 use std::time::Duration;
 use sys::streams;
 
-/// The time that the last message waits for the reader of standard error; less after a signal, which ends redlock within 100 ms.
+/// The longest wait of the last message for the reader of standard error; after a signal, which ends redlock within 100 ms,
+/// it is shorter.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 
@@ -68,7 +69,7 @@ fn redlock(arguments: &[OsString]) -> Exit {
     fail(&failure.into(), &FailureReport { format, ..FailureReport::default() })
 }
 
-/// How a failure is reported.
+/// The details that the report of a failure needs.
 #[derive(Debug, Default)]
 struct FailureReport<'a> {
     /// The name of the lock.

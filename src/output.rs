@@ -1,4 +1,4 @@
-//! Messages, and results as text and JSON. The only file that knows how both look.
+//! Messages, and results as text and JSON. No other file knows the form of either.
 
 use crate::cli::values::LONGEST_NAME;
 use crate::config::Setting;
@@ -31,7 +31,7 @@ pub(crate) fn say(message: &str) {
     streams::say(&line(message));
 }
 
-/// Continues "acquired "backup" on 10.0.0.1:6379".
+/// The end of "acquired "backup" on 10.0.0.1:6379".
 pub(crate) fn after_waiting(waited: Option<Duration>) -> String {
     waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)))
 }
@@ -59,7 +59,7 @@ fn not_written(error: &std::io::Error) -> Error {
 /// Writes a page for the reader. A closed pipe (`| head`) is no failure.
 ///
 /// # Errors
-/// [`Error::Unread`] when the pipe has no reader any more, [`Error::Output`] when nothing can be written otherwise.
+/// [`Error::Unread`] when the reader of the pipe is gone, [`Error::Output`] when writing fails for another reason.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
     write(text).map_err(|error| match error.kind() {
         // A caller that ignores SIGPIPE expects the error, as of any other program.
@@ -73,14 +73,14 @@ fn print_json(value: &impl Serialize) -> Result<(), Error> {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Strings and numbers alone cannot fail.
+    // Strings and numbers always serialize.
     let mut text = unprintable_escaped(&serde_json::to_string(value).unwrap_or_default());
     text.push('\n');
     text
 }
 
-/// JSON asks for an escape of the first 32 control characters only; terminals obey the others, and marks of writing
-/// direction, too. All of them can stand within strings only.
+/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of writing
+/// direction. All of them can occur in strings only.
 fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -171,24 +171,24 @@ struct Success<'a> {
     validity_ms: Option<u64>,
 }
 
-/// A lease that was extended.
+/// Prints an extended lease.
 pub(crate) fn extended_json(name: &str, extension: Extension) -> Result<(), Error> {
     let Extension { validity, holds } = extension;
     print_json(&Success { name, outcome: "extended", holds: Some(holds), validity_ms: Some(ms(validity)) })
 }
 
-/// A hold that was released, and the number of holds left.
+/// Prints the release of a hold, and the number of holds left.
 pub(crate) fn released_json(name: &str, left: u64) -> Result<(), Error> {
     let outcome = if left == 0 { "released" } else { "still-held" };
     print_json(&Success { name, outcome, holds: Some(left), validity_ms: None })
 }
 
-/// A lock that was waited for and is free.
+/// Prints that a lock is free after the wait for it.
 pub(crate) fn free_json(name: &str) -> Result<(), Error> {
     print_json(&Success { name, outcome: "free", holds: None, validity_ms: None })
 }
 
-/// The end of another's lease, as an object.
+/// Prints the end of another holder's lease, as an object.
 pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Error> {
     let outcome = match revocation {
         Revocation::Revoked(_) => "revoked",
@@ -198,7 +198,7 @@ pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Er
     print_json(&Success { name, outcome, holds: None, validity_ms: left.map(ms) })
 }
 
-/// The end of another's lease, for the user who ended it.
+/// Prints the end of another holder's lease, for the user who ended it.
 pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> {
     let message = |holder: &Holder| match revocation {
         Revocation::Revoked(_) => {
@@ -231,8 +231,8 @@ struct Failure<'a> {
     holder: Option<&'a Holder>,
 }
 
-/// A failure for `eval "$(redlock acquire --format env)"`, whose status is that of what it evaluates: a script must not go
-/// on without the lock.
+/// Prints a failure for `eval "$(redlock acquire --format env)"`. The status of eval is that of the evaluated text, and a
+/// script must not go on without the lock.
 ///
 /// # Errors
 /// [`Error::Output`] when it could not be written.
@@ -240,7 +240,7 @@ pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
     print_at_once(&format!("(exit {})\n", exit.status()))
 }
 
-/// A failure as an object.
+/// Prints a failure as an object.
 ///
 /// # Errors
 /// [`Error::Output`] when it could not be written.
@@ -292,12 +292,12 @@ fn word(state: State) -> &'static str {
     }
 }
 
-/// A lock, for programs or for people.
+/// The state of a lock, for programs or for people.
 pub(crate) fn status(status: &Status, is_json: bool) -> String {
     if is_json { json(status) } else { status_text(status) }
 }
 
-/// All locks, for programs or for people: fitted to a screen of so many `columns`, or whole.
+/// The states of all locks, for programs or for people. `columns` is the width of the screen, if the table has to fit one.
 pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> String {
     if is_json { json(&List { locks: all }) } else { table(all, columns) }
 }
@@ -310,7 +310,7 @@ fn status_text(status: &Status) -> String {
     }
     match (status.state, status.holders(), status.lease()) {
         (State::Reserved, _, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
-        // A key that is no lock.
+        // The key is not a lock.
         (State::Foreign, [], None) => line("lease", "never expires".to_owned()),
         (State::Foreign, [], Some(left)) => line("lease", format!("{} left", human(left))),
         _ => {}
@@ -388,7 +388,7 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
             *width = (*width).max(cell.width());
         }
     }
-    // The name and its holder give way to what is short.
+    // The name and the holder shrink, as the other columns are short.
     let whole = width.iter().sum::<usize>() + 2 * (width.len() - 1);
     let mut excess = columns.map_or(0, |columns| whole.saturating_sub(columns));
     for long in [0, 2] {
@@ -415,13 +415,13 @@ struct Checkup<'a> {
     checks: &'a [Finding],
 }
 
-/// The doctor's findings, as an object.
+/// Prints the doctor's findings as an object.
 pub(crate) fn checkup_json(settings: &[Setting], findings: &[Finding]) -> Result<(), Error> {
     show(&json(&Checkup { settings, checks: findings }))
 }
 
-/// The doctor's findings, the worst first, with their remedies: those that are not ok; with `verbose` all, with `quiet` only
-/// failures.
+/// Prints the doctor's findings with their remedies, worst first: problems; with `verbose` everything, with `quiet` failures
+/// only.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, verbose: bool) -> Result<(), Error> {
     let mut text = String::new();
     let shown = |finding: &&Finding| match finding.verdict {

@@ -26,16 +26,16 @@ pub(crate) struct ProgressLine {
     quiet: bool,
     verbose: bool,
     wait: Wait,
-    /// Standard error is a terminal that can take back what it has shown.
+    /// Standard error is a terminal that can redraw a line.
     redraws: bool,
     start: Boot,
-    /// The state of the wait, and since when it is known.
+    /// The state of the wait, and the time of that report.
     known: Option<(WaitReport, Boot)>,
     /// The time at which it was last shown.
     shown: Option<Boot>,
-    /// The nodes could not be asked the last time.
+    /// The last request to the nodes failed.
     in_trouble: bool,
-    /// The time at which that was last printed.
+    /// The time at which a failed request was last printed.
     trouble_said: Option<Boot>,
 }
 
@@ -66,7 +66,7 @@ impl ProgressLine {
         }
     }
 
-    /// The time until the line may be out of date: a thousand waiters of cron wake up once a minute, not once a second.
+    /// The time until the line may be out of date: without a terminal a waiter wakes up once a minute, not once a second.
     fn until_due(&self) -> Duration {
         match self.redraws {
             true => TICK,
@@ -76,7 +76,7 @@ impl ProgressLine {
         }
     }
 
-    /// Shows what is known now.
+    /// Shows a new state of the wait.
     pub(crate) fn show(&mut self, waiting: &WaitReport) {
         let now = Boot::now();
         self.known = Some((waiting.clone(), now));
@@ -89,7 +89,7 @@ impl ProgressLine {
         }
         let was_in_trouble = std::mem::replace(&mut self.in_trouble, waiting.trouble.is_some());
         match (&waiting.trouble, &waiting.news) {
-            // A node that comes and goes is not news each time.
+            // A node that comes and goes is not news every time.
             (Some(trouble), _) if !was_in_trouble && (self.verbose || self.trouble_is_news(now)) => {
                 self.say(&format!("{trouble}; trying again"));
                 self.trouble_said = Some(now);
@@ -117,7 +117,7 @@ impl ProgressLine {
         let now = Boot::now();
         let text = self.text(waiting, now.since(*then));
         if self.redraws && streams::is_foreground() {
-            // With room for the ^C that the terminal echoes: a line that wraps cannot be taken back.
+            // Three columns stay free for the ^C that the terminal echoes: a line that wraps cannot be redrawn.
             streams::draw(&cut(&output::line(&text), streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(3)));
         } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
             output::say(&text);
@@ -127,7 +127,7 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// Takes the live line away.
+    /// Removes the live line.
     fn clear(&mut self) {
         self.known = None;
         streams::draw("");

@@ -10,12 +10,13 @@ use std::io::{IsTerminal, stdout};
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// Clear the rest of a line; clear everything below the last line.
+/// Clears the rest of a line.
 const EMPTY_REST: &str = "\x1b[K";
+/// Clears everything below the last line.
 const EMPTY_BELOW: &str = "\x1b[J";
 const USUAL_SIZE: (usize, usize) = (24, 80);
 
-/// The alternate screen; the terminal leaves it when this is dropped.
+/// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
 pub(crate) struct Screen {
     page: String,
@@ -26,7 +27,7 @@ impl Screen {
     /// start (`&` in a script).
     ///
     /// # Errors
-    /// Those of standard output, and a failure to start the thread that waits for Ctrl-C.
+    /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.
     pub(crate) fn open() -> anyhow::Result<Option<Screen>> {
         let has_one = stdout().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb");
         if !has_one {
@@ -52,7 +53,7 @@ impl Screen {
     /// Shows a new page.
     ///
     /// # Errors
-    /// Those of standard output.
+    /// The errors of standard output.
     pub(crate) fn show(&mut self, page: String) -> Result<(), Error> {
         self.page = page;
         self.redraw()
@@ -61,7 +62,7 @@ impl Screen {
     /// Shows the same page again, in case the size has changed.
     ///
     /// # Errors
-    /// Those of standard output.
+    /// The errors of standard output.
     pub(crate) fn redraw(&self) -> Result<(), Error> {
         let (rows, columns) = size();
         let lines = fitted(&self.page, rows, columns);
@@ -71,7 +72,7 @@ impl Screen {
     /// Gives the terminal back for as long as `pause` lasts.
     ///
     /// # Errors
-    /// Those of standard output.
+    /// The errors of standard output.
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
         leave();
         pause();

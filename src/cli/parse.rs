@@ -9,20 +9,20 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// The outcome of reading a command line.
+/// The outcome of parsing a command line.
 #[derive(Debug)]
 pub(crate) enum ParseOutcome {
     Cli(Box<Cli>),
-    /// `--help` or `--version`, for standard output; a success.
+    /// The text of `--help` or `--version`, for standard output; a success.
     Show(String),
-    /// No arguments: the short screen, for standard error.
+    /// The short screen for a call without arguments, for standard error.
     Bare(String),
     /// An error, in one line.
     Wrong(String),
 }
 
 const NAMELESS: &str = "missing lock name: redlock run NAME -- COMMAND, or --name NAME";
-/// The number of characters of a word that are shown.
+/// The longest part of a word that is shown, in characters.
 const SHOWN: usize = 60;
 
 /// Parses a command line, program name first.
@@ -68,7 +68,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> ParseOutco
     }
 }
 
-/// Whether one of the words is a command of redlock.
+/// True if one of the words is a command of redlock.
 fn names_command(arguments: &[OsString]) -> bool {
     let redlock = cli::command();
     let is_command = |word: &OsString| word.to_str().is_some_and(|word| redlock.find_subcommand(word).is_some());
@@ -97,7 +97,7 @@ fn name_as_option(cli: &Cli, arguments: &[OsString]) -> Option<Vec<OsString>> {
     Some([before, &[option], rest].concat())
 }
 
-/// Why a command that does not follow a `--` directly is refused: NAME COMMAND is ambiguous, and must not be guessed.
+/// The reason to refuse a command without a `--` before it: NAME COMMAND is ambiguous, and guessing is unsafe.
 fn without_dashes(cli: &Cli, rearranged: &[OsString]) -> Option<String> {
     let Command::Run(run) = &cli.command else { return None };
     let before = rearranged.len().checked_sub(run.command.len() + 1)?;
@@ -118,7 +118,7 @@ fn without_dashes(cli: &Cli, rearranged: &[OsString]) -> Option<String> {
 
 /// Brings alternative spellings into one form.
 fn settle(cli: &mut Cli) -> Result<(), String> {
-    // Like timeout(1): zero switches a limit off.
+    // Zero switches a limit off, as with timeout(1).
     let limit = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !limit.is_zero());
     match &mut cli.command {
         Command::Run(args) => {
@@ -145,7 +145,7 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
             names.dedup();
         }
         Command::Release(args) => {
-            // The form that `status` shows.
+            // `status` shows the start of a token with an ellipsis.
             args.token = args.token.take().map(|token| token.trim_end_matches('…').to_owned());
         }
         _ => {}
@@ -200,7 +200,7 @@ fn check(cli: &Cli) -> Result<(), String> {
     }
 }
 
-/// Hints for the habits of flock, consul and others: the words, the commands that they are used with, and what to use instead.
+/// Hints for users of flock, consul and others: the words, the commands that they are used with, and the replacement.
 const MEANT: [(&[&str], &[&str], &str); 12] = [
     (&["lock"], &[], "redlock run or redlock acquire?"),
     (&["unlock"], &[], "redlock release?"),

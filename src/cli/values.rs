@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 const SHORTEST_TTL: Duration = Duration::from_millis(100);
-/// A shorter lease has no room for three renewals and a grace.
+/// The shortest ttl of `run`: a shorter one has no room for three renewals and a grace.
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 /// The longest lease, and the longest quarantine and `--hold-at-least`.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 const SHORTEST_WATCH: Duration = Duration::from_millis(100);
 const DEFAULT_WATCH: Duration = Duration::from_secs(2);
-/// In bytes.
+/// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
-/// In bytes.
+/// The longest label, in bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
 /// The length of the token prefix that `status` shows, and that `release` needs to identify a lease.
 pub(crate) const SHOWN_OF_TOKEN: usize = 8;
@@ -20,7 +20,7 @@ pub(crate) const SHOWN_OF_TOKEN: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
     Every(Duration),
-    /// The name of a lock in the place of a duration.
+    /// A lock name in place of the duration.
     Name(String),
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn watch(text: &str) -> Result<Watch, String> {
 /// A duration in humantime's syntax, or a bare number of seconds.
 ///
 /// # Errors
-/// Months and years (`5M` is hardly ever meant), and what humantime does not understand.
+/// Months and years (`5M` is hardly ever intended), and everything that humantime does not understand.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
@@ -121,7 +121,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
     humantime::parse_duration(text).map_err(|error| match error {
         humantime::DurationError::UnknownUnit { unit, value, .. } if unit.is_empty() => {
-            // Only the last number has none: 1h30.
+            // Only the last number has no unit: 1h30.
             let start = text.trim_end_matches(|c: char| !c.is_alphabetic());
             let unit = if start.ends_with('h') { "m" } else { "s" };
             format!("a unit is missing: {start} {value}{unit}?")

@@ -16,7 +16,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings_in_time(common, args.wait())?;
     let taking = &args.taking;
     let lock = lock(&settings, &taking.name, taking.ttl)?;
-    // This process ends before the lease; the script that called it has the token.
+    // This process ends before the lease does; the calling script has the token.
     let pid = std::os::unix::process::parent_id();
     let request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
     let line = ProgressLine::new(&taking.name, common.quiet, common.verbose, args.wait());
@@ -60,7 +60,7 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// The token could not be printed: without it the lease could not be released.
+/// Releases a lease whose token could not be printed: the caller cannot release it.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None).await;
     match (error, released) {

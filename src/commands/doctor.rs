@@ -28,7 +28,7 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     Ok(if fails { Exit::Unavailable } else { Exit::Done })
 }
 
-/// The place of the server of `local:`, and the way to stop it.
+/// The server of `local:`: its directory, and the way to stop it.
 fn whereabouts(local: Local) -> Setting {
     let socket = local.socket();
     let from = match local.pid() {

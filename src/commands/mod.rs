@@ -33,7 +33,7 @@ const NAMELESS: &str = "missing lock name: NAME --token T, or REDLOCK_NAME and R
 /// Executes a command.
 ///
 /// # Errors
-/// The reason why it could not be done; the exit status follows from it.
+/// The failure, which determines the exit status.
 pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
     let common = &cli.common;
     match &cli.command {
@@ -52,7 +52,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
 /// Runs `future` to its end.
 ///
 /// # Errors
-/// Its own, and [`Error::Shortage`] when there are no descriptors left.
+/// The future's, and [`Error::Shortage`] without free descriptors.
 fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
@@ -82,17 +82,17 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
 /// The lock of this name. Timeouts that are not set are derived from `ttl`.
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys do not fit beside each other in a Cluster, and what [`start_local`] says.
+/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`start_local`].
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     let key = key(settings, name)?;
     start_local(settings)?;
     Ok(locks(settings, ttl).lock(name, &key))
 }
 
-/// The same for a command that only looks.
+/// The lock of this name, for a command that only looks.
 ///
 /// # Errors
-/// As [`lock`].
+/// Those of [`lock`].
 fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
     let key = key(settings, name)?;
     restart_local(settings)?;
@@ -110,11 +110,11 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     }
 }
 
-/// Name and token of extend and release. Those of the enclosing job are a pair: for another name they mean nothing, and a
-/// token that was given does not belong to their name.
+/// The name and the token for extend and release. Those of the enclosing job are a pair: its token does not fit another name,
+/// and its name does not fit a token from the command line.
 ///
 /// # Errors
-/// [`Error::Usage`] when neither the argument nor the enclosing job says which lock.
+/// [`Error::Usage`] when neither the argument nor the enclosing job names a lock.
 fn name_and_token(
     name: Option<&str>,
     token: Option<&str>,
@@ -129,8 +129,8 @@ fn name_and_token(
     }
 }
 
-/// Starts the server of `local:` unless it runs, if that is where the locks are. That comes first: it takes longer than a
-/// node may take to answer, and the server must not be a descendant of what `run` becomes.
+/// Starts the server of `local:` unless it runs, if the locks are there. This comes first: it takes longer than a node may
+/// take to answer, and the server must not become a descendant of the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Shortage`] when the server cannot be started.
@@ -142,10 +142,10 @@ fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
     Ok(local)
 }
 
-/// The same for a command that only looks: a server that was never started has nothing to show.
+/// Starts the server of `local:` again, for a command that only looks: a server that was never started has no locks.
 ///
 /// # Errors
-/// As [`start_local`].
+/// Those of [`start_local`].
 fn restart_local(settings: &Settings) -> Result<Option<Local>, Error> {
     match local(settings)? {
         Some(local) if local.is_unused() => Ok(Some(local)),
@@ -153,7 +153,7 @@ fn restart_local(settings: &Settings) -> Result<Option<Local>, Error> {
     }
 }
 
-/// The server of `local:`, if that is where the locks are.
+/// The server of `local:`, if the locks are there.
 fn local(settings: &Settings) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
@@ -163,15 +163,15 @@ fn local(settings: &Settings) -> Result<Option<Local>, Error> {
 /// Reads the settings.
 ///
 /// # Errors
-/// [`Error::Usage`] for what is wrong with them.
+/// [`Error::Usage`] for a bad setting.
 fn settings(common: &Common) -> Result<Settings, Error> {
     settings_in_time(common, Wait::No)
 }
 
-/// The same for a command that may wait.
+/// Reads the settings, for a command that may wait.
 ///
 /// # Errors
-/// As [`settings`].
+/// Those of [`settings`].
 fn settings_in_time(common: &Common, wait: Wait) -> Result<Settings, Error> {
     let patience = match wait {
         Wait::No => Duration::ZERO,
@@ -187,7 +187,7 @@ fn settings_in_time(common: &Common, wait: Wait) -> Result<Settings, Error> {
     Ok(settings)
 }
 
-/// The settings that were given, and where: the nodes always.
+/// The settings that are not defaults, with their sources; the nodes in any case.
 fn given(settings: &Settings) -> String {
     let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
     given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         .into());
     }
     let label = settings.label.clone().unwrap_or_else(|| args.base_name());
-    // Not after an hour in line.
+    // A missing command must not be found out after an hour in line.
     find_command(&args.command[0]).map_err(|errno| {
         let command = args.command[0].to_string_lossy().into_owned();
         Error::NoCommand { command, errno }

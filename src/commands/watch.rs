@@ -13,13 +13,13 @@ use nix::libc;
 use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
 
-/// Signals that end the watch, and those that a terminal sends for another size and for Ctrl-Z. Ctrl-C is the screen's.
+/// The signals that end the watch, and those of a terminal for a new size and for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
 /// Shows the page of `look` at this interval, until a signal ends it. A page fits itself to a screen's columns.
 ///
 /// # Errors
-/// Those of `look`, unless Redis may come back; those of standard output; the signal.
+/// The errors of `look`, unless Redis may come back; those of standard output; the signal.
 pub(super) async fn watch<P: Fn(Option<usize>) -> String>(
     every: Duration,
     is_json: bool,
@@ -35,7 +35,7 @@ pub(super) async fn watch<P: Fn(Option<usize>) -> String>(
             page = look() => page,
         };
         let page = match page {
-            // Redis may come back.
+            // A Redis that is away may come back.
             Err(error) if Exit::of(&error) == Exit::Unavailable => Err(format!("{error:#}")),
             page => Ok(page?),
         };

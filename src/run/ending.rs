@@ -87,7 +87,8 @@ pub(super) enum LastWord {
 
 /// The exit and the messages of a run that got as far as starting its command.
 ///
-/// # Errors A shortage, or a lease that ended too early to start the command.
+/// # Errors
+/// A shortage, or a lease that ended too early to start the command.
 pub(super) fn ending(
     outcome: &JobOutcome,
     loss: Option<Loss>,

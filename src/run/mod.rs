@@ -57,7 +57,8 @@ const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR
 
 /// Acquires the lock, runs the command under it, and releases it. The `line` shows the wait for the lock.
 ///
-/// # Errors Everything that kept the command from being started. The [`Exit`] tells what happens later.
+/// # Errors
+/// Everything that kept the command from being started. The [`Exit`] tells what happens later.
 pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Error> {
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);

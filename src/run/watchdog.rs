@@ -25,7 +25,7 @@ impl Watchdog {
         }
     }
 
-    /// Moves the time to a later one, because the keeper has shown that it is at work.
+    /// Moves the time no earlier than `at`: the keeper has given a sign of life.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }

@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The contents of a file, a device, or a pipe such as that of the shell's `<(command)`.
 ///
-/// # Errors The reason why it cannot be read: also a pipe without a writer, or without an end.
+/// # Errors
+/// The reason why it cannot be read: also a pipe without a writer, or without an end.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe without a writer would keep open(2) waiting.
     let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;

@@ -100,7 +100,8 @@ impl Inheritance {
     pub(crate) fn take_over(signals: &SigSet) -> nix::Result<Inheritance> {
         let sigchld_ignored = is_ignored(libc::SIGCHLD);
         if sigchld_ignored {
-            // With SIGCHLD ignored, the kernel would discard the children's statuses. SAFETY: SIG_DFL installs no handler.
+            // With SIGCHLD ignored, the kernel would discard the children's statuses.
+            // SAFETY: SIG_DFL installs no handler.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         }
         Ok(Inheritance { mask: signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?, sigchld_ignored })

@@ -201,7 +201,8 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
 /// descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper above this
 /// process.
 ///
-/// # Errors The reason why it could not be executed.
+/// # Errors
+/// The reason why it could not be executed.
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
     let kept = kept.as_raw_fd();
     let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -260,7 +261,8 @@ impl Program {
     /// with `apart` gets its own. It is killed when this process ends. This process must have a single thread and block all
     /// signals. Returns the pid, which is valid until the program is reaped.
     ///
-    /// # Errors The reason why it could not be executed: ENOENT and the like.
+    /// # Errors
+    /// The reason why it could not be executed: ENOENT and the like.
     pub(crate) fn start(&self, apart: bool) -> nix::Result<i32> {
         let pointers = |lines: &[CString]| {
             let end = std::iter::once(std::ptr::null());
@@ -284,7 +286,8 @@ impl Program {
         // A signal from here on is recorded, or the child receives it.
         let _ = setup.typed.thread_unblock();
         // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is suspended
-        // until the child executes or exits. SAFETY: the end of the stack is aligned and the stack large enough; all that
+        // until the child executes or exits.
+        // SAFETY: the end of the stack is aligned and the stack large enough; all that
         // `setup` points to outlives the child's use of it; this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
             libc::clone(

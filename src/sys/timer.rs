@@ -18,7 +18,8 @@ impl Timer {
 
     /// Goes off at `at`, at once when that has passed, and not at all at [`Boot::NEVER`].
     ///
-    /// # Errors Those of a sandbox only: the kernel accepts every time that is not negative.
+    /// # Errors
+    /// Those of a sandbox only: the kernel accepts every time that is not negative.
     pub(crate) fn set(&self, at: Boot) -> nix::Result<()> {
         // Zero would switch the timer off.
         let at = at.since_boot().max(Duration::from_nanos(1));
