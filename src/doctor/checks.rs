@@ -151,7 +151,7 @@ fn role(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
 }
 
 fn identity(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
-    // Another node with the same value of this field.
+    // The other node with the same value of this field.
     let same = |name| {
         let ours = node.info.get(name)?;
         Ok(others.iter().find(|other| other.info.get(name).is_ok_and(|theirs| theirs == ours)))
@@ -173,7 +173,7 @@ fn version(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
         Ok(version) => ("Valkey", version, [7, 2]),
         Err(_) => ("Redis", node.info.get("redis_version")?, [6, 2]),
     };
-    // Release candidates: 8.0-rc1.
+    // A release candidate has a suffix: 8.0-rc1.
     let leading = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default().parse::<u32>().ok();
     let what = format!("{name} {version}");
     let advice = format!("use {name} {}.{} or later", least[0], least[1]);
@@ -227,7 +227,7 @@ fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     let failed = |name| Ok::<_, Problem>(node.info.get(name)? != "ok");
     let advice = "see the server's log: is the disk full, or the directory not writable?";
     no_vote_if(failed("aof_last_write_status")?, "the last write to the AOF failed: no lock can be taken", advice)?;
-    // redis.conf, stop-writes-on-bgsave-error: only where snapshots are configured.
+    // A failed snapshot stops writes only if snapshots are configured (redis.conf, stop-writes-on-bgsave-error).
     let says = |name, value| node.config.get(name).is_ok_and(|is| is == value);
     let goes_on = says("stop-writes-on-bgsave-error", "no") || says("save", "");
     let failed_snapshot = failed("rdb_last_bgsave_status")?;
@@ -254,7 +254,7 @@ fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let advice = "wait, or lower --quarantine if no lease is that long";
     let left = quarantine.left(Some(up));
     no_vote_if(!left.is_zero(), told(left), advice)?;
-    // Callers that have not seen the longest lease are granted theirs.
+    // This warns only: callers that have not seen the longest lease are granted locks.
     quarantine.cover(practice.locks.as_ref().map_or(Duration::ZERO, |locks| locks.longest_lease));
     let left = quarantine.left(Some(up));
     warn_if(!left.is_zero(), told(left), advice)?;

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// The number of round trips that are measured, and the time after which no other begins.
+/// The number of measured round trips, and the time after which no more begin.
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
 /// The settings that INFO does not report.
 const CONFIG: [&str; 4] = ["appendfsync", "save", "stop-writes-on-bgsave-error", "min-replicas-to-write"];
 
-/// A configured node.
+/// The facts about a configured node.
 #[derive(Debug)]
 pub(super) struct NodeFacts {
     pub(super) servers: Vec<(String, Result<Facts, Fault>)>,

@@ -35,7 +35,7 @@ impl Diagnosis {
     }
 }
 
-/// The result of a check, of a node or of all together.
+/// The result of a check, of one node or of all nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) node: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Finding {
     pub(crate) advice: Option<String>,
 }
 
-/// The use of the locks, as configured and as found.
+/// The use of locks, as configured and as found.
 #[derive(Debug)]
 pub(crate) struct Practice<'a> {
     pub(crate) addresses: &'a [Address],

@@ -7,7 +7,7 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hexists +hdel \
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +client|setname";
 
-/// Locks work without these commands, which tell the uptime, the clock and the list of all locks.
+/// The commands without which locks still work: for the uptime, the clock and the list of all locks.
 pub(super) const OPTIONAL: [&str; 3] = ["info", "time", "scan"];
 
 /// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.

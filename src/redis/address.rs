@@ -78,7 +78,7 @@ impl Address {
         self.url.login.username.as_deref()
     }
 
-    /// The current password: its file may have changed.
+    /// The current password; its file may have changed.
     pub(crate) fn password(&self) -> Option<String> {
         let others = self.access.password.as_ref().filter(|_| !self.url.own_login);
         self.url.login.password.clone().or_else(|| others.map(FileValue::get))
@@ -96,7 +96,7 @@ impl Address {
         self.url.database
     }
 
-    /// True if both are the same node, judging by their spelling.
+    /// True if both are the same node, judged by their spelling.
     pub(crate) fn is_same_node(&self, other: &Address) -> bool {
         let shared = |ours: &[Host], others: &[Host]| ours.iter().any(|host| others.iter().any(|o| host.is_same(o)));
         match (&self.url.deployment, &other.url.deployment) {

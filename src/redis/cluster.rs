@@ -1,8 +1,8 @@
 //! Cluster: finding the server that has the slot of a lock, and following redirections.
 //!
-//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the same time).
-//! So ASKING is of no use while a slot moves: a server answers TRYAGAIN to a request with several keys, some of them missing,
-//! until the whole slot is there. ASK is answered by trying again, too.
+//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the same
+//! time). So ASKING is of no use while a slot moves: to a request with several keys, some of them missing, a server answers
+//! TRYAGAIN until the whole slot is there. ASK is handled by trying again, too.
 
 use super::address::Address;
 use super::connect::{self, Socket, exchange};
@@ -14,14 +14,14 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The number of times a redirected request is sent again, and the first pause; each later pause is that much longer.
+/// The number of times a redirected request is sent again, and the first pause; each later pause is longer by the same time.
 const TRIES: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(8);
 /// The number of slots of a Cluster.
 const SLOTS: u64 = 16_384;
 /// The delay before trying a seed that reported the Cluster as down, or a server that the user did not name.
 const DETOUR: Duration = Duration::from_millis(50);
-/// The number of masters that are remembered besides the seeds.
+/// The number of masters that are remembered in addition to the seeds.
 const REMEMBERED: usize = 8;
 
 /// The way into a Cluster: a server, connected to and logged in, and other masters that it knows.
@@ -55,7 +55,8 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
     Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// Refuses a server that left the Cluster: it knows no masters. A user who may not ask for them has to trust the seeds.
+/// Refuses a server that has left the Cluster, which knows no masters. A user without the right to ask for them has to trust
+/// the seeds.
 async fn enter_at(address: &Address, seed: &Host) -> Result<Entrance, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let others = match table(seed, &mut socket).await {
@@ -66,7 +67,7 @@ async fn enter_at(address: &Address, seed: &Host) -> Result<Entrance, Fault> {
     Ok(Entrance { server: seed.clone(), socket, others })
 }
 
-/// The server that has the slot, when `from` answers that it does not.
+/// The server that has the slot, if the error of `from` names one.
 ///
 /// # Errors
 /// [`Fault::Garbage`] when the answer is not a server's name.

@@ -1,4 +1,4 @@
-//! Opening a socket to a node and logging in. No wait here has a deadline of its own: the caller sets one.
+//! Opening a socket to a node, and logging in. Waits have no deadline here: the caller sets it.
 
 use super::address::Address;
 use super::fault::Fault;
@@ -18,14 +18,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-/// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the kernel closes it:
-/// a machine that was switched off says nothing by itself.
+/// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the kernel
+/// closes it: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
 /// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
 
-/// A stream of bytes to a server, of whatever kind.
+/// A stream of bytes to a server: TCP, TLS or a Unix socket.
 pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
@@ -68,7 +68,7 @@ pub(super) async fn to_host(host: &Host, address: &Address) -> Result<Box<dyn So
     })
 }
 
-/// Tries all addresses of the host side by side; the first that answers wins.
+/// Tries all addresses of the host in parallel; the first that answers wins.
 async fn tcp(host: &Host) -> io::Result<TcpStream> {
     let mut tries: FuturesUnordered<_> = match host.name.parse() {
         Ok(ip) => FuturesUnordered::from_iter([TcpStream::connect(SocketAddr::new(ip, host.port))]),
@@ -133,7 +133,7 @@ pub(super) async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> R
     })
 }
 
-/// Sends requests over a socket that nothing else is read from, and reads the answers to all of them.
+/// Sends requests, and reads the answers to all of them. The socket has no other reader.
 ///
 /// # Errors
 /// The error of the socket, or the first answer that is an error.
@@ -141,7 +141,7 @@ pub(super) async fn exchange(socket: &mut Box<dyn Socket>, requests: &[Cmd]) -> 
     let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
     let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
     sent.await.map_err(|error| Fault::of_io(&error))?;
-    // Parsed as one list, which is complete once all answers are there.
+    // The answers are parsed as one list, which is complete once all of them are there.
     let mut list = format!("*{}\r\n", requests.len()).into_bytes();
     loop {
         if socket.read_buf(&mut list).await.map_err(|error| Fault::of_io(&error))? == 0 {

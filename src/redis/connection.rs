@@ -19,18 +19,18 @@ use std::task::{Poll, ready};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// The largest number of parallel attempts to open a connection. The oldest makes room for the next.
+/// The largest number of parallel attempts to open a connection. The oldest gives way to the next.
 const ATTEMPTS: usize = 8;
 
-/// An open connection: requests are answered in the order in which they are made. A request whose future is dropped after
-/// it was sent stays in that order, so that the next request arrives behind it.
+/// An open connection, which answers requests in order. A request whose future is dropped after it was sent stays in that
+/// order: the next request arrives behind it.
 pub(super) struct Connection {
     requests: MultiplexedConnection,
     /// The server at the other end, if the node has several.
     pub(super) server: Option<Host>,
     /// Ends when the connection is closed.
     driver: RefCell<JoinHandle<()>>,
-    /// AUTH and SELECT, sent with the first request, until they are answered. They outlive that request: the next one needs them
+    /// AUTH and SELECT, until they are answered. They travel with the first request, but outlive it: the next one needs them
     /// too.
     login: RefCell<Option<PendingLogin>>,
     is_named: Cell<bool>,
@@ -39,7 +39,7 @@ pub(super) struct Connection {
 
 type PendingLogin = Pin<Box<dyn Future<Output = RedisResult<()>>>>;
 
-/// The answer to one request, and the time at which that was sent.
+/// The answer to one call of a script, and the time at which the call was sent.
 pub(super) struct ScriptAnswer {
     pub(super) sent: Boot,
     pub(super) value: RedisResult<Value>,
@@ -52,7 +52,7 @@ impl Drop for Connection {
 }
 
 impl Connection {
-    /// A connection along this route. It logs in along with its first request if the login `works`. Otherwise it logs in first: the
+    /// A connection along this route. If the login `works`, it travels with the first request. Otherwise it comes first: the
     /// request must not be executed as the default user, or in another database.
     async fn open(route: Route, works: bool) -> Result<Connection, Fault> {
         let (server, mut socket) = route.dial().await?;
@@ -63,7 +63,7 @@ impl Connection {
                 false => connect::log_in(&mut socket, route.address()).await?,
             }
         }
-        // Deadlines are the caller's, around the whole request.
+        // The caller sets a deadline around the whole request.
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&nothing, socket, config).await;
@@ -178,18 +178,18 @@ type ConnectionAttempt = Pin<Box<dyn Future<Output = Result<Connection, Fault>>>
 /// Attempts to open a connection. They outlive the request that began them.
 #[derive(Default)]
 pub(super) struct ConnectionAttempts {
-    /// The youngest last.
+    /// The attempts under way, the youngest last.
     attempts: VecDeque<ConnectionAttempt>,
-    /// The time at which the youngest began.
+    /// The start of the youngest attempt.
     begun: Option<Boot>,
 }
 
 impl ConnectionAttempts {
-    /// The first connection that is open. Until then another attempt begins `apart` after the one before, whose packets may be
-    /// lost. The login `works` if an earlier connection was let in.
+    /// The first connection that is open. Until then another attempt begins every `apart`, as the packets of earlier ones may
+    /// be lost. The login `works` if an earlier connection was let in.
     ///
     /// # Errors
-    /// The fault of the last attempt that was left.
+    /// The fault of the last attempt.
     pub(super) async fn next(&mut self, route: &Route, works: bool, apart: Duration) -> Result<Rc<Connection>, Fault> {
         loop {
             let due = self.begun.map_or(Boot::now(), |begun| begun + apart);

@@ -32,23 +32,25 @@ pub(crate) enum Fault {
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
-    /// It answers, but cannot serve now: loading, out of memory, read-only, or for a reason that is not known. Its code, which
-    /// may have a [`Meaning`], and the server's text.
+    /// It answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The fields are
+    /// the code, which may have a [`Meaning`], and the server's text.
     CannotServe(String, String),
-    /// Refused for good: password, ACL. The code of a [`Meaning`] and the server's text.
+    /// It refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: a Sentinel, no such database. The code of a [`Meaning`] and the server's text.
+    /// The address itself is wrong: a Sentinel, no such database. The fields are the code of a [`Meaning`] and the server's
+    /// text.
     Misconfigured(String, String),
     /// TLS has failed for good.
     TlsFailure(TlsFailure),
-    /// It has executed the request, but too few of its replicas have confirmed that in time: their number, and the number wanted.
+    /// It has executed the request, but too few of its replicas have confirmed that in time. The fields are their number and
+    /// the number wanted.
     Unconfirmed(i64, u32),
 }
 
 impl Fault {
     pub(super) fn of_io(error: &io::Error) -> Fault {
         use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
-        // A socket that would have to wait is no shortage, though the number is the same.
+        // A socket that would have to wait is not a shortage, though the error number is the same.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
@@ -83,12 +85,12 @@ impl Fault {
             ("", _) => Fault::Garbage("an empty error"),
             // A server that requires a password answers only that a long request is too long.
             (_, detail) if detail.contains("unauthenticated") => classified("NOAUTH", detail),
-            // The rest is redlock's own arguments.
+            // The rest of the message is redlock's own arguments.
             (code, detail) => classified(code, detail.split(", with args").next().unwrap_or(detail)),
         }
     }
 
-    /// The same with the name of the server that is to blame, for a node that has several.
+    /// The same fault with the name of the server at fault, for a node that has several.
     pub(super) fn of_server(self, server: &Host) -> Fault {
         match self {
             Fault::Unreachable(why) => Fault::Unreachable(format!("{server}: {why}")),
@@ -97,8 +99,8 @@ impl Fault {
         }
     }
 
-    /// The same as a temporary fault, for a node that has let redlock in before: a password or a certificate may be in the middle
-    /// of a rotation.
+    /// The same fault as a temporary one, for a node that has let redlock in before: a password or a certificate may be in
+    /// the middle of a rotation.
     pub(super) fn for_now(self) -> Fault {
         match self {
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
@@ -117,7 +119,7 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
 
-    /// True if it makes sense to try again at once on a new connection: the server is gone, or just coming back.
+    /// True if a try over a new connection may succeed at once: the server is gone, or just coming back.
     pub(crate) fn heals_soon(&self) -> bool {
         match self {
             Fault::Closed | Fault::Exited(_) | Fault::Unreachable(_) => true,
@@ -208,18 +210,18 @@ fn is_code(code: &str) -> bool {
     code.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// An error in the server's own words; without a code in redlock's.
+/// An error in the server's own words, or without a code in redlock's.
 fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result {
     match code {
         "" => {}
         code if is_code(code) => write!(f, "refused: {} ", escaped(code, 40))?,
-        // The text begins with it.
+        // The text begins with these words.
         _ => f.write_str("refused: ")?,
     }
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
 }
 
-/// The code of a server that is configured as a Sentinel and is none.
+/// The code of a server that is configured as a Sentinel, but is none.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";

@@ -16,7 +16,7 @@ impl<T: Clone> FileValue<T> {
     /// Calls `make`, which reads these files.
     ///
     /// # Errors
-    /// Those of `make`.
+    /// The errors of `make`.
     pub(crate) fn new(
         files: Vec<PathBuf>,
         make: impl Fn() -> Result<T, String> + 'static,

@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes that are read between two requests. A page of locks takes a tenth of it; a subscription that has received that
-/// much is opened again.
+/// The most bytes that are read between two requests. A page of locks takes a tenth of that; a subscription that reaches the
+/// limit is opened again.
 const MOST: usize = 4 << 20;
-/// The memory of a value beyond its text, in bytes. Each value ends at least one line.
+/// The memory of a value apart from its text, in bytes. Each value ends at least one line.
 const VALUE: usize = 64;
 
 /// A stream that fails once the server has sent more than [`MOST`].

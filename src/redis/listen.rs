@@ -1,4 +1,4 @@
-//! Subscriptions: one channel on every node, each over a connection of its own that is opened again when it ends.
+//! Subscriptions to one channel on every node. Each has a connection of its own, which is opened again when it ends.
 
 use super::fault::Fault;
 use super::route::Route;
@@ -16,7 +16,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before a subscription that worked is opened again, and that after a failure to open it.
+/// The pause before a subscription that worked is opened again; after a failure to open it, `AGAIN_AFTER_FAILURE`.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -28,7 +28,7 @@ pub(crate) enum SubscriptionEvent {
     Message(String),
     /// The subscription could not be opened, or has ended.
     Deaf,
-    /// The same, and for good: a user without the right to it.
+    /// The subscription is refused for good: the user lacks the right to it.
     Refused(Fault),
 }
 
@@ -69,7 +69,7 @@ impl Listeners {
         self.0.iter().filter(|listener| listener.hears).count()
     }
 
-    /// Subscribes again on a node that did not find this subscriber: its end of the connection is gone.
+    /// Subscribes again on a node that did not find this subscriber, because its end of the connection is gone.
     pub(crate) fn reopen(&mut self, node: usize) {
         let Listener { route, channel, patience, hears, events } = &mut self.0[node];
         *events = Box::pin(listen(route.clone(), channel.clone(), *patience));

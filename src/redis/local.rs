@@ -1,10 +1,10 @@
-//! `local:`, a server for the locks of one user on one machine. The first call that finds none starts it; it outlives that
-//! call, and has on disk what it answers for.
+//! `local:`, a server for the locks of one user on one machine. The first call that finds none starts it. It outlives that
+//! call, and writes to disk before it answers.
 //!
-//! All of it is in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself has the directory
-//! locked, and `lock` as its standard input, from before it is executed to the end of its last process. So there is never a
-//! second one, however many calls begin at once, and whatever is killed or removed at which moment. The directory's lock is
-//! still there when `lock` was removed; `lock` serves where directories cannot be locked (NFS).
+//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a lock on
+//! the directory, and on `lock`, its standard input, from before its exec to the end of its last process. So there is never a
+//! second server, however many calls begin at once, and whatever is killed or removed meanwhile. The lock on the directory
+//! survives the removal of `lock`; `lock` is for file systems that cannot lock directories (NFS).
 
 use crate::sys::clock::Boot;
 use crate::sys::{host, process};
@@ -29,7 +29,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(5);
 /// The longest path of a Unix socket, in bytes (unix(7)).
 const LONGEST_PATH: usize = 107;
-/// In bytes. A longer log is truncated at the next start; each start writes about 1,000.
+/// The longest log, in bytes. A longer one is truncated at the next start; each start writes about 1,000.
 const LONGEST_LOG: u64 = 1 << 20;
 
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
@@ -131,7 +131,7 @@ impl Local {
         self.file("log")
     }
 
-    /// The free bytes on its disk; none if this user may not write there, or the disk does not report it.
+    /// The free bytes on its disk; none if this user may not write there, or the disk does not report them.
     pub(crate) fn room(&self) -> Option<u64> {
         let existing = self.directory.ancestors().find(|directory| directory.exists())?;
         access(existing, AccessFlags::W_OK | AccessFlags::X_OK).ok()?;
@@ -238,7 +238,7 @@ impl Local {
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
 
-    /// Refuses what is no directory, and a directory where other users could put a server of their own.
+    /// Refuses a file, and a directory where other users could put a server of their own.
     fn check(&self) -> Result<(), String> {
         let existing = self.directory.ancestors().find(|directory| directory.exists());
         if let Some(file) = existing.filter(|existing| !existing.is_dir()) {

@@ -1,5 +1,5 @@
-//! The nodes: asked side by side, answers collected until a deadline or until they suffice. The only folder that names
-//! the `redis` crate.
+//! The nodes: asked in parallel, with the answers collected until a deadline or until they suffice. No other folder names the
+//! `redis` crate.
 
 mod address;
 mod cluster;
@@ -38,10 +38,11 @@ use futures_util::stream::FuturesUnordered;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The limits of listing a node's keys, in timeouts of one request and in bytes: a server may send keys without end.
+/// The time limit for listing a node's keys, in timeouts of one request: a server may send keys without end.
 const LISTING: u32 = 20;
+/// The limit of the memory for listed keys, in bytes.
 const LISTED: usize = 8 << 20;
-/// The memory of a listed key beyond its name, in bytes.
+/// The memory of a listed key apart from its name, in bytes.
 const LISTED_KEY: usize = 64;
 
 /// All configured nodes.
@@ -52,8 +53,7 @@ pub(crate) struct Nodes {
     pub(crate) timeout: Duration,
 }
 
-/// The answers to one question, by node; none for a node that was not asked, or, while answers are being collected, has not
-/// answered yet.
+/// The answers to one question, by node. There is none for a node that was not asked, or has not answered yet.
 #[derive(Debug)]
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
@@ -67,7 +67,7 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// True for a server of `local:` that was never started: nothing is locked there.
+    /// True for a server of `local:` that was never started, and so has no locks.
     pub(crate) fn are_unused(&self) -> bool {
         matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))
     }
@@ -77,7 +77,7 @@ impl Nodes {
         self.nodes[node].address().to_string()
     }
 
-    /// The same with the server that was last asked, if the node has several.
+    /// The name of a node, with the server that was last asked if it has several.
     pub(crate) fn asked(&self, node: usize) -> String {
         match self.nodes[node].route().server() {
             Some(server) => format!("{} ({server})", self.name(node)),
@@ -105,7 +105,7 @@ impl Nodes {
         self.ask_apart(|node| whom(node).then_some(call), deadline, patience).await
     }
 
-    /// The same with a call for each node; a node without one is not asked.
+    /// Sends each node its own call; a node without one is not asked.
     pub(crate) async fn ask_apart<'a, A: FromReply>(
         &mut self,
         call: impl Fn(usize) -> Option<&'a Call>,
@@ -188,7 +188,7 @@ impl Nodes {
 
     /// Returns once a node that had closed its connection can be reached again.
     pub(crate) async fn reconnected(&mut self) {
-        // The only node decides alone.
+        // A single node decides alone.
         let eagerly = self.nodes.len() == 1;
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(eagerly)));
         select_all(all).await;
@@ -236,7 +236,7 @@ impl<A> Answers<A> {
         self.0.iter().flatten().count()
     }
 
-    /// The same, with a fault in the place of each answer for which `reason` gives one.
+    /// The same answers, with a fault in place of each answer for which `reason` gives one.
     pub(crate) fn discard(mut self, reason: impl Fn(&A) -> Option<Fault>) -> Answers<A> {
         for got in self.0.iter_mut().flatten() {
             if let Some(fault) = got.answer.as_ref().ok().and_then(&reason) {

@@ -23,9 +23,9 @@ use std::time::Duration;
 const RECONNECT: Duration = Duration::from_millis(100);
 const RECONNECT_EAGERLY: Duration = Duration::from_secs(10);
 const RECONNECT_LATER: Duration = Duration::from_secs(1);
-/// The number of connections with an unanswered request that are kept besides the latest, in case the answer is only late.
+/// The number of connections with an unanswered request that are kept in addition to the latest: the answer may only be late.
 const KEPT: usize = 4;
-/// The time until which a late answer counts, in node timeouts.
+/// The longest delay of an answer that counts, in node timeouts.
 const LATE: u32 = 2;
 
 /// The outcome of one request to one node.
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     timeout: Duration,
     link: Link,
     attempts: ConnectionAttempts,
-    /// The insistent calls that are not answered, the youngest last; each connection has one at most.
+    /// The insistent calls without an answer, the youngest last; each connection has one at most.
     unanswered: Vec<PendingRequest>,
     contact: Contact,
     /// The shortest time of an answer.
@@ -183,7 +183,7 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Connects and logs in, unless that is done. The caller sets the deadline by dropping the future.
+    /// Connects and logs in, unless there is a connection. The caller sets the deadline by dropping the future.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
         match self.connect(self.timeout).await {
             // A TLS port accepts plain connections, too: the server has not answered yet.
@@ -215,8 +215,8 @@ impl Node {
         }
     }
 
-    /// Returns once a connection that the other side had closed is open again; never for a node that was never reached, or that
-    /// does not answer. If `eagerly`, the pause between attempts stays short.
+    /// Returns once a connection that the other side had closed is open again. Never returns for a node that was never
+    /// reached, or that does not answer. If `eagerly`, the pause between attempts stays short.
     pub(super) async fn reconnected(&mut self, eagerly: bool) {
         if let Some(connection) = self.link.connection() {
             connection.closed().await;
@@ -285,14 +285,14 @@ impl Node {
     /// Sends a request that may be repeated: over the open connection, and over new connections until there is an answer. The
     /// answer to an earlier request of this kind counts as well.
     async fn insist(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
-        // Over a slow line the answer takes longer.
+        // A slow line needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let mut silent_at = self.insist_on_open(call, patience);
         self.contact = self.contact.max(Contact::Asked);
         let works = self.contact == Contact::Answered;
         loop {
             if silent_at.passed() && self.attempts.is_idle() {
-                // There may be another primary by now.
+                // Another server may be the primary by now.
                 self.route.forget();
             }
             tokio::select! {
@@ -300,12 +300,12 @@ impl Node {
                     let connection = self.unanswered.remove(at).connection;
                     let is_latest = self.link.is_over(&connection);
                     if self.route.has_left(connection.server.as_ref()) || (answer.value.is_err() && !is_latest) {
-                        // From a former primary, or over a connection that has been replaced.
+                        // The answer comes from a former primary, or over a connection that has been replaced.
                         silent_at = silent_at.min(Boot::now());
                         continue;
                     }
                     if answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE {
-                        // From a server that stood still, and may have been demoted meanwhile.
+                        // The answer comes from a server that stood still, and may have been demoted meanwhile.
                         if is_latest {
                             self.unanswered.push(PendingRequest::new(connection, call));
                         }
@@ -332,8 +332,8 @@ impl Node {
         }
     }
 
-    /// Sends such a request over the open connection, unless an earlier one is under way there. Returns the time after which the
-    /// connection counts as silent.
+    /// Sends the insistent request over the open connection, unless an earlier one is under way there. Returns the time after
+    /// which the connection counts as silent.
     fn insist_on_open(&mut self, call: &Call, patience: Duration) -> Boot {
         let now = Boot::now();
         let Some(connection) = self.usable() else { return now };
@@ -354,7 +354,8 @@ impl Node {
         silent_at
     }
 
-    /// In a Cluster, an answer may say that its lock is elsewhere: that lock is then asked for there.
+    /// Runs the calls in one round trip. In a Cluster, an answer may say that its lock is elsewhere; that call is repeated
+    /// there.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Value>, Fault> {
         let mut values = vec![Value::Nil; calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
@@ -385,7 +386,7 @@ impl Node {
         if wanted == 0 {
             return Ok(());
         }
-        // The server answers nothing else meanwhile: if this is dropped, the next request needs another connection.
+        // WAIT blocks the connection: if this future is dropped, the next request needs another one.
         let link = std::mem::replace(&mut self.link, Link::Missing);
         let Some(connection) = link.connection() else { return Err(Fault::Closed) };
         let patience = (deadline.left() * 3 / 4).as_millis().max(1);
@@ -429,7 +430,7 @@ impl Node {
         Ok(connection)
     }
 
-    /// No connection could be opened.
+    /// Records that no connection could be opened, and returns the fault to report.
     fn failed(&mut self, fault: Fault) -> Fault {
         self.route.forget();
         if self.contact == Contact::Answered { fault.for_now() } else { fault }
@@ -447,7 +448,7 @@ impl Node {
         }
     }
 
-    /// The other side has closed the connection.
+    /// Records that the other side has closed the connection.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.closed.get_or_insert((Boot::now(), Boot::now()));
@@ -476,8 +477,8 @@ impl Node {
         answer.map_err(|fault| self.suspecting_tls(fault))
     }
 
-    /// The same fault; [`Fault::Mute`] if TLS may be the reason. A TLS port closes a plain connection at once, and a plain port
-    /// waits for the end of the line.
+    /// The same fault, or [`Fault::Mute`] if TLS may be the reason. A TLS port closes a plain connection at once, and a plain
+    /// port waits for the end of the line.
     pub(crate) fn suspecting_tls(&self, fault: Fault) -> Fault {
         if let (Fault::Closed, Some(local)) = (&fault, self.address().local()) {
             return Fault::Exited(local.log().display().to_string());

@@ -9,14 +9,14 @@ pub(crate) enum Reply {
     Nil,
     Int(i64),
     Text(String),
-    /// Bytes that are no text, and what of them can be shown.
+    /// Bytes that are not text, and a form of them that can be shown.
     Binary(Vec<u8>, String),
     List(Vec<Reply>),
 }
 
 /// A type that the replies of one script are parsed into.
 pub(crate) trait FromReply: Sized {
-    /// None for a reply that the script does not give.
+    /// The parsed reply; none for one that the script never gives.
     fn from_reply(reply: &Reply) -> Option<Self>;
 
     /// True if a lease rests on this reply, so that `--replicas` applies.
@@ -60,7 +60,7 @@ impl Reply {
         }
     }
 
-    /// The number, given as such or as digits.
+    /// The number, from an integer or from digits.
     fn as_int(&self) -> Option<i64> {
         match self {
             Reply::Int(n) => Some(*n),

@@ -1,4 +1,4 @@
-//! The way to a node: straight, or to the server that Sentinels or a Cluster name, which changes.
+//! The way to a node: direct, or to the server that Sentinels or a Cluster name, which changes.
 
 use super::address::Address;
 use super::connect::{self, Socket};
@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The time for which an answer of the Sentinels is trusted: shorter than a third of any lease that is renewed.
+/// The time for which an answer of the Sentinels is trusted, shorter than a third of any lease that is renewed.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
 /// The way to one node. Its clones, for requests and subscriptions, share what is learnt on the way.
@@ -21,11 +21,11 @@ pub(super) struct Route {
     /// Behind Sentinels or in a Cluster: the server that was last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The seeds of a Cluster that reported it as down when they were last asked. Others are tried first.
+    /// The seeds of a Cluster that last reported it as down. Others are tried first.
     avoided: Rc<RefCell<Vec<Host>>>,
     /// The number of times that the server at the other end has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
-    /// The masters of a Cluster that the last seed knew, for the case that no seed is left.
+    /// The masters of a Cluster as the last seed knew them, for the case that no seed is left.
     learned: Rc<RefCell<Vec<Host>>>,
 }
 
@@ -152,7 +152,7 @@ impl Route {
         Ok(cluster::pause(error, tries).await)
     }
 
-    /// Enters the Cluster at another server next: this server may be cut off, or have left.
+    /// Avoids this server for the next entry to the Cluster: it may be cut off, or have left.
     fn avoid(&self, server: Host, seeds: &[Host]) {
         let mut avoided = self.avoided.borrow_mut();
         avoided.retain(|one| *one != server);

@@ -84,18 +84,18 @@ pub(crate) struct Call {
     pub(super) delivery: Delivery,
 }
 
-/// The way in which a call reaches a node whose connection may be dead.
+/// The way of a call to a node whose connection may be dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// Once, over a new connection if the last request got no answer.
+    /// The call goes once, over a new connection if the last request got no answer.
     Once,
-    /// Once, with its body, over the connection of the request that it undoes: it arrives behind that request, and is executed even
-    /// if the caller does not wait for the answer.
+    /// The call goes once, with its body, over the connection of the request that it undoes. It arrives behind that request,
+    /// and is executed even if the caller does not wait for the answer.
     Behind,
-    /// Once; the next request goes over the same connection, behind it.
+    /// The call goes once, and the next request over the same connection, behind it.
     InOrder,
-    /// Over the open connection, and after each such pause without an answer over another new connection. The first answer counts,
-    /// also to an earlier call of this kind.
+    /// The call goes over the open connection, and after each such pause without an answer over another new one. The first
+    /// answer counts, even to an earlier call of this kind.
     Insistent(Duration),
 }
 
@@ -104,22 +104,22 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once }
     }
 
-    /// True if it is sent with its body at once, so that it is executed without another request.
+    /// True if the call carries its body from the start, so that it needs no second request.
     pub(super) fn is_in_full(&self) -> bool {
         self.delivery == Delivery::Behind
     }
 
-    /// The same, to undo the request before it.
+    /// The same call, to undo the request before it.
     pub(crate) fn behind(self) -> Call {
         Call { delivery: Delivery::Behind, ..self }
     }
 
-    /// The same, for a request that must not be executed after later requests.
+    /// The same call, for a request that must not be executed after later requests.
     pub(crate) fn in_order(self) -> Call {
         Call { delivery: Delivery::InOrder, ..self }
     }
 
-    /// The same, for a request that does no harm when it is executed twice, or late.
+    /// The same call, for a request that does no harm if it is executed twice, or late.
     pub(crate) fn insistent(self, pause: Duration) -> Call {
         Call { delivery: Delivery::Insistent(pause), ..self }
     }

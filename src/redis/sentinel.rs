@@ -20,7 +20,7 @@ type Vote = (u64, Host);
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// The reason why no Sentinel, or not the primary, can be reached; [`Fault::Unreachable`] for a server that is not a primary.
+/// The reason why no Sentinel, or the primary, cannot be reached; [`Fault::Unreachable`] for a server that is not a primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, Box<dyn Socket>), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;
@@ -101,7 +101,7 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
     if let Some((_, primary)) = votes.into_iter().max_by_key(|(epoch, _)| *epoch) {
         return Ok(primary);
     }
-    // Unless most Sentinels refuse, the error of a Sentinel that may recover says more.
+    // Unless most Sentinels refuse, the error of a Sentinel that may recover is more useful.
     let refused = faults.iter().filter(|fault| fault.is_final()).count() > sentinels.len() / 2;
     let told = faults.into_iter().find(|fault| fault.is_final() == refused);
     Err(told.unwrap_or(Fault::TimedOut))
@@ -110,7 +110,7 @@ async fn primary(address: &Address) -> Result<Host, Fault> {
 async fn ask(address: &Address, sentinel: &Host, service: &str) -> Result<Vote, Fault> {
     let answer = async {
         let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
-        // The first names the replica that is being promoted; the second gives the epoch.
+        // The first command names the replica that is being promoted; the second gives the epoch.
         let [mut name, mut details] = [redis::cmd("SENTINEL"), redis::cmd("SENTINEL")];
         name.arg("GET-MASTER-ADDR-BY-NAME").arg(service);
         details.arg("MASTER").arg(service);

@@ -83,7 +83,7 @@ fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     })
 }
 
-/// The certificates in a file, one at least.
+/// The certificates in a file, at least one.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let text = read(path).map_err(|why| unusable(path, why))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
@@ -127,7 +127,7 @@ pub(super) fn distrust(error: &Error) -> Option<TlsFailure> {
             | AlertDescription::CertificateUnknown
             | AlertDescription::UnknownCA
             | AlertDescription::AccessDenied
-            // With TLS 1.2, a missing certificate has no alert of its own.
+            // TLS 1.2 has no alert of its own for a missing certificate.
             | AlertDescription::HandshakeFailure
             | AlertDescription::ProtocolVersion,
         ) => "check --tls-cert and --tls-key",

@@ -14,7 +14,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 pub(super) struct Url {
     pub(super) deployment: Deployment,
     pub(super) login: Login,
-    /// True if the password of the options does not apply, since it is for other servers.
+    /// True if the password of the options does not apply, because it is for other servers.
     pub(super) own_login: bool,
     pub(super) database: i64,
     /// True for TLS over TCP.
@@ -86,7 +86,7 @@ impl Url {
             return Err(bad(match path.starts_with('/') {
                 true => format!("not a URL; unix://{path}?"),
                 false if shown == "local" => "not a URL; local: or redis://local?".to_owned(),
-                // A scheme without its slashes is followed by a host all the same.
+                // A host also follows a scheme without its slashes.
                 false => match shown.split_once(':') {
                     Some((scheme @ ("redis" | "rediss"), host)) => format!("not a URL; {scheme}://{host}?"),
                     _ => format!("not a URL; redis://{shown}?"),
