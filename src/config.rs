@@ -105,7 +105,6 @@ fn joined(urls: &[String]) -> Option<String> {
     (!urls.is_empty()).then(|| urls.join(","))
 }
 
-/// The variables of all settings.
 fn known_variables() -> impl Iterator<Item = (&'static str, Kind)> {
     WHERE.iter().chain(&WHO).flat_map(|definition| definition.variables).copied()
 }
@@ -503,7 +502,7 @@ impl<'a> Sources<'a> {
         for file in &self.files {
             match file {
                 File::Denied(why) if names_nodes => {
-                    return Err(format!("{why}; it may say which Redis to use; --redis can say so, too"));
+                    return Err(format!("{why}; it may name the Redis to use; give --redis instead"));
                 }
                 File::Denied(_) => {}
                 File::Read(entries) => {
@@ -654,7 +653,7 @@ mod tests {
 
     #[test]
     fn a_file_that_may_not_be_read_matters_where_it_may_say_which_redis() {
-        let no = "cannot read f1: permission denied; it may say which Redis to use; --redis can say so, too";
+        let no = "cannot read f1: permission denied; it may name the Redis to use; give --redis instead";
         let label = Some("REDLOCK_LABEL=l");
         assert_eq!(refused(&[], &[label, None]), no);
         assert_eq!(refused(&[("REDIS_URL", "redis://a")], &[label, None]), no);

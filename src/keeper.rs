@@ -134,7 +134,6 @@ impl AsFd for Keeper {
     }
 }
 
-/// The stages of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Ready,
@@ -358,7 +357,6 @@ impl<'a> Parent<'a> {
         give_sign(self.socket, &mut self.sign_at);
     }
 
-    /// Passes on the next signal.
     fn pass_on_signal(&mut self) {
         if self.phase != Phase::Run || self.signals.is_empty() {
             return;

@@ -72,7 +72,6 @@ fn redlock(arguments: &[OsString]) -> Exit {
 /// The details that the report of a failure needs.
 #[derive(Debug, Default)]
 struct FailureReport<'a> {
-    /// The name of the lock.
     name: Option<&'a str>,
     format: Format,
     quiet: bool,

@@ -40,7 +40,6 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A line that shows nothing yet.
     pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Wait) -> ProgressLine {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         ProgressLine {

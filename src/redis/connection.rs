@@ -96,7 +96,6 @@ impl Connection {
         self.was_refused.get()
     }
 
-    /// Runs a command.
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
         let mut requests = self.requests.clone();
         let sent = async { requests.send_packed_command(command).await.and_then(Value::extract_error) };
@@ -223,7 +222,6 @@ impl ConnectionAttempts {
         self.attempts.is_empty()
     }
 
-    /// Ends all attempts.
     pub(super) fn clear(&mut self) {
         self.attempts.clear();
     }

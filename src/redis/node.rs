@@ -39,7 +39,6 @@ pub(crate) struct RequestOutcome<A> {
 /// One configured node.
 pub(crate) struct Node {
     route: Route,
-    /// The timeout of one request.
     timeout: Duration,
     link: Link,
     attempts: ConnectionAttempts,

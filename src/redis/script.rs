@@ -17,7 +17,6 @@ impl Script {
         Script { body, sha1: LazyLock::new(sha1) }
     }
 
-    /// The Lua code.
     pub(crate) fn body(&self) -> &'static str {
         self.body
     }

@@ -20,7 +20,7 @@ type Vote = (u64, Host);
 /// Connects to the primary and logs in.
 ///
 /// # Errors
-/// The reason why no Sentinel, or the primary, cannot be reached; [`Fault::Unreachable`] for a server that is not a primary.
+/// The reason why no Sentinel can be reached, or not the primary; [`Fault::Unreachable`] for a server that is not a primary.
 pub(super) async fn open(address: &Address) -> Result<(Host, Box<dyn Socket>), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// The parts of a URL.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,

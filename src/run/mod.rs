@@ -185,7 +185,6 @@ impl Supervisor {
         .into()
     }
 
-    /// Passes a signal on to its addressee.
     fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
         // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
         let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();

@@ -21,7 +21,6 @@ impl Boot {
         Boot(since_boot.as_secs() * 1_000_000_000 + since_boot.subsec_nanos() as u64)
     }
 
-    /// The present moment.
     pub(crate) fn now() -> Boot {
         // Every kernel with pidfds has this clock, so this cannot fail.
         let time = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);

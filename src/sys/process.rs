@@ -90,7 +90,6 @@ fn no_child(answer: i32) -> nix::Result<()> {
     }
 }
 
-/// Waits until this child has ended.
 fn wait_for(pid: i32) {
     let mut status = 0;
     // SAFETY: `status` outlives the call.

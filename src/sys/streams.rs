@@ -86,7 +86,6 @@ thread_local! {
     static ERRORS: RefCell<ErrorStream> = const { RefCell::new(ErrorStream { kept: Vec::new(), live: String::new() }) };
 }
 
-/// Standard error.
 struct ErrorStream {
     /// Output that is still to be written.
     kept: Vec<u8>,
@@ -135,7 +134,6 @@ impl ErrorStream {
     }
 }
 
-/// Standard output.
 pub(crate) struct Output<'fd>(nix::Result<Target<'fd>>);
 
 impl Output<'_> {
