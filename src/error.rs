@@ -58,9 +58,9 @@ pub(crate) enum Error {
 pub(crate) enum Purpose {
     Extend,
     Release,
-    /// To share it with the enclosing job.
+    /// Sharing it with the enclosing job.
     Share,
-    /// To end it, by the beginning of its token.
+    /// Ending it, named by the start of its token.
     Revoke,
 }
 

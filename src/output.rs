@@ -430,7 +430,7 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
         Diagnosis::Ok => verbose,
     };
     let shown: Vec<&Finding> = findings.iter().filter(shown).collect();
-    // The same detail of several checks is printed once.
+    // A detail that several checks share is printed once.
     for alike in shown.chunk_by(|a, b| (&a.node, &a.detail) == (&b.node, &b.detail)) {
         let Finding { node, verdict, detail, advice, .. } = alike[0];
         let node = node.as_ref().map_or_else(String::new, |node| format!("{node}  "));

@@ -18,7 +18,7 @@ const NAMED_FOR: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(super) struct Route {
     address: Address,
-    /// Behind Sentinels or in a Cluster: the server that was last named.
+    /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
     /// The seeds of a Cluster that last reported it as down. Others are tried first.

@@ -49,7 +49,7 @@ pub(crate) struct Renewer {
     outage: RefCell<Option<Outage>>,
 }
 
-/// What the nodes did to the tries since the last success.
+/// The failures since the last success.
 #[derive(Debug)]
 struct Outage {
     faults: String,
@@ -95,8 +95,8 @@ impl Renewer {
             let end = self.end(lease);
             tokio::select! {
                 () = sleep_until(next.min(end)) => {}
-                // At once, so that a server that has forgotten the lease gets it again before another does; but not over and
-                // over with one that closes each connection.
+                // The renewal comes at once, so that a server that has forgotten the lease gets it again before another
+                // holder does; `not_before` is for a server that closes each connection.
                 () = async { sleep_until(not_before).await; lock.reconnected().await } => {}
             }
             if end.passed() {
@@ -116,7 +116,7 @@ impl Renewer {
                     if let Some(Outage { since, is_news: false, .. }) = self.outage.take() {
                         holder.on_trouble(&Trouble::Recovery(since.elapsed()));
                     }
-                    // Where few votes are old the end may not have moved: do not ask without a pause.
+                    // If few votes are new, the end may not have moved: a pause keeps the loop from asking at once.
                     next = self.timeline.renew_at(lease.confirmed_at()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {
@@ -146,7 +146,7 @@ impl Renewer {
         holder.on_moved(lease.valid_until());
     }
 
-    /// When there is nothing left to renew.
+    /// The time at which nothing is left to renew.
     fn end(&self, lease: &Lease) -> Boot {
         match self.to_expiry {
             true => lease.valid_until(),

@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-/// In bytes: the path may be a device.
+/// The longest file, in bytes: the path may be an endless device.
 const LONGEST: usize = 1 << 20;
 /// The time for a pipe to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -6,7 +6,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-/// Becomes readable when its time has come, and stays so until it is set anew.
+/// A timer that becomes readable at its time, and stays so until it is set again.
 #[derive(Debug)]
 pub(crate) struct Timer(TimerFd);
 
