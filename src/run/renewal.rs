@@ -116,7 +116,8 @@ impl Renewer {
                     if let Some(Outage { since, is_news: false, .. }) = self.outage.take() {
                         holder.on_trouble(&Trouble::Recovery(since.elapsed()));
                     }
-                    // If few votes are new, the end may not have moved: a pause keeps the loop from asking at once.
+                    // The vote that V hangs on may be older, so that V has not moved: the pause keeps the loop from asking
+                    // again at once.
                     next = self.timeline.renew_at(lease.confirmed_at()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {
