@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name option
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --timeout --tls-ca --tls-cert --tls-key --token --ttl -E --conflict-exit-code -c
+            case --format --grace --hold-at-least --kill-after --label --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl -E --conflict-exit-code -c
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -110,7 +110,9 @@ complete -c redlock -n '__redlock_at start' -s V -l version -d 'Print the versio
 complete -c redlock -n '__redlock_at run' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at run' -l ttl -x -d 'How long the lease lasts without a renewal'
 complete -c redlock -n '__redlock_at run' -s n -l nonblock -d 'Try once, like flock -n (the default)'
+complete -c redlock -n '__redlock_at run' -s s -l shared -d 'Hold it together with other --shared holders'
 complete -c redlock -n '__redlock_at run' -s x -l exclusive -d 'One holder at a time, like flock -x (the default)'
+complete -c redlock -n '__redlock_at run' -l slots -x -d 'At most L holders, each with a slot of its own'
 complete -c redlock -n '__redlock_at run' -s E -l conflict-exit-code -x -d 'Exit with N, not 75, if the lock is held'
 complete -c redlock -n '__redlock_at run' -l reentrant -d 'Share the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at run' -l token -x -d 'With --reentrant: the token of the lease to share'
@@ -125,7 +127,9 @@ complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c i
 complete -c redlock -n '__redlock_at acquire' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at acquire' -l ttl -x -d 'How long the lease lasts without a renewal'
 complete -c redlock -n '__redlock_at acquire' -s n -l nonblock -d 'Try once, like flock -n (the default)'
+complete -c redlock -n '__redlock_at acquire' -s s -l shared -d 'Hold it together with other --shared holders'
 complete -c redlock -n '__redlock_at acquire' -s x -l exclusive -d 'One holder at a time, like flock -x (the default)'
+complete -c redlock -n '__redlock_at acquire' -l slots -x -d 'At most L holders, each with a slot of its own'
 complete -c redlock -n '__redlock_at acquire' -s E -l conflict-exit-code -x -d 'Exit with N, not 75, if the lock is held'
 complete -c redlock -n '__redlock_at acquire' -l reentrant -d 'Share the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at acquire' -l token -x -d 'With --reentrant: the token of the lease to share'

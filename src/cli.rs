@@ -261,9 +261,21 @@ pub(crate) struct LeaseArgs {
     #[arg(short = 'n', long = "nonblock", alias = "nb", conflicts_with = "wait", hide_short_help = true)]
     #[arg(overrides_with = "once")]
     once: bool,
+    /// Hold it together with other --shared holders
+    ///
+    /// Many readers or one writer, like flock -s: a shared holder keeps those without --shared out, and they keep it out. They
+    /// all wait in one line, first come, first served. Of -s and -x the last one counts.
+    #[arg(short, long, overrides_with_all = ["shared", "exclusive"])]
+    pub(crate) shared: bool,
     /// One holder at a time, like flock -x (the default)
-    #[arg(short = 'x', long, short_alias = 'e', hide_short_help = true, overrides_with = "exclusive")]
+    #[arg(short = 'x', long, short_alias = 'e', hide_short_help = true, overrides_with_all = ["shared", "exclusive"])]
     exclusive: bool,
+    /// At most L holders, each with a slot of its own
+    ///
+    /// From 1 to 10000, the same number for all that use this name at a time. The slot, 0 to L-1, is in REDLOCK_SLOT.
+    #[arg(long, value_name = "L", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(conflicts_with_all = ["shared", "exclusive"])]
+    pub(crate) slots: Option<u32>,
     /// Exit with N, not 75, if the lock is held
     ///
     /// From 0 to 255. acquire refuses 0, since a script would go on without the lock.

@@ -110,7 +110,8 @@ fn known_variables() -> impl Iterator<Item = (&'static str, Kind)> {
 }
 
 /// The other variables that `run` sets for its job.
-const OF_THE_JOB: [&str; 4] = ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_HELD"];
+const OF_THE_JOB: [&str; 5] =
+    ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD"];
 
 /// The input of a command apart from its own arguments.
 #[derive(Debug)]

@@ -45,7 +45,7 @@ impl Exit {
     /// The status that a failure ends with.
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
         match error.downcast_ref::<Error>() {
-            Some(Error::Usage(_) | Error::SameNode(..)) => Exit::Usage,
+            Some(Error::Usage(_) | Error::SameNode(..) | Error::OtherShape(..)) => Exit::Usage,
             Some(Error::Held(_) | Error::CannotEnd(_)) => Exit::Held,
             Some(Error::NoQuorum { nodes, faults, .. }) => {
                 Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault))

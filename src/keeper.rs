@@ -272,13 +272,16 @@ impl<'a> Parent<'a> {
         }
     }
 
-    fn go(&mut self, environment: &[(String, String)], not_after: Boot) {
+    fn go(&mut self, environment: &[(String, Option<String>)], not_after: Boot) {
         let in_time = self.deadline.is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
         if !in_time {
             return self.finish(Report::TooLate);
         }
         for (name, value) in environment {
-            self.program.set(OsStr::new(name), OsStr::new(value));
+            match value {
+                Some(value) => self.program.set(OsStr::new(name), OsStr::new(value)),
+                None => self.program.unset(OsStr::new(name)),
+            }
         }
         // A slow exec (a cold binary on NFS) holds the keeper here. Deadlines that pass meanwhile are met right after it, and
         // redlock kills a keeper that comes back too late.

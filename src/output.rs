@@ -106,6 +106,7 @@ struct NewLease<'a> {
     key: &'a str,
     token: &'a str,
     fencing_token: u64,
+    slot: Option<u32>,
     ttl_ms: u64,
     validity_ms: u64,
     holds: u64,
@@ -132,8 +133,9 @@ pub(crate) fn token(lease: &Lease) -> String {
 
 /// A new lease, for a shell's eval.
 pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
+    let slot = lease.place.map_or_else(String::new, |place| format!("REDLOCK_SLOT={place}\n"));
     format!(
-        "REDLOCK_NAME={}\nREDLOCK_TOKEN={}\nREDLOCK_FENCING_TOKEN={}\n",
+        "REDLOCK_NAME={}\nREDLOCK_TOKEN={}\nREDLOCK_FENCING_TOKEN={}\n{slot}",
         quoted(name),
         quoted(&lease.token),
         lease.fencing_token
@@ -147,6 +149,7 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
         key: lock.key(),
         token: &lease.token,
         fencing_token: lease.fencing_token,
+        slot: lease.place,
         ttl_ms: ms(lease.ttl),
         validity_ms: ms(lease.valid_until().left()),
         holds: lease.holds,
@@ -262,7 +265,7 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
         _ => "internal",
     };
     let held = match error_type {
-        Some(Error::Held(held) | Error::CannotEnd(held)) => Some(&**held),
+        Some(Error::Held(held) | Error::OtherShape(held, _) | Error::CannotEnd(held)) => Some(&**held),
         Some(Error::NotOurs { found, .. }) => match &**found {
             NotOurs::Other(held) => Some(held),
             _ => None,

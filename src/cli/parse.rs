@@ -164,7 +164,9 @@ fn check(cli: &Cli) -> Result<(), String> {
     refuse(label.is_some() && !takes, "--label is for run and acquire only")?;
     let taking = |taking: &LeaseArgs| {
         let pointless = taking.token.is_some() && !taking.reentrant;
-        refuse(pointless, "--token needs --reentrant: it is the lease to share")
+        refuse(pointless, "--token needs --reentrant: it is the lease to share")?;
+        let with_others = taking.shared || taking.slots.is_some();
+        refuse(taking.reentrant && with_others, "--reentrant is for exclusive locks, without --shared and --slots")
     };
     match &cli.command {
         Command::Run(args) => {
@@ -201,7 +203,7 @@ fn check(cli: &Cli) -> Result<(), String> {
 }
 
 /// Hints for users of flock, consul and others: the words, the commands that they are used with, and the replacement.
-const MEANT: [(&[&str], &[&str], &str); 12] = [
+const MEANT: [(&[&str], &[&str], &str); 11] = [
     (&["lock"], &[], "redlock run or redlock acquire?"),
     (&["unlock"], &[], "redlock release?"),
     (&["refresh"], &[], "redlock extend?"),
@@ -211,7 +213,6 @@ const MEANT: [(&[&str], &[&str], &str); 12] = [
     (&["--retry"], &["run", "acquire"], "--wait?"),
     (&["--wait", "-w"], &["wait"], "--timeout?"),
     (&["--shell", "--command"], &["run"], "-c?"),
-    (&["-s", "--shared"], &["run", "acquire"], "every lock is exclusive"),
     (&["-o", "--close"], &["run", "acquire"], "a lock is not an open file, so there is nothing to close for the job"),
     (&["-F", "--no-fork"], &["run", "acquire"], "redlock stays beside the job, to renew the lease"),
 ];
@@ -370,6 +371,28 @@ mod tests {
         let run = run("run x --kill-after 0 --max-run 0s --hold-at-least 0 --ttl 500ms -- true");
         assert_eq!((run.kill_after, run.max_run, run.hold_at_least), (None, None, None));
         assert_eq!(refused("run x --ttl 499ms -- true"), "--ttl: the shortest for run is 500ms");
+    }
+
+    #[test]
+    fn the_last_of_shared_and_exclusive_counts_and_slots_go_with_neither() {
+        let shared = |line: &str| run(&format!("run x {line} -- true")).taking.shared;
+        for line in ["-s", "--shared", "-x -s", "-s -x -s", "-ns", "-e --shared"] {
+            assert!(shared(line), "{line}");
+        }
+        for line in ["", "-x", "-s -x", "-s -e", "-s --exclusive", "-x -s -x"] {
+            assert!(!shared(line), "{line}");
+        }
+        assert_eq!(run("run x --slots 10000 -- true").taking.slots, Some(10_000));
+        for line in ["--slots 0", "--slots 10001", "--slots -1", "--slots x", "--slots"] {
+            assert!(!refused(&format!("run x {line} -- true")).is_empty(), "{line}");
+        }
+        for line in ["--slots 3 -s", "-x --slots 3", "--slots 3 -s -x"] {
+            assert!(refused(&format!("run x {line} -- true")).contains("cannot be used with"), "{line}");
+        }
+        for line in ["-s", "--slots 3"] {
+            let why = refused(&format!("acquire x --reentrant {line}"));
+            assert!(why.starts_with("--reentrant is for exclusive locks"), "{why}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
-use super::{block_on, interrupted, lock, request, settings_in_time, signals};
+use super::{block_on, claim, interrupted, lock, request, settings_in_time, signals};
 use crate::cli::{AcquireArgs, Common, Format};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -15,7 +15,7 @@ use std::cell::RefCell;
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings_in_time(common, args.wait())?;
     let taking = &args.taking;
-    let lock = lock(&settings, &taking.name, taking.ttl)?;
+    let lock = lock(&settings, &taking.name, taking.ttl)?.with_claim(claim(taking)?);
     // This process ends before the lease does; the calling script has the token.
     let pid = std::os::unix::process::parent_id();
     let request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());

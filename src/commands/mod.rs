@@ -15,7 +15,7 @@ use crate::config::{self, Settings};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
-use crate::lock::{Lock, Locks, Owner, ROTATION, Reenter, Request};
+use crate::lock::{Claim, Lock, Locks, Owner, ROTATION, Reenter, Request};
 use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
@@ -191,6 +191,17 @@ fn settings_in_time(common: &Common, wait: Wait) -> Result<Settings, Error> {
 fn given(settings: &Settings) -> String {
     let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
     given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// The claim that run and acquire were asked for.
+///
+/// # Errors
+/// [`Error::Usage`]: the scripts know the exclusive one only.
+fn claim(taking: &LeaseArgs) -> Result<Claim, Error> {
+    match (taking.shared, taking.slots) {
+        (false, None) => Ok(Claim::Exclusive),
+        _ => Err(Error::Usage("--shared and --slots do not work yet".to_owned())),
+    }
 }
 
 /// The request of run and acquire. `pid` is the process that will have the lock.

@@ -1,6 +1,6 @@
 //! `redlock run`: runs a command while it holds a lock.
 
-use super::{lock, request, settings_in_time};
+use super::{claim, lock, request, settings_in_time};
 use crate::cli::{Common, OnLost, RunArgs};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         let command = args.command[0].to_string_lossy().into_owned();
         Error::NoCommand { command, errno }
     })?;
-    let lock = lock(&settings, &taking.name, taking.ttl)?;
+    let lock = lock(&settings, &taking.name, taking.ttl)?.with_claim(claim(taking)?);
     let job = Job {
         request: request(taking, args.wait(), &settings, std::process::id(), label),
         task: Task {

@@ -1,25 +1,79 @@
 //! The ways in which leases share a lock.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// The claim of a lease on its lock. Two claims fit beside each other or they do not; the prelude of the scripts (`fits`)
-/// decides. Exclusive fits beside none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// decides: exclusive beside none, shared beside shared, a slot beside the other slots of as many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     #[default]
     Exclusive,
+    Shared,
+    /// One place of so many.
+    Slots(u32),
 }
 
 impl Claim {
     /// Its name in the scripts.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn word(self) -> String {
         match self {
-            Claim::Exclusive => "exclusive",
+            Claim::Exclusive => "exclusive".to_owned(),
+            Claim::Shared => "shared".to_owned(),
+            Claim::Slots(limit) => format!("slots:{limit}"),
         }
     }
 
     pub(super) fn of(word: &str) -> Option<Claim> {
-        [Claim::Exclusive].into_iter().find(|claim| claim.word() == word)
+        match word.split_once(':') {
+            None if word == "exclusive" => Some(Claim::Exclusive),
+            None if word == "shared" => Some(Claim::Shared),
+            Some(("slots", limit)) => limit.parse().ok().map(Claim::Slots),
+            _ => None,
+        }
+    }
+
+    /// What the name of a waiter with this claim begins with: the scripts call only those that fit. Names of older versions
+    /// are hexadecimal, and those of exclusive waiters stay so.
+    #[expect(dead_code, reason = "the scripts do not look at it yet")]
+    pub(super) fn initial(self) -> &'static str {
+        match self {
+            Claim::Exclusive => "",
+            Claim::Shared => "s",
+            Claim::Slots(_) => "p",
+        }
+    }
+
+    /// The number of places, if it is about places.
+    pub(crate) fn limit(self) -> Option<u32> {
+        match self {
+            Claim::Slots(limit) => Some(limit),
+            _ => None,
+        }
+    }
+}
+
+/// Its mode, in a word; the limit is told beside it.
+impl Serialize for Claim {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(match self {
+            Claim::Exclusive => "exclusive",
+            Claim::Shared => "shared",
+            Claim::Slots(_) => "slots",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_the_scripts_are_read_as_they_are_written() {
+        for claim in [Claim::Exclusive, Claim::Shared, Claim::Slots(1), Claim::Slots(10_000)] {
+            assert_eq!(Claim::of(&claim.word()), Some(claim));
+        }
+        for word in ["", "slots", "slots:", "slots:x", "shared:1"] {
+            assert_eq!(Claim::of(word), None, "{word}");
+        }
     }
 }

@@ -40,6 +40,7 @@ macro_rules! value {
 
 value!(str, text => Some(text.into()));
 value!([u8], bytes => Some(bytes.to_vec()));
+value!(u32, number => Some(number.to_string().into()));
 value!(u64, number => Some(number.to_string().into()));
 value!(Duration, time => Some(time.as_millis().to_string().into()));
 value!(bool, is_so => is_so.then(|| b"1".to_vec()));

@@ -15,6 +15,8 @@ pub(crate) struct Holder {
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
     pub(crate) claim: Claim,
+    /// Its place, of a lock that has several.
+    pub(crate) slot: Option<u32>,
     pub(crate) host: Option<String>,
     pub(crate) pid: Option<u64>,
     pub(crate) user: Option<String>,
@@ -67,6 +69,7 @@ impl Holder {
         Holder {
             token,
             claim: fields.text("claim").and_then(Claim::of).unwrap_or_default(),
+            slot: fields.count("slot").and_then(|slot| u32::try_from(slot).ok()),
             host: Some(text("host").unwrap_or_default()),
             pid: fields.count("pid"),
             user: Some(text("user").unwrap_or_default()),

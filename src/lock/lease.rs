@@ -22,6 +22,8 @@ pub(crate) struct Lease {
     /// Larger than that of every earlier lease on this lock.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
+    /// Its place, from zero, if the lock has several; `slots`.
+    pub(crate) place: Option<u32>,
     /// The time since which this process has it.
     pub(super) since: Boot,
     /// The number of holds of the lease, this process's included.
@@ -44,6 +46,7 @@ impl Lease {
             hold,
             fencing_token: 0,
             ttl: request.ttl,
+            place: None,
             since: Boot::now(),
             holds: 1,
             owner: request.owner.clone(),
@@ -77,8 +80,8 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// The arguments that name the lease, and its ttl.
+    /// The arguments that name the lease, its place and its ttl.
     pub(super) fn args(&self) -> Args {
-        Args::default().with("token", self.stem()).with("ttl", self.ttl)
+        Args::default().with("token", self.stem()).with("place", self.place).with("ttl", self.ttl)
     }
 }

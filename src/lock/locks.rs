@@ -1,7 +1,6 @@
 //! All locks on the same nodes, and a list of them.
 
 use super::answer::StatusAnswer;
-use super::claim::Claim;
 use super::fields::Args;
 use super::keys::{Keys, SEPARATOR};
 use super::status::{State, Status, combine};
@@ -48,7 +47,7 @@ impl Locks {
 
     /// The lock of this name and key.
     pub(crate) fn lock(self, name: &str, key: &str) -> Lock {
-        Lock { name: name.to_owned(), keys: Keys::of(key), claim: Claim::default(), locks: self }
+        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self }
     }
 
     /// The longest time that one node may take for one request.

@@ -31,6 +31,7 @@ mod token;
 
 pub(crate) use acquire::ROTATION;
 pub(crate) use attempt::FAREWELL;
+pub(crate) use claim::Claim;
 pub(crate) use extend::Extension;
 pub(crate) use holder::{Blocker, Holder};
 pub(crate) use lease::Lease;
@@ -44,7 +45,6 @@ pub(crate) use revoke::Revocation;
 pub(crate) use status::{State, Status};
 
 use crate::redis::{Call, Fault, Script};
-use claim::Claim;
 use fields::Args;
 use keys::Keys;
 use std::time::Duration;
@@ -54,7 +54,8 @@ use std::time::Duration;
 pub(crate) struct Lock {
     pub(crate) name: String,
     keys: Keys,
-    claim: Claim,
+    /// None for a command that takes none: the lock says itself what is there.
+    claim: Option<Claim>,
     locks: Locks,
 }
 
@@ -92,9 +93,14 @@ impl Lock {
         &self.keys.lock
     }
 
+    /// The same lock, to be taken with this claim.
+    pub(crate) fn with_claim(self, claim: Claim) -> Lock {
+        Lock { claim: Some(claim), ..self }
+    }
+
     /// A call of this script for the lock, with the claim on it.
     fn call(&self, script: &'static Script, args: Args) -> Call {
-        self.keys.call(script, args.with("claim", self.claim.word()))
+        self.keys.call(script, args.with("claim", self.claim.map(Claim::word).as_deref()))
     }
 
     /// The nodes that have granted the lease, for messages: `10.0.0.1:6379`, or `2 of 3 nodes (10.0.0.3:6379 timed out)`.

@@ -48,6 +48,8 @@ pub(crate) struct Status {
     pub(crate) state: State,
     /// The claim of its holders; none where redlock did not write it.
     pub(crate) mode: Option<Claim>,
+    /// The number of its slots, if it has some.
+    pub(crate) limit: Option<u32>,
     /// The obstacle to a take, if it is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
     by: Option<Blocker>,
@@ -176,6 +178,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
         key: key.to_owned(),
         state,
         mode,
+        limit: mode.and_then(Claim::limit),
         by,
         waiting: known.iter().map(|answer| answer.waiting).max(),
         nodes: Vec::new(),

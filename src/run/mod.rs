@@ -172,14 +172,16 @@ impl Supervisor {
     }
 
     /// The variables that tell the job about its lease. REDLOCK_HELD has the tokens of all enclosing leases, outermost first.
-    fn environment(&self, name: &str, lease: &Lease) -> Vec<(String, String)> {
+    fn environment(&self, name: &str, lease: &Lease) -> Vec<(String, Option<String>)> {
         let around = self.job.request.ancestors.iter().rev().map(String::as_str);
         let held = around.chain([lease.token.as_str()]).collect::<Vec<_>>().join(" ");
         [
-            ("REDLOCK_NAME", name.to_owned()),
-            ("REDLOCK_TOKEN", lease.token.clone()),
-            ("REDLOCK_FENCING_TOKEN", lease.fencing_token.to_string()),
-            ("REDLOCK_HELD", held),
+            ("REDLOCK_NAME", Some(name.to_owned())),
+            ("REDLOCK_TOKEN", Some(lease.token.clone())),
+            ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
+            // That of an enclosing job is not this job's.
+            ("REDLOCK_SLOT", lease.place.map(|place| place.to_string())),
+            ("REDLOCK_HELD", Some(held)),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()

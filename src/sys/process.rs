@@ -249,11 +249,15 @@ impl Program {
 
     /// Sets one variable of the environment.
     pub(crate) fn set(&mut self, name: &OsStr, value: &OsStr) {
-        let line = variable(name, value);
-        let to_equals = name.len() + 1;
-        let start = &line.as_bytes()[..to_equals];
-        self.environment.retain(|old| !old.as_bytes().starts_with(start));
-        self.environment.push(line);
+        self.unset(name);
+        self.environment.push(variable(name, value));
+    }
+
+    /// Takes one variable out of the environment.
+    pub(crate) fn unset(&mut self, name: &OsStr) {
+        let of_name =
+            |line: &CString| line.as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+        self.environment.retain(|line| !of_name(line));
     }
 
     /// Starts the program, and moves this process into a process group of its own. The program stays in the old group, or

@@ -87,7 +87,7 @@ fn quiet_silences_neither_result_nor_failure() {
 #[test]
 fn json_has_its_exact_shape() {
     let redis = Redis::start();
-    let shape = "{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"<token>\",\"fencing_token\":<n>,\
+    let shape = "{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"<token>\",\"fencing_token\":<n>,\"slot\":null,\
                  \"ttl_ms\":20000,\"validity_ms\":<n>,\"holds\":1,\"waited_ms\":<n>}\n";
     let test = redlock(&redis, "acquire backup --ttl 20s --format json");
     let object = test.stdout(like(shape)).run().json();

@@ -22,7 +22,7 @@ fn failure(servers: &str, arguments: &[&str], status: i32, holder: &str) -> Valu
 fn holder(token: &str, label: &str) -> String {
     let (user, host) = myself();
     format!(
-        "{{\"token_prefix\":\"{}\",\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":{label},\
+        "{{\"token_prefix\":\"{}\",\"slot\":null,\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":{label},\
          \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":<word>,\"ttl_ms\":30000,\
          \"lease_ms\":<n>}}",
         &token[..8]

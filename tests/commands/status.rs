@@ -27,7 +27,8 @@ fn a_free_lock() {
     let redis = Redis::start();
     redlock(&redis, "status backup").stdout(when("free", |text| text.contains("free"))).run();
     let expected = json!({
-        "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "holders": [], "waiting": 0,
+        "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "limit": null, "holders": [],
+        "waiting": 0,
         "nodes": [{"node": "socket", "answer": "free"}],
     });
     let mut object = steady(status(&redis, "backup"));
@@ -45,8 +46,8 @@ fn a_held_lock_in_the_exact_shape() {
     let token = test.stdout(any()).run().token();
     let (user, host) = myself();
     let shape = format!(
-        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"holders\":[{{\
-         \"token_prefix\":\"{}\",\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":\"nightly\",\
+        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"limit\":null,\"holders\":[{{\
+         \"token_prefix\":\"{}\",\"slot\":null,\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":\"nightly\",\
          \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":1,\"ttl_ms\":25000,\
          \"lease_ms\":<n>}}],\"waiting\":0,\"nodes\":[{{\"node\":\"<word>\",\"answer\":\"held\"}}]}}\n",
         &token[..8]

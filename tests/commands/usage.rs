@@ -328,7 +328,10 @@ fn what_was_meant_is_said() {
     said(&["run", "--timeout", "5s", "x", "--", "true"], "unknown option --timeout; --wait?");
     said(&["run", "--retry", "5", "x", "--", "true"], "unknown option --retry; --wait?");
     said(&["run", "--shell", "true", "x"], "unknown option --shell; -c?");
-    said(&["run", "-s", "x", "--", "true"], "unknown option -s; every lock is exclusive");
+    said(
+        &["run", "-s", "--slots", "3", "x", "--", "true"],
+        "the argument '--shared' cannot be used with '--slots <L>'",
+    );
     said(&["run", "-o", "x", "--", "true"], "unknown option -o; a lock is not an open file");
     said(&["run", "--no-fork", "x", "--", "true"], "unknown option --no-fork; redlock stays beside the job");
     said(&["acquire", "x", "--", "true"], "acquire runs no command; redlock run NAME -- COMMAND does");

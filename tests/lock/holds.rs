@@ -49,7 +49,7 @@ fn json_of_a_hold() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
     let shape = format!(
-        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"{token}<any>\",\"fencing_token\":<n>,\
+        "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"token\":\"{token}<any>\",\"fencing_token\":<n>,\"slot\":null,\
          \"ttl_ms\":<n>,\"validity_ms\":<n>,\"holds\":2,\"waited_ms\":<n>}}\n"
     );
     let test = redlock(&redis, format!("acquire backup --reentrant --token {token}"));
