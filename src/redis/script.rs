@@ -32,8 +32,8 @@ pub(crate) fn sha1(body: &str) -> String {
     redis::Script::new(body).get_hash().to_owned()
 }
 
-/// Lua code without comments and indentation, stripped by the compiler. A server reads only 16 kB from a client that has gone:
-/// a TAKE and the two scripts that undo it have to fit in that.
+/// Lua code without comments, and without spaces that part no words, stripped by the compiler. A server reads only 16 kB from a
+/// client that has gone: a TAKE and the two scripts that undo it have to fit in that.
 #[derive(Debug)]
 pub(crate) struct BareCode<const N: usize> {
     bytes: [u8; N],
@@ -41,27 +41,31 @@ pub(crate) struct BareCode<const N: usize> {
 }
 
 impl<const N: usize> BareCode<N> {
-    /// `N` is the length of `lua`.
+    /// `N` is the length of `lua`, in which a string stands between single quotes, on one line and without a quote in it.
     pub(crate) const fn of(lua: &str) -> BareCode<N> {
         let lua = lua.as_bytes();
         let mut bare = BareCode { bytes: [0; N], length: 0 };
-        let mut at = 0;
+        let (mut at, mut quoted) = (0, false);
         while at < lua.len() {
-            while at < lua.len() && lua[at] == b' ' {
-                at += 1;
-            }
-            let is_comment = at + 1 < lua.len() && lua[at] == b'-' && lua[at + 1] == b'-';
-            let is_blank = at < lua.len() && lua[at] == b'\n';
-            while at < lua.len() {
-                if !is_comment && !is_blank {
-                    bare.bytes[bare.length] = lua[at];
-                    bare.length += 1;
+            let before = if bare.length > 0 { bare.bytes[bare.length - 1] } else { b'\n' };
+            let after = if at + 1 < lua.len() { lua[at + 1] } else { b'\n' };
+            if !quoted && lua[at] == b'-' && after == b'-' {
+                while at < lua.len() && lua[at] != b'\n' {
+                    at += 1;
                 }
-                at += 1;
-                if lua[at - 1] == b'\n' {
-                    break;
-                }
+                continue;
             }
+            quoted = quoted != (lua[at] == b'\'');
+            let is_idle = match lua[at] {
+                b' ' => !(quoted || is_of_word(before) && is_of_word(after)),
+                b'\n' => before == b'\n',
+                _ => false,
+            };
+            if !is_idle {
+                bare.bytes[bare.length] = lua[at];
+                bare.length += 1;
+            }
+            at += 1;
         }
         bare
     }
@@ -72,6 +76,11 @@ impl<const N: usize> BareCode<N> {
             Err(_) => panic!("whole lines of a text are text"),
         }
     }
+}
+
+/// True for a byte of a name, a keyword or a number, or of what means something else without the space: `- -1`, `1 .. x`.
+const fn is_of_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
 /// One call of a script, the same for all nodes.
@@ -137,5 +146,20 @@ impl Call {
         let mut cmd = redis::cmd(command);
         cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         cmd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bare_code_has_only_the_spaces_that_part_words() {
+        const LUA: &str =
+            "-- A head.\n\nlocal a, b = 1, 'x -- y,  z' -- why\nif not a then\n  return 1 .. - - 1\nend\n";
+        assert_eq!(
+            BareCode::<{ LUA.len() }>::of(LUA).as_str(),
+            "local a,b=1,'x -- y,  z'\nif not a then\nreturn 1 .. - - 1\nend\n"
+        );
     }
 }
