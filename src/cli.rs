@@ -471,7 +471,16 @@ pub(crate) struct CompletionsArgs {
 
 /// The definition of the command line, for parsing, man pages and completions.
 pub(crate) fn command() -> clap::Command {
-    Cli::command().mut_subcommands(|command| command.after_help(COMMON))
+    Cli::command()
+        // The short screen has room for the commands only.
+        .mut_args(|arg| arg.global(false).hide_short_help(true))
+        .mut_subcommands(|command| command.after_help(COMMON).defer(with_common))
+}
+
+/// Adds the options of every command, which its help does not show. clap merges them with those before its name; its own way to
+/// hand them down, to all commands at each start, takes 0.1 ms.
+fn with_common(command: clap::Command) -> clap::Command {
+    Common::augment_args(command).mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })
 }
 
 impl Cli {

@@ -4,8 +4,8 @@
 use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, Watch};
 use crate::cli::{self, Cli, Command, Common, Format, LeaseArgs, StatusArgs};
 use crate::text::{escaped, nearest};
-use clap::FromArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{FromArgMatches, Subcommand};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -28,15 +28,7 @@ const SHOWN: usize = 60;
 /// Parses a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> ParseOutcome {
     let mut arguments = help_as_option(arguments.into_iter().collect());
-    let redlock = cli::command();
-    let names_command = names_command(&arguments);
-    let mut redlock = redlock.mut_args(|arg| match names_command {
-        // The help of a command shows its own options.
-        true if arg.is_global_set() => arg.hide(true),
-        true => arg,
-        // The short screen has room for the commands only.
-        false => arg.hide_short_help(true),
-    });
+    let mut redlock = cli::command();
     let mut read = |arguments: &[OsString]| {
         redlock.try_get_matches_from_mut(arguments).and_then(|matches| Cli::from_arg_matches(&matches))
     };
@@ -70,9 +62,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> ParseOutco
 
 /// True if one of the words is a command of redlock.
 fn names_command(arguments: &[OsString]) -> bool {
-    let redlock = cli::command();
-    let is_command = |word: &OsString| word.to_str().is_some_and(|word| redlock.find_subcommand(word).is_some());
-    arguments.iter().skip(1).any(is_command)
+    arguments.iter().skip(1).filter_map(|word| word.to_str()).any(Command::has_subcommand)
 }
 
 /// Turns `help [COMMAND]` into `[COMMAND] --help`: clap's own `help` command would take a line of the short screen.
