@@ -244,14 +244,16 @@ impl NameArgs {
 // The options that run and acquire share. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// The name of the lock, from either form.
+    /// The names of the locks, from either form, in the order of their bytes: never empty, and one for acquire.
     #[arg(skip)]
-    pub(crate) name: String,
-    /// The name of the lock, in place of NAME
+    pub(crate) names: Vec<String>,
+    /// The name of the lock, in place of NAME; run can hold several
     ///
-    /// 1 to 512 bytes without control characters. The key in Redis is the prefix followed by the name.
+    /// 1 to 512 bytes without control characters. The key in Redis is the prefix followed by the name. run takes the option
+    /// several times: the job needs all of these locks, and --wait is for all together. They are taken in the order of their
+    /// bytes, so that two such calls cannot wait for each other.
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
-    pub(crate) option: Option<String>,
+    pub(crate) option: Vec<String>,
     /// How long the lease lasts without a renewal
     ///
     /// If redlock or its machine dies, the lock is free again after that time. From 100ms (run: 500ms) to 30 days.
@@ -487,8 +489,8 @@ impl Cli {
     /// The name of the lock on the command line.
     pub(crate) fn name(&self) -> Option<&str> {
         match &self.command {
-            Command::Run(args) => Some(&args.taking.name),
-            Command::Acquire(args) => Some(&args.taking.name),
+            Command::Run(args) => args.taking.names.first().map(String::as_str),
+            Command::Acquire(args) => args.taking.names.first().map(String::as_str),
             Command::Extend(args) => args.lock.name(),
             Command::Release(args) => args.lock.name(),
             Command::Status(args) => args.one_name(),

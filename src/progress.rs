@@ -1,6 +1,5 @@
 //! The line of a waiter on standard error: on a terminal a live line, elsewhere a line at once and every minute.
 
-use crate::cli::Wait;
 use crate::error::{HeldLock, SHARES};
 use crate::lock::{Blocker, Holder, WaitReport};
 use crate::output;
@@ -25,7 +24,8 @@ pub(crate) struct ProgressLine {
     name: String,
     quiet: bool,
     verbose: bool,
-    wait: Wait,
+    /// The longest wait; [`Duration::MAX`] forever.
+    wait: Duration,
     /// Standard error is a terminal that can redraw a line.
     redraws: bool,
     start: Boot,
@@ -40,7 +40,7 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Wait) -> ProgressLine {
+    pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Duration) -> ProgressLine {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         ProgressLine {
             name: name.to_owned(),
@@ -54,6 +54,12 @@ impl ProgressLine {
             in_trouble: false,
             trouble_said: None,
         }
+    }
+
+    /// A line about a wait that has begun before, for another lock.
+    pub(crate) fn since(mut self, start: Boot) -> ProgressLine {
+        self.start = start;
+        self
     }
 
     /// Keeps the line up to date, without end.
@@ -140,10 +146,10 @@ impl ProgressLine {
     fn text(&self, waiting: &WaitReport, ago: Duration) -> String {
         let waited = Duration::from_secs(Boot::now().since(self.start).as_secs());
         let time = match (waited, self.wait) {
-            (Duration::ZERO, Wait::For(limit)) => format!("up to {} ", human(limit)),
-            (Duration::ZERO, _) => String::new(),
-            (waited, Wait::For(limit)) => format!("{} of {} ", human(waited), human(limit)),
-            (waited, _) => format!("{} ", human(waited)),
+            (Duration::ZERO, Duration::MAX) => String::new(),
+            (Duration::ZERO, limit) => format!("up to {} ", human(limit)),
+            (waited, Duration::MAX) => format!("{} ", human(waited)),
+            (waited, limit) => format!("{} of {} ", human(waited), human(limit)),
         };
         let mut text = format!("waiting {time}for {:?}", self.name);
         if let Some(rank) = waiting.rank {

@@ -43,6 +43,7 @@ mod run {
     mod keeper;
     mod kept;
     mod losses;
+    mod names;
     mod signals;
     mod terminal;
     mod timeline;

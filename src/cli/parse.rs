@@ -37,7 +37,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> ParseOutco
         Some(rearranged) => {
             arguments = rearranged;
             let parsed = read(&arguments);
-            if let Some(why) = parsed.as_ref().ok().and_then(|cli| without_dashes(cli, &arguments)) {
+            if let Some(why) = parsed.as_ref().ok().and_then(|cli| ambiguity(cli, &arguments)) {
                 return ParseOutcome::Wrong(why);
             }
             parsed
@@ -80,23 +80,27 @@ fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
 fn name_as_option(cli: &Cli, arguments: &[OsString]) -> Option<Vec<OsString>> {
     let Command::Run(run) = &cli.command else { return None };
     let (before, tail) = arguments.split_at(arguments.len().checked_sub(run.command.len())?);
-    let is_command = run.taking.option.is_some() || before.last().is_some_and(|word| word == "--");
+    let is_command = !run.taking.option.is_empty() || before.last().is_some_and(|word| word == "--");
     let (name, rest) = tail.split_first().filter(|_| !is_command)?;
     let mut option = OsString::from("--name=");
     option.push(name);
     Some([before, &[option], rest].concat())
 }
 
-/// The reason to refuse a command without a `--` before it: NAME COMMAND is ambiguous, and guessing is unsafe.
-fn without_dashes(cli: &Cli, rearranged: &[OsString]) -> Option<String> {
+/// The reason to refuse a second name beside a plain one, or a command without a `--` before it: NAME COMMAND is ambiguous, and
+/// guessing is unsafe.
+fn ambiguity(cli: &Cli, rearranged: &[OsString]) -> Option<String> {
     let Command::Run(run) = &cli.command else { return None };
+    if run.taking.option.len() > 1 {
+        return Some("two names, one by --name and one without; give each by --name".to_owned());
+    }
     let before = rearranged.len().checked_sub(run.command.len() + 1)?;
     if run.line.is_some() || rearranged[before] == "--" {
         return None;
     }
     let words = run.command.iter().map(|word| escaped(&word.to_string_lossy(), SHOWN));
     let words: Vec<String> = words.collect();
-    let name = run.taking.option.as_deref().unwrap_or_default();
+    let name = run.taking.option.concat();
     Some(match words.iter().position(|word| word == "--") {
         Some(dashes) => {
             let (surplus, command) = (words[..dashes].join(" "), words[dashes + 1..].join(" "));
@@ -112,7 +116,7 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
     let limit = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !limit.is_zero());
     match &mut cli.command {
         Command::Run(args) => {
-            args.taking.name = args.taking.option.take().ok_or(NAMELESS)?;
+            args.taking.names = names_in_order(std::mem::take(&mut args.taking.option))?;
             if let Some(line) = &args.line {
                 if let Some(command) = args.command.first() {
                     return Err(format!("two commands: -c and {}", command.display()));
@@ -124,7 +128,13 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
             limit(&mut args.hold_at_least);
         }
         Command::Acquire(args) => {
-            args.taking.name = args.taking.option.take().or(args.plain.take()).ok_or("missing lock name")?;
+            args.taking.names = std::mem::take(&mut args.taking.option);
+            args.taking.names.extend(args.plain.take());
+            match args.taking.names.as_slice() {
+                [_] => {}
+                [] => return Err("missing lock name".to_owned()),
+                _ => return Err("acquire takes one lock; redlock run can hold several".to_owned()),
+            }
         }
         Command::Status(StatusArgs { option, names, watch, .. }) => {
             names.append(option);
@@ -141,6 +151,17 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
         _ => {}
     }
     Ok(())
+}
+
+/// The names of `run` in the order of their bytes, which is the same for all that take several of them: so two calls cannot
+/// each have what the other waits for.
+fn names_in_order(mut names: Vec<String>) -> Result<Vec<String>, String> {
+    names.sort();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("--name {} is given twice", escaped(&pair[0], SHOWN))),
+        None if names.is_empty() => Err(NAMELESS.to_owned()),
+        None => Ok(names),
+    }
 }
 
 /// Rejects invalid option combinations that can be detected from the command line alone.
@@ -162,6 +183,9 @@ fn check(cli: &Cli) -> Result<(), String> {
         Command::Run(args) => {
             taking(&args.taking)?;
             refuse(args.taking.ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
+            let several = args.taking.names.len() > 1;
+            refuse(several && args.taking.reentrant, "--reentrant is for one lock, not for several")?;
+            refuse(several && args.taking.slots.is_some(), "--slots is for one lock, not for several")?;
             refuse(args.command.iter().take(1).any(|command| command.is_empty()), "the command is empty")
         }
         Command::Acquire(args) => {
@@ -253,6 +277,9 @@ fn complaint(error: &clap::Error, arguments: &[OsString]) -> String {
             let missing = if is_named { "COMMAND" } else { "lock name and COMMAND" };
             format!("missing {missing}: redlock run NAME -- COMMAND")
         }
+        ErrorKind::ArgumentConflict if argument.starts_with("--name") && argument == context(ContextKind::PriorArg) => {
+            "two names; only run and status take several".to_owned()
+        }
         ErrorKind::ArgumentConflict if context(ContextKind::PriorArg) == "[NAME]" => {
             "two names, one by --name and one without".to_owned()
         }
@@ -311,7 +338,7 @@ mod tests {
             let run = run(line);
             let RunArgs { taking, command, .. } = &*run;
             let words = command.iter().map(|word| word.to_string_lossy().into_owned());
-            (taking.name.clone(), words.collect::<Vec<_>>().join(" "))
+            (taking.names.join("+"), words.collect::<Vec<_>>().join(" "))
         };
         let is = |name: &str, command: &str| (name.to_owned(), command.to_owned());
         assert_eq!(of("run --name x cmd -v --name y"), is("x", "cmd -v --name y"));

@@ -15,11 +15,12 @@ use std::cell::RefCell;
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings_in_time(common, args.wait())?;
     let taking = &args.taking;
-    let lock = lock(&settings, &taking.name, taking.ttl)?.with_claim(claim(taking)?);
+    let name = taking.names.concat();
+    let lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking)?);
     // This process ends before the lease does; the calling script has the token.
     let pid = std::os::unix::process::parent_id();
     let request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
-    let line = ProgressLine::new(&taking.name, common.quiet, common.verbose, args.wait());
+    let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait);
     let signals = signals()?;
     block_on(acquire_and_print(lock, &request, line, signals, common))?;
     Ok(Exit::Done)

@@ -1,6 +1,6 @@
 //! `redlock extend`: makes a lease last longer.
 
-use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings};
+use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, ExtendArgs, Format};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -10,9 +10,12 @@ use crate::text::human;
 pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
-    let token = token.ok_or_else(|| Error::Usage("missing --token".to_owned()))?;
     let mut lock = lock(&settings, &name, args.ttl.unwrap_or(DEFAULT_TTL))?;
-    let extension = block_on(lock.extend(&token, args.ttl))?;
+    let extension = block_on(async {
+        let token = token_of(token, &mut lock, &settings.ancestors).await?;
+        let token = token.ok_or_else(|| Error::Usage("missing --token".to_owned()))?;
+        lock.extend(&token, args.ttl).await
+    })?;
     match common.format {
         Format::Json => output::extended_json(&name, extension)?,
         _ if common.quiet => {}

@@ -129,6 +129,22 @@ fn name_and_token(
     }
 }
 
+/// The token that was given, else that of the innermost enclosing job that has a lease on this lock.
+///
+/// # Errors
+/// What [`Lock::inspect`] says, and the error that leaves the lock's state unknown.
+async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) -> Result<Option<String>, Error> {
+    if token.is_some() || ancestors.is_empty() {
+        return Ok(token);
+    }
+    let status = lock.inspect().await?;
+    let holds = |token: &&String| status.holders().iter().any(|holder| holder.has(token));
+    match (ancestors.iter().rev().find(holds), status.unanswered) {
+        (None, Some(error)) => Err(error),
+        (found, _) => Ok(found.cloned()),
+    }
+}
+
 /// Starts the server of `local:` unless it runs, if the locks are there. This comes first: it takes longer than a node may
 /// take to answer, and the server must not become a descendant of the keeper.
 ///

@@ -1,6 +1,6 @@
 //! `redlock release`: releases a lease, or ends another's.
 
-use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings};
+use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, Format, ReleaseArgs};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -14,14 +14,15 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     if args.revoke || args.force {
         return revoke(lock, &token.unwrap_or_default(), args.force, common);
     }
-    let token = token.ok_or_else(|| {
-        Error::Usage("missing --token; to end another holder's lease, use --revoke or --force".to_owned())
-    })?;
-    release(lock, &token, common)
+    release(lock, token, &settings.ancestors, common)
 }
 
-fn release(mut lock: Lock, token: &str, common: &Common) -> anyhow::Result<Exit> {
-    let left = block_on(lock.release_token(token))?;
+fn release(mut lock: Lock, token: Option<String>, ancestors: &[String], common: &Common) -> anyhow::Result<Exit> {
+    let left = block_on(async {
+        let token = token_of(token, &mut lock, ancestors).await?;
+        let missing = "missing --token; to end another holder's lease, use --revoke or --force";
+        lock.release_token(&token.ok_or_else(|| Error::Usage(missing.to_owned()))?).await
+    })?;
     let name = &lock.name;
     match (common.format, left) {
         (Format::Json, _) => output::released_json(name, left)?,

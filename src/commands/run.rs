@@ -5,7 +5,6 @@ use crate::cli::{Common, OnLost, RunArgs};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::Task;
-use crate::progress::ProgressLine;
 use crate::run::timeline::{default_grace, largest_grace};
 use crate::run::{self, Job};
 use crate::sys::files::find_command;
@@ -30,7 +29,9 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         let command = args.command[0].to_string_lossy().into_owned();
         Error::NoCommand { command, errno }
     })?;
-    let lock = lock(&settings, &taking.name, taking.ttl)?.with_claim(claim(taking)?);
+    let claim = claim(taking)?;
+    let lock = |name: &String| Ok(lock(&settings, name, taking.ttl)?.with_claim(claim));
+    let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
         request: request(taking, args.wait(), &settings, std::process::id(), label),
         task: Task {
@@ -47,6 +48,5 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         quiet: common.quiet,
         verbose: common.verbose,
     };
-    let line = ProgressLine::new(&taking.name, common.quiet, common.verbose, args.wait());
-    Ok(run::run(job, lock, line)?)
+    Ok(run::run(job, locks)?)
 }

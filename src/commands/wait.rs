@@ -1,7 +1,7 @@
 //! `redlock wait`: returns when the lock is free, and takes nothing.
 
 use super::{block_on, interrupted, lock_to_look_at, settings, signals};
-use crate::cli::{Common, Format, Wait, WaitArgs};
+use crate::cli::{Common, Format, WaitArgs};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::WaitReport;
@@ -15,9 +15,8 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
     let name = args.lock.name().unwrap_or_default();
     let mut lock = lock_to_look_at(&settings, name)?;
-    let wait = args.timeout.map_or(Wait::Forever, Wait::For);
-    let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, wait));
     let timeout = args.timeout.unwrap_or(Duration::MAX);
+    let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, timeout));
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
     let signals = signals()?;
     block_on(async {

@@ -85,11 +85,44 @@ pub(super) enum LastWord {
     KeeperFailure,
 }
 
-/// The exit and the messages of a run that got as far as starting its command.
+impl LastWord {
+    /// True if it is about the job rather than about one of its leases.
+    pub(super) fn is_about_job(&self) -> bool {
+        matches!(self, LastWord::TimeLimit(_) | LastWord::StartFailure(_) | LastWord::KeeperFailure)
+    }
+}
+
+/// The exit and the messages of a run under these leases that got as far as starting its command, and has lost one of them
+/// at most. Each message comes with the number of its lease.
+///
+/// # Errors
+/// As [`ending`].
+pub(super) fn ending_of_all(
+    outcome: &JobOutcome,
+    loss: Option<(usize, Loss)>,
+    leases: Vec<(ReleaseOutcome, Circumstances<'_>)>,
+) -> Result<(Exit, Vec<(usize, LastWord)>), Error> {
+    // Where the releases do not matter, one lease decides: the lost one, or the one that ends first.
+    let is_whole = matches!(outcome, JobOutcome::End { .. }) && loss.is_none();
+    let first_to_end = || (0..leases.len()).min_by_key(|&at| leases[at].1.valid_until).unwrap_or_default();
+    let (decisive, mut loss) = loss.map_or_else(|| (first_to_end(), None), |(at, loss)| (at, Some(loss)));
+    let (mut exit, mut said) = (None, Vec::new());
+    for (at, (release, besides)) in leases.into_iter().enumerate().filter(|(at, _)| is_whole || *at == decisive) {
+        let (one, words) = ending(outcome, loss.take(), release, besides)?;
+        // A lease that was lost outranks the end of the job, which is the same for all.
+        if exit.is_none() || one == Exit::Lost {
+            exit = Some(one);
+        }
+        said.extend(words.into_iter().filter(|word| at == decisive || !word.is_about_job()).map(|word| (at, word)));
+    }
+    Ok((exit.unwrap_or(Exit::Internal), said))
+}
+
+/// The exit and the messages of a run under one lease.
 ///
 /// # Errors
 /// A shortage, or a lease that ended too early to start the command.
-pub(super) fn ending(
+fn ending(
     outcome: &JobOutcome,
     loss: Option<Loss>,
     release: ReleaseOutcome,
@@ -108,8 +141,8 @@ pub(super) fn ending(
             return Err(Error::LostBeforeStart { name: besides.name.to_owned(), what });
         }
         (JobOutcome::TooLate, _) => {
-            let Circumstances { took, ttl, .. } = besides;
-            return Err(Error::GrantedTooLate { name: besides.name.to_owned(), took, ttl });
+            let Circumstances { name, took, ttl, .. } = besides;
+            return Err(Error::GrantedTooLate { name: name.to_owned(), took, ttl });
         }
         // A job that has outlived its lease means that redlock and the keeper both stood still for a while.
         (JobOutcome::KeeperFailure { overdue, at }, Some(loss)) if *overdue || *at > besides.valid_until => {
@@ -253,6 +286,35 @@ mod tests {
         let (outlived, at) = (JobOutcome::KeeperFailure { overdue: false, at: second(31) }, second(31));
         let word = LastWord::Loss { loss: loss().unwrap(), at };
         assert_eq!(ending(&outlived, loss(), gone(), LATE).unwrap(), (Exit::Lost, vec![word]));
+    }
+
+    #[test]
+    fn one_lost_lease_of_several_outranks_the_rest() {
+        let of_all = |outcome: &JobOutcome, loss, releases: Vec<ReleaseOutcome>| {
+            let leases = releases.into_iter().map(|release| (release, IN_TIME)).collect();
+            ending_of_all(outcome, loss, leases).unwrap()
+        };
+        let success = || ReleaseOutcome::Success;
+        let limit = Duration::from_secs(5);
+        assert_eq!(of_all(&end(3 << 8), None, vec![success(), success()]), (Exit::Command(3), vec![]));
+        let word = LastWord::LossAtRelease("it was revoked".to_owned());
+        for (at, releases) in [(0, vec![gone(), success()]), (1, vec![success(), gone()])] {
+            assert_eq!(of_all(&end(3 << 8), None, releases), (Exit::Lost, vec![(at, word.clone())]));
+        }
+        let loss = || loss().unwrap();
+        let word = LastWord::Loss { loss: loss(), at: second(20) };
+        let failure = ReleaseOutcome::Failure(String::new());
+        assert_eq!(of_all(&end(0), Some((1, loss())), vec![failure, success()]), (Exit::Lost, vec![(1, word)]));
+        // What is about the job is said once.
+        let outcome = JobOutcome::KeeperFailure { overdue: false, at: second(19) };
+        let (exit, words) = of_all(&outcome, None, vec![success(), success()]);
+        assert_eq!((exit, words.len()), (Exit::Internal, 1));
+        let leases = vec![success(), success()].into_iter();
+        let besides = Circumstances { max_run: Some(limit), ..IN_TIME };
+        let leases = leases.map(|release| (release, besides)).collect();
+        let outcome = JobOutcome::End { status: Some(0), cause: Cause::TimeLimit, at: second(20) };
+        let all = ending_of_all(&outcome, None, leases).unwrap();
+        assert_eq!(all, (Exit::TooLong, vec![(0, LastWord::TimeLimit(limit))]));
     }
 
     #[test]

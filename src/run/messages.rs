@@ -1,7 +1,7 @@
 //! The messages of `run`, and which of them `--quiet` leaves.
 
 use super::ending::LastWord;
-use super::renewal::{Loss, Trouble};
+use super::renewal::{LeaseUser, Loss, Trouble};
 use crate::lock::Lease;
 use crate::output;
 use crate::sys::clock::Boot;
@@ -12,10 +12,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// Reports what happens to one lock.
+/// Reports what happens to one lock, or to the job of several.
 #[derive(Clone, Debug)]
 pub(crate) struct Talk {
-    /// The lock's name, quoted.
+    /// The locks' names, quoted.
     name: String,
     quiet: bool,
     verbose: bool,
@@ -25,8 +25,9 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    pub(super) fn new(name: &str, quiet: bool, verbose: bool) -> Talk {
-        Talk { name: format!("{name:?}"), quiet, verbose, kept: RefCell::default() }
+    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>, quiet: bool, verbose: bool) -> Talk {
+        let names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
+        Talk { name: names.join(" and "), quiet, verbose, kept: RefCell::default() }
     }
 
     /// Prints one line to standard error. Failures call this directly, since `--quiet` leaves them.
@@ -152,6 +153,15 @@ impl Talk {
     }
 }
 
+/// A run that waits for its next lock, and has no job yet.
+impl LeaseUser for Talk {
+    fn on_moved(&self, _: Boot) {}
+
+    fn on_trouble(&self, trouble: &Trouble) {
+        self.trouble(trouble, true);
+    }
+}
+
 /// The most pids that a message names.
 const NAMED: usize = 5;
 
@@ -164,7 +174,7 @@ fn listed(pids: &[i32]) -> String {
 }
 
 /// The reason for a lost lease.
-fn text(loss: &Loss) -> String {
+pub(super) fn text(loss: &Loss) -> String {
     match loss {
         Loss::Proof(text) => text.clone(),
         Loss::Outage { faults, lasted } => format!("{faults} for {}", human(*lasted)),

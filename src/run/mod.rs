@@ -1,5 +1,8 @@
 //! `redlock run`, from top to bottom: acquire, start, wait for the first of {job ended, lease lost}, release.
 //!
+//! Several locks are taken one after the other, and those already taken are renewed meanwhile. There is one job and one keeper,
+//! whose deadline is that of the lease that ends first.
+//!
 //! Every wait is one `select!`, whose first arm is a signal. Before the command is started, a signal ends the wait: the
 //! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job, and
 //! the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
@@ -7,12 +10,13 @@
 mod ending;
 mod messages;
 mod renewal;
+mod supervision;
 pub(crate) mod timeline;
 mod watchdog;
 
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::keeper::{self, Cause, Keeper, Order, Progress, Recipient, Report, Task};
+use crate::keeper::{self, Keeper, Order, Recipient, Report, Task};
 use crate::lock::{FAREWELL, Lease, Lock, Request, WaitReport};
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
@@ -23,18 +27,19 @@ use crate::sys::process::{self, Reap};
 use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::stdio;
 use crate::sys::trial;
-use crate::sys::wait::{self, Readable, sleep_until, within};
-use ending::{Circumstances, JobOutcome, ReleaseOutcome, ending};
+use crate::sys::wait::{self, Readable, within};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use messages::Talk;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::Signal;
-use renewal::{LeaseUser, Loss, Renewer, Trouble};
+use renewal::Renewer;
 use std::cell::RefCell;
-use std::pin::{Pin, pin};
 use std::time::Duration;
+use supervision::Supervision;
 use timeline::Timeline;
-use watchdog::Watchdog;
 
 /// A call of `run`; every combination of these fields is safe.
 #[derive(Debug)]
@@ -55,11 +60,17 @@ const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
 /// Signals that go to the command alone.
 const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
 
-/// Acquires the lock, runs the command under it, and releases it. The `line` shows the wait for the lock.
+/// A lock and this run's lease on it.
+struct Grant {
+    lock: Lock,
+    lease: Lease,
+}
+
+/// Acquires the locks in this order, runs the command under all of them, and releases them.
 ///
 /// # Errors
 /// Everything that kept the command from being started. The [`Exit`] tells what happens later.
-pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Error> {
+pub(crate) fn run(job: Job, locks: Vec<Lock>) -> Result<Exit, Error> {
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);
     let inherited = Inheritance::take_over(&mask).map_err(cannot_supervise)?;
@@ -72,19 +83,20 @@ pub(crate) fn run(job: Job, lock: Lock, line: ProgressLine) -> Result<Exit, Erro
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
         let supervisor = Supervisor {
-            talk: Talk::new(&lock.name, job.quiet, job.verbose),
+            talk: Talk::new(locks.iter().map(|lock| lock.name.as_str()), job.quiet, job.verbose),
             signals: Readable::new(signals).map_err(Error::cannot_wait)?,
             keeper: Readable::new(keeper).map_err(Error::cannot_wait)?,
             terminal,
             job,
         };
-        supervisor.run(lock, line).await
+        supervisor.run(locks).await
     })
     .map_err(Error::cannot_wait)?
 }
 
 struct Supervisor {
     job: Job,
+    /// About the job, and all of its locks.
     talk: Talk,
     signals: Readable<Signals>,
     keeper: Readable<Keeper>,
@@ -93,90 +105,106 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    async fn run(&self, mut lock: Lock, line: ProgressLine) -> Result<Exit, Error> {
-        let (mut lease, waited) = self.acquire(&mut lock, line).await?;
+    async fn run(&self, locks: Vec<Lock>) -> Result<Exit, Error> {
+        let mut grants = self.acquire_all(locks).await?;
         let acquired_at = Boot::now();
-        self.talk.acquired(&lease, &lock.where_it_holds(&lease), waited);
         if let Some(signal) = next_end(self.signals.get()) {
-            let _ = lock.release(&lease, None).await;
+            release_all(&mut grants).await;
             return Err(Error::Interrupted(signal));
         }
-        // A shared lease may be shorter than the requested one.
-        let timeline = Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout());
-        let renewer = Renewer::new(timeline, self.job.continue_when_lost, &lease);
-        let supervision = Supervision { supervisor: self, renewer, watchdog: Watchdog::new() };
-        supervision.on_moved(lease.valid_until());
-        let not_after = timeline.renew_at(lease.confirmed_at());
-        let go = Order::Go { environment: self.environment(&lock.name, &lease), not_after };
+        let supervision = Supervision::new(self, &grants);
+        supervision.tell_deadline();
+        let last = &grants[grants.len() - 1];
+        let not_after = supervision.timeline().renew_at(last.lease.confirmed_at());
+        let go = Order::Go { environment: self.environment(&grants), not_after };
         if self.keeper.get().send(&go).is_err() {
-            let _ = lock.release(&lease, None).await;
+            release_all(&mut grants).await;
             return Err(keeper_gone());
         }
-        let (outcome, loss) = supervision.supervise(&mut lock, &mut lease).await;
-        let valid_until = supervision.renewer.valid_until();
-        self.conclude(&mut lock, &lease, acquired_at, valid_until, outcome, loss).await
+        let (outcome, loss) = supervision.supervise(&mut grants).await;
+        supervision.conclude(grants, acquired_at, outcome, loss).await
     }
 
-    /// Waits for the lock. Also returns the time in line, if the lock was not free at once.
-    async fn acquire(&self, lock: &mut Lock, line: ProgressLine) -> Result<(Lease, Option<Duration>), Error> {
-        let line = RefCell::new(line);
+    /// Takes the locks one after the other, all or none, within the time that the request has for them together.
+    async fn acquire_all(&self, locks: Vec<Lock>) -> Result<Vec<Grant>, Error> {
+        let start = Boot::now();
+        let mut grants = Vec::new();
+        for mut lock in locks {
+            match self.acquire(&mut lock, start, &mut grants).await {
+                Ok(lease) => grants.push(Grant { lock, lease }),
+                Err(Error::Interrupted(signal)) => {
+                    within(Boot::now() + FAREWELL, release_all(&mut grants)).await;
+                    return Err(Error::Interrupted(signal));
+                }
+                Err(mut error) => {
+                    if let Error::Held(held) = &mut error {
+                        held.waited = held.waited.map(|_| start.elapsed());
+                    }
+                    release_all(&mut grants).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(grants)
+    }
+
+    /// Takes one more lock, waits for what is left of the time since `start`, and says that it is acquired.
+    async fn acquire(&self, lock: &mut Lock, start: Boot, grants: &mut [Grant]) -> Result<Lease, Error> {
+        let Job { request, quiet, verbose, .. } = &self.job;
+        let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait).since(start));
         let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
         let interrupted = async {
             tokio::select! {
                 biased;
                 signal = self.signals.next(next_end) => Error::Interrupted(signal),
                 error = self.keeper_ends() => error,
+                error = self.keep(grants) => error,
                 () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
             }
         };
-        let lease = lock.acquire(&self.job.request, &mut show, interrupted).await?;
-        Ok((lease, line.borrow().waited()))
+        let wait = match request.wait {
+            wait @ (Duration::ZERO | Duration::MAX) => wait,
+            // Not zero, which would be a single try.
+            wait => wait.saturating_sub(start.elapsed()).max(Duration::from_millis(1)),
+        };
+        let request = Request { wait, ..request.clone() };
+        let lease = lock.acquire(&request, &mut show, interrupted).await?;
+        self.talk_of(lock).acquired(&lease, &lock.where_it_holds(&lease), line.borrow().waited());
+        Ok(lease)
     }
 
-    /// Releases the lease, and reports how the run ended.
-    async fn conclude(
-        &self,
-        lock: &mut Lock,
-        lease: &Lease,
-        acquired_at: Boot,
-        valid_until: Boot,
-        outcome: JobOutcome,
-        loss: Option<Loss>,
-    ) -> Result<Exit, Error> {
-        // The keeper has nothing left to do, and ends while the lease is being released.
-        self.keeper.get().hang_up();
-        let keep = match (&outcome, &loss, self.job.hold_at_least) {
-            (JobOutcome::End { .. }, None, Some(least)) => {
-                Some((acquired_at + least).left()).filter(|left| !left.is_zero())
-            }
-            _ => None,
+    /// Renews the leases that there are until one is lost.
+    async fn keep(&self, grants: &mut [Grant]) -> Error {
+        let keep = async |grant: &mut Grant| {
+            let renewer = Renewer::new(self.timeline(grant), true, &grant.lease);
+            let talk = self.talk_of(&grant.lock);
+            let loss = renewer.renew(&mut grant.lock, &mut grant.lease, &talk).await;
+            Error::LostBeforeStart { name: grant.lock.name.clone(), what: messages::text(&loss) }
         };
-        let result = match &loss {
-            None => lock.release(lease, keep).await,
-            // A lost lease is not worth a long wait for the nodes that may still have it.
-            Some(_) => within(Boot::now() + FAREWELL, lock.release(lease, None)).await.unwrap_or(Ok(0)),
-        };
-        let release = ReleaseOutcome::of(result, lease.is_outermost());
-        let besides = Circumstances {
-            name: &lock.name,
-            ttl: lease.ttl,
-            took: acquired_at.since(lease.confirmed_at()),
-            valid_until,
-            now: Boot::now(),
-            continues: self.job.continue_when_lost,
-            max_run: self.job.task.max_run,
-        };
-        let (exit, words) = ending(&outcome, loss, release, besides)?;
-        words.iter().for_each(|word| self.talk.last_word(word, &self.job.task.command[0], valid_until));
-        Ok(exit)
+        let mut all: FuturesUnordered<_> = grants.iter_mut().map(keep).collect();
+        match all.next().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
     }
 
-    /// The variables that tell the job about its lease. REDLOCK_HELD has the tokens of all enclosing leases, outermost first.
-    fn environment(&self, name: &str, lease: &Lease) -> Vec<(String, Option<String>)> {
+    fn talk_of(&self, lock: &Lock) -> Talk {
+        Talk::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
+    }
+
+    fn timeline(&self, Grant { lock, lease }: &Grant) -> Timeline {
+        // A shared lease may be shorter than the requested one.
+        Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout())
+    }
+
+    /// The variables that tell the job about its leases; the last one has a name. REDLOCK_HELD has the tokens of all,
+    /// enclosing ones included, outermost first.
+    fn environment(&self, grants: &[Grant]) -> Vec<(String, Option<String>)> {
         let around = self.job.request.ancestors.iter().rev().map(String::as_str);
-        let held = around.chain([lease.token.as_str()]).collect::<Vec<_>>().join(" ");
+        let held = around.chain(grants.iter().map(|grant| grant.lease.token.as_str())).collect::<Vec<_>>().join(" ");
+        let Grant { lock, lease } = &grants[grants.len() - 1];
         [
-            ("REDLOCK_NAME", Some(name.to_owned())),
+            ("REDLOCK_NAME", Some(lock.name.clone())),
             ("REDLOCK_TOKEN", Some(lease.token.clone())),
             ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
             // That of an enclosing job is not this job's.
@@ -220,134 +248,9 @@ impl Supervisor {
     }
 }
 
-/// A job under its lease.
-struct Supervision<'a> {
-    supervisor: &'a Supervisor,
-    renewer: Renewer,
-    watchdog: Watchdog,
-}
-
-impl LeaseUser for Supervision<'_> {
-    /// Sends the keeper the new deadline of the job.
-    fn on_moved(&self, valid_until: Boot) {
-        let (term_at, kill_at) = match self.supervisor.job.continue_when_lost {
-            true => (Boot::NEVER, Boot::NEVER),
-            false => self.timeline().deadlines(valid_until),
-        };
-        self.watchdog.set(self.timeline().overdue_at(kill_at));
-        // A keeper that the order does not reach keeps the earlier deadline.
-        let _ = self.supervisor.keeper.get().send(&Order::Deadline { term_at, kill_at });
-    }
-
-    fn on_trouble(&self, trouble: &Trouble) {
-        self.supervisor.talk.trouble(trouble, self.supervisor.job.continue_when_lost);
-    }
-}
-
-impl Supervision<'_> {
-    fn timeline(&self) -> &Timeline {
-        self.renewer.timeline()
-    }
-
-    /// Renews the lease until the job ends. Returns the outcome of the job, and the loss of the lease if there is one.
-    async fn supervise(&self, lock: &mut Lock, lease: &mut Lease) -> (JobOutcome, Option<Loss>) {
-        let (supervisor, talk) = (self.supervisor, &self.supervisor.talk);
-        let mut renewal = pin!(self.renewer.renew(lock, lease, self));
-        let mut overdue = pin!(self.watchdog.goes_off());
-        let mut started = false;
-        // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
-        let mut early: Vec<SignalEvent> = Vec::new();
-        let mut loss = None;
-        loop {
-            tokio::select! {
-                biased;
-                event = supervisor.signals.next(next_signal) => {
-                    if started {
-                        supervisor.forward(event);
-                    } else if !early.contains(&event) {
-                        early.push(event);
-                    }
-                }
-                report = supervisor.report() => match report {
-                    Some(Report::Start) => {
-                        started = true;
-                        early.drain(..).for_each(|event| supervisor.forward(event));
-                    }
-                    Some(Report::Lapse) if loss.is_none() => loss = Some(self.on_loss(self.renewer.why_not_renewed())),
-                    Some(Report::Lapse) => {}
-                    Some(Report::Kill) => self.watchdog.put_off(self.timeline().overdue_at(Boot::now())),
-                    Some(Report::Survivors { pids }) => talk.survivors(&pids),
-                    Some(Report::End { status, cause, at, out_of_reach }) => {
-                        out_of_reach.iter().for_each(|pids| talk.out_of_reach(pids));
-                        if cause == Cause::Loss {
-                            loss = loss.or(Some(self.renewer.why_not_renewed()));
-                        }
-                        return (JobOutcome::End { status, cause, at }, loss);
-                    }
-                    Some(Report::StartFailure { errno }) => {
-                        let signal = early.iter().map(|event| event.signal).find(|&signal| ends(signal));
-                        return (JobOutcome::StartFailure { errno: Errno::from_raw(errno), signal }, loss);
-                    }
-                    Some(Report::TooLate) => return (JobOutcome::TooLate, loss),
-                    None => {
-                        let why = self.renewer.why_not_renewed();
-                        let at = self.kill_job(renewal, &mut loss).await;
-                        return (JobOutcome::KeeperFailure { overdue: false, at }, loss.or(Some(why)));
-                    }
-                },
-                () = &mut overdue => {
-                    let why = self.renewer.why_not_renewed();
-                    let at = self.kill_job(renewal, &mut loss).await;
-                    return (JobOutcome::KeeperFailure { overdue: true, at }, loss.or(Some(why)));
-                }
-                found = &mut renewal, if loss.is_none() => loss = Some(self.on_loss(found)),
-            }
-        }
-    }
-
-    /// Reports the loss, and stops the job unless the keeper has already done so.
-    fn on_loss(&self, loss: Loss) -> Loss {
-        let Supervisor { job, talk, keeper, .. } = self.supervisor;
-        let valid_until = self.renewer.valid_until();
-        match loss {
-            _ if job.continue_when_lost => talk.lost_but_going_on(&loss),
-            Loss::Proof(_) => {
-                let kill_at = self.timeline().kill_after_loss(Boot::now(), valid_until);
-                self.watchdog.set(self.timeline().overdue_at(kill_at));
-                let _ = keeper.get().send(&Order::Stop { kill_at });
-                talk.stopping(&loss, kill_at);
-            }
-            _ => talk.stopping(&loss, self.timeline().deadlines(valid_until).1),
-        }
-        loss
-    }
-
-    /// Kills the job in the keeper's place, and returns the time at which its last process was gone. The lease is renewed
-    /// until then, however long the kernel takes.
-    async fn kill_job(&self, mut renewal: Pin<&mut impl Future<Output = Loss>>, loss: &mut Option<Loss>) -> Boot {
-        let Supervisor { talk, keeper, .. } = self.supervisor;
-        let mut killed = pin!(async {
-            let mut takeover = keeper.get().kill_job();
-            loop {
-                match takeover.step() {
-                    Progress::Complete => return Boot::now(),
-                    Progress::Wait(again_at) => sleep_until(again_at).await,
-                    Progress::Survivors(pids) => talk.survivors(&pids),
-                    Progress::OutOfReach(pids) => {
-                        talk.out_of_reach(&pids);
-                        return Boot::now();
-                    }
-                }
-            }
-        });
-        loop {
-            tokio::select! {
-                biased;
-                at = &mut killed => return at,
-                found = &mut renewal, if loss.is_none() => *loss = Some(found),
-            }
-        }
-    }
+/// Releases leases that were not used.
+async fn release_all(grants: &mut [Grant]) {
+    join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None))).await;
 }
 
 /// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is process 1.

@@ -1,0 +1,229 @@
+//! `run` with several names: all of the locks or none, in one order, within one wait, under one job.
+
+use crate::support::{
+    Directory, Redis, Running, SOON, Test, acquire, any, eventually, like, message, ms, redlock, release, several,
+    status, when,
+};
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const KEYS: [&str; 2] = ["redlock:a", "redlock:b"];
+
+/// `run --name b --name a` with these arguments behind it.
+fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run --name b --name a").args(arguments)
+}
+
+/// Waits until one waiter stands in line for this lock.
+#[track_caller]
+fn queues(redis: &Redis, name: &str) {
+    let queue = format!("{{redlock:{name}}}:\u{1f}queue");
+    eventually(SOON, "it stands in line", || redis.query::<usize>(&["ZCARD", &queue]) == 1);
+}
+
+#[track_caller]
+fn are_free(redis: &Redis) {
+    assert!(KEYS.iter().all(|key| !redis.exists(key)), "{:?}", redis.keys());
+}
+
+#[test]
+fn they_are_taken_in_the_order_of_their_bytes_and_the_job_finds_each() {
+    let (redis, nodes) = (Redis::start(), several(3));
+    let job = "
+        [ $REDLOCK_NAME = b ] && [ $(echo $REDLOCK_HELD | wc -w) = 3 ] || exit 11
+        [ $(redlock status --format json b | grep -c ${REDLOCK_TOKEN%${REDLOCK_TOKEN#????????}}) = 1 ] || exit 12
+        for name in B a b; do redlock extend -q --name $name || exit 13; done
+        redlock run -q inner -- redlock extend -q a || exit 14
+        redlock extend other";
+    let line = |name| format!("redlock: acquired \"{name}\" on <any>, token <token>, fencing token <n>, lease 30s\n");
+    let said = ["B", "a", "b"].map(line).concat() + "redlock: missing --token\n";
+    for test in [Test::new(&redis), Test::new(&nodes)] {
+        let test = test.args(["run", "--name", "b", "--name", "a", "--name", "B", "--", "sh", "-c", job]);
+        test.status(64).stderr(like(&said)).run();
+    }
+    are_free(&redis);
+}
+
+#[test]
+fn two_that_need_each_others_locks_do_not_wait_for_each_other() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let job = "mkdir inside && echo x >>done && rmdir inside";
+    let call = |names: &str| {
+        let script =
+            format!("for i in 1 2 3 4 5 6 7 8; do redlock run -q {names} --wait 40s -- sh -c '{job}' || exit 1; done");
+        Test::sh(&redis, &script).in_directory(&directory).within(Duration::from_secs(60)).spawn()
+    };
+    let calls = ["--name a --name b", "--name b --name a", "--name b --name a", "--name a --name b"].map(call);
+    calls.into_iter().for_each(|call| drop(call.finish()));
+    assert_eq!(std::fs::read_to_string(directory.path().join("done")).unwrap().lines().count(), 32);
+    are_free(&redis);
+}
+
+#[test]
+fn one_that_is_held_is_named_and_the_others_are_released() {
+    let redis = Redis::start();
+    for held in ["a", "b"] {
+        let token = acquire(&redis, held);
+        let said = message([&format!("\"{held}\" is held by "), "use --wait"]);
+        run(&redis, ["-q", "--", "true"]).status(75).stderr(said).run();
+        // What is kept is what a job has used.
+        run(&redis, ["-q", "-E", "9", "--hold-at-least", "1m", "--", "true"]).status(9).run();
+        let said = when("another in the end", move |text| {
+            let last = text.lines().last().unwrap_or_default();
+            last.starts_with(&format!("redlock: \"{held}\" is held by ")) && last.contains("gave up after ")
+        });
+        run(&redis, ["--wait", "300ms", "--", "true"]).status(75).stderr(said).run();
+        release(&redis, held, &token);
+        are_free(&redis);
+    }
+    run(&redis, ["-q", "--", "true"]).run();
+}
+
+#[test]
+fn the_wait_is_for_all_of_them_together() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "a");
+    let start = Instant::now();
+    let said = when("b in the end", |text| text.lines().last().is_some_and(|last| last.contains("\"b\" is held by ")));
+    let waiter = run(&redis, ["--wait", "6s", "--", "true"]).status(75).stderr(said).spawn();
+    queues(&redis, "a");
+    // It ends behind the wait, and within one that would begin with the second lock.
+    Test::new(&redis).args(["acquire", "b", "--ttl", "7s"]).stdout(any()).run();
+    std::thread::sleep(ms(4000).saturating_sub(start.elapsed()));
+    release(&redis, "a", &token);
+    waiter.finish();
+    are_free_of_waiters(&redis);
+}
+
+#[track_caller]
+fn are_free_of_waiters(redis: &Redis) {
+    assert!(redis.keys().iter().all(|key| !key.ends_with("queue") && *key != KEYS[0]), "{:?}", redis.keys());
+}
+
+/// A call that has the lock `a`, for one second at a time, and stands in line for `b`.
+#[track_caller]
+fn halfway(redis: &Redis, expect: impl FnOnce(Test) -> Test) -> (Running, String) {
+    let token = acquire(redis, "b");
+    let test = run(redis, ["-q", "--ttl", "1s", "--wait"]).args(["--", "sh", "-c", "exit 7"]);
+    let waiter = expect(test).spawn();
+    queues(redis, "b");
+    (waiter, token)
+}
+
+#[test]
+fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
+    let redis = Redis::start();
+    let (waiter, token) = halfway(&redis, |test| test.status(7));
+    let lease = redis.get(KEYS[0]).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < ms(2500) {
+        assert_eq!(redis.get(KEYS[0]).as_ref(), Some(&lease), "{:?}", start.elapsed());
+        std::thread::sleep(ms(50));
+    }
+    release(&redis, "b", &token);
+    waiter.finish();
+    are_free(&redis);
+}
+
+#[test]
+fn one_that_is_lost_while_it_waits_for_the_next_ends_the_wait() {
+    let redis = Redis::start();
+    let lost = message(["lost \"a\" before the command was started"]);
+    let (waiter, _) = halfway(&redis, |test| test.status(69).stderr(lost));
+    redis.command(&["DEL", KEYS[0]]);
+    waiter.finish();
+    are_free_of_waiters(&redis);
+}
+
+#[test]
+fn a_signal_that_ends_the_wait_leaves_nothing() {
+    let redis = Redis::start();
+    let (waiter, _) = halfway(&redis, |test| test.signal(Signal::SIGTERM));
+    waiter.send(Signal::SIGTERM);
+    waiter.finish();
+    are_free_of_waiters(&redis);
+}
+
+#[test]
+fn the_job_is_one() {
+    let redis = Redis::start();
+    // Its status is its own, whatever it is.
+    for code in [0, 7, 64, 75, 76] {
+        run(&redis, ["-q", "-E", "9", "--", "sh", "-c", &format!("exit {code}")]).status(code).run();
+    }
+    run(&redis, ["-q", "--", "sh", "-c", "kill -KILL $$"]).signal(Signal::SIGKILL).run();
+    let said = message(["not found"]);
+    run(&redis, ["-q", "--", "./no-such-command"]).status(127).stderr(said).run();
+    // Each signal comes once.
+    let job = "trap 'echo got' USR1 TERM; echo ready; until [ -e end ]; do sleep 0.05; done; exit 3";
+    for signal in [Signal::SIGUSR1, Signal::SIGTERM] {
+        let job = run(&redis, ["-q", "--", "sh", "-c", job]).status(3).spawn();
+        job.prints("ready");
+        job.send(signal);
+        job.prints("got");
+        std::fs::write(job.path().join("end"), "").unwrap();
+        job.finish();
+        are_free(&redis);
+    }
+    let said = message(["stopped the job of \"a\" and \"b\"", "--max-run"]);
+    run(&redis, ["-q", "--max-run", "200ms", "--", "sleep", "30"]).status(124).stderr(said).run();
+    run(&redis, ["-q", "--hold-at-least", "1m", "--", "true"]).run();
+    for name in ["a", "b"] {
+        assert_eq!(status(&redis, name)["state"], "kept", "{name}");
+    }
+}
+
+#[test]
+fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
+    let redis = Redis::start();
+    for lost in ["a", "b"] {
+        let said = format!(
+            "redlock: lost \"{lost}\": <any>; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
+             redlock: lost \"{lost}\": <any>; job stopped\n"
+        );
+        let test = run(&redis, ["-q", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec sleep 30"]);
+        let job = test.status(76).stderr(like(said)).spawn();
+        job.prints("ready");
+        redis.command(&["DEL", &format!("redlock:{lost}")]);
+        job.finish();
+        are_free(&redis);
+        // The other one is kept as long as the job goes on without this one.
+        let test = run(&redis, ["-q", "--ttl", "1s", "--on-lost", "continue", "--", "sh", "-c"]);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let said = message([&format!("lost \"{lost}\""), "continues without the lock"]);
+        let job = test.arg("echo ready; read line").stdin_from(reader).status(76).stderr(said).spawn();
+        job.prints("ready");
+        redis.command(&["DEL", &format!("redlock:{lost}")]);
+        eventually(SOON, "it is told", || job.all_stderr().contains("continues"));
+        let other = if lost == "a" { KEYS[1] } else { KEYS[0] };
+        std::thread::sleep(ms(1500));
+        assert!(redis.exists(other));
+        drop(writer);
+        job.finish();
+        are_free(&redis);
+    }
+    // A job that gives one back itself.
+    let job = "redlock release -q a; exec sleep 30";
+    let said = when("a lost", |text| text.contains("lost \"a\": ") && !text.contains("\"b\""));
+    run(&redis, ["-q", "--ttl", "1s", "--", "sh", "-c", job]).status(76).stderr(said).run();
+    are_free(&redis);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let redis = Redis::start();
+    for (line, said) in [
+        ("run --name a --name b --name a -- true", "--name a is given twice"),
+        ("run --name a --name b --reentrant -- true", "--reentrant"),
+        ("run --name a --name b --slots 3 -- true", "--slots"),
+        ("run a --name b -- true", "two names"),
+        ("acquire --name a --name b", "redlock run can hold several"),
+        ("extend --name a --name b --token 0123456789abcdef", "two names; only run and status"),
+        ("release --name a --name b --token 0123456789abcdef", "two names; only run and status"),
+        ("wait --name a --name b", "two names; only run and status"),
+    ] {
+        redlock(&redis, line).status(64).stderr(message([said])).run();
+    }
+    assert_eq!(redis.keys(), Vec::<String>::new());
+}
