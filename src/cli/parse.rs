@@ -396,7 +396,7 @@ mod tests {
         for line in ["-s", "--shared", "-x -s", "-s -x -s", "-ns", "-e --shared"] {
             assert!(shared(line), "{line}");
         }
-        for line in ["", "-x", "-s -x", "-s -e", "-s --exclusive", "-x -s -x"] {
+        for line in ["-n", "-x", "-s -x", "-s -e", "-s --exclusive", "-x -s -x"] {
             assert!(!shared(line), "{line}");
         }
         assert_eq!(run("run x --slots 10000 -- true").taking.slots, Some(10_000));
