@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=option ;;&
-        --format | --grace | --hold-at-least | --kill-after | --label | --max-run | --name | --node-timeout | --on-lost | --password-file | --prefix | --quarantine | --redis | --replicas | --slots | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | -E | --conflict-exit-code | -c)
+        --format | --grace | --hold-at-least | --kill-after | --label | --max-run | --name | --node-timeout | --on-lost | --password-file | --prefix | --quarantine | --redis | --replicas | --slots | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -64,7 +64,7 @@ _redlock() {
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
+    acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
     status) options='--name --token --exit-code --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;

@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name option
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl -E --conflict-exit-code -c
+            case --format --grace --hold-at-least --kill-after --label --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -134,6 +134,8 @@ complete -c redlock -n '__redlock_at acquire' -s E -l conflict-exit-code -x -d '
 complete -c redlock -n '__redlock_at acquire' -l reentrant -d 'Share the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at acquire' -l token -x -d 'With --reentrant: the token of the lease to share'
 complete -c redlock -n '__redlock_at acquire' -s w -l wait -d 'Wait in line for the lock, for at most D'
+complete -c redlock -n '__redlock_at acquire' -l while-pid -x -d 'Renew the lease until process PID ends, then release it'
+complete -c redlock -n '__redlock_at acquire' -l on-lost -xa 'stop continue' -d 'With --while-pid, when the lease is lost: stop or continue'
 complete -c redlock -n '__redlock_at extend' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at extend' -l token -x -d 'The token that acquire printed'
 complete -c redlock -n '__redlock_at extend' -l ttl -x -d 'Make the lease last at least D from now'

@@ -11,7 +11,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, Value
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use values::{LONGEST_LABEL, Watch, duration, exit_status, hold_time, lock_name, token, ttl, wait_time, watch};
+use values::{LONGEST_LABEL, Watch, duration, exit_status, hold_time, lock_name, pid, token, ttl, wait_time, watch};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -91,8 +91,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Take a lock and print its token
     ///
-    /// The token, alone on one line of standard output, is what extend and release need. The lease is not renewed: it ends
-    /// after --ttl.
+    /// The token, alone on one line of standard output, is what extend and release need. The lease is not renewed, and ends
+    /// after --ttl, unless --while-pid names the process that it is for.
     Acquire(AcquireArgs),
     /// Extend a lease
     ///
@@ -256,7 +256,7 @@ pub(crate) struct LeaseArgs {
     pub(crate) option: Vec<String>,
     /// How long the lease lasts without a renewal
     ///
-    /// If redlock or its machine dies, the lock is free again after that time. From 100ms (run: 500ms) to 30 days.
+    /// If redlock or its machine dies, the lock is free again after that time. From 100ms (run, --while-pid: 500ms) to 30 days.
     #[arg(long, value_name = "D", default_value = "30s", value_parser = ttl)]
     pub(crate) ttl: Duration,
     /// Try once, like flock -n (the default)
@@ -382,6 +382,18 @@ pub(crate) struct AcquireArgs {
     /// Without D: forever. Without --wait, or with 0: try once. It also waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
     pub(crate) wait: Option<Option<Duration>>,
+    /// Renew the lease until process PID ends, then release it
+    ///
+    /// A small process of redlock's does so in the background: in a script, write --while-pid $$. The lease can still be
+    /// released by its token.
+    #[arg(long, value_name = "PID", value_parser = pid)]
+    pub(crate) while_pid: Option<i32>,
+    /// With --while-pid, when the lease is lost: stop or continue
+    ///
+    /// stop, the default: PID and its descendants are stopped before the lease can expire. continue: they are only told, on
+    /// the standard error of PID.
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
+    pub(crate) on_lost: Option<OnLost>,
 }
 
 impl AcquireArgs {

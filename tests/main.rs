@@ -32,6 +32,7 @@ mod commands {
     mod unread_output;
     mod usage;
     mod wait;
+    mod while_pid;
 }
 
 /// The job of `run`: its environment, processes, signals, terminal, and its end with the lease.

@@ -191,7 +191,15 @@ fn check(cli: &Cli) -> Result<(), String> {
         Command::Acquire(args) => {
             taking(&args.taking)?;
             let unsafe_zero = args.taking.conflict_exit_code == Some(0);
-            refuse(unsafe_zero, "-E 0 would let a script go on without the lock; it is for run only")
+            refuse(unsafe_zero, "-E 0 would let a script go on without the lock; it is for run only")?;
+            let renewed = args.while_pid.is_some();
+            refuse(args.on_lost.is_some() && !renewed, "--on-lost needs --while-pid: only then is the lease renewed")?;
+            refuse(
+                renewed && args.taking.reentrant,
+                "--while-pid renews a lease of its own; a lease to share with --reentrant is renewed by its run",
+            )?;
+            let short = args.taking.ttl < SHORTEST_TTL_OF_RUN;
+            refuse(renewed && short, "--ttl: the shortest with --while-pid is 500ms")
         }
         Command::Release(args) => {
             let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);

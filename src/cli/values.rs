@@ -53,6 +53,11 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
     }
 }
 
+pub(crate) fn pid(text: &str) -> Result<i32, String> {
+    let pid = text.parse().ok().filter(|&pid| pid > 0);
+    pid.ok_or_else(|| "not the number of a process; in a script, write --while-pid $$".to_owned())
+}
+
 pub(crate) fn exit_status(text: &str) -> Result<u8, String> {
     text.parse().map_err(|_| "an exit status is a number from 0 to 255".to_owned())
 }

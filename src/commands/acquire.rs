@@ -1,29 +1,45 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
 use super::{block_on, claim, interrupted, lock, request, settings_in_time, signals};
-use crate::cli::{AcquireArgs, Common, Format};
+use crate::cli::{AcquireArgs, Common, Format, OnLost};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{Lease, Lock, Request, WaitReport};
 use crate::output;
 use crate::progress::ProgressLine;
+use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
+use crate::sys::process::Handle;
 use crate::sys::signals::Signals;
 use crate::sys::wait::Readable;
+use futures_util::future::OptionFuture;
 use std::cell::RefCell;
+use std::os::unix::process::parent_id;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings_in_time(common, args.wait())?;
     let taking = &args.taking;
     let name = taking.names.concat();
-    let lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking)?);
+    let ward = args.while_pid.map(guard::ward).transpose()?;
+    let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking)?);
     // This process ends before the lease does; the calling script has the token.
-    let pid = std::os::unix::process::parent_id();
-    let request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
+    let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
+    let mut request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
+    request.noted = ward.is_some();
+    // Before there is a runtime, whose descriptors the guard must not share.
+    let guard = ward.map(|ward| guard::start(task(ward, args, common), &mut lock)).transpose()?;
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait);
     let signals = signals()?;
-    block_on(acquire_and_print(lock, &request, line, signals, common))?;
+    let lease = block_on(acquire_and_print(lock, &request, line, signals, guard.as_ref(), common))?;
+    if let Some(guard) = guard {
+        guard.hand_over(&lease)?;
+    }
     Ok(Exit::Done)
+}
+
+fn task(ward: Handle, args: &AcquireArgs, common: &Common) -> guard::Task {
+    let continue_when_lost = args.on_lost == Some(OnLost::Continue);
+    guard::Task { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose }
 }
 
 async fn acquire_and_print(
@@ -31,13 +47,21 @@ async fn acquire_and_print(
     request: &Request,
     line: ProgressLine,
     signals: Signals,
+    guard: Option<&Guard>,
     common: &Common,
-) -> Result<(), Error> {
+) -> Result<Lease, Error> {
     let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
     let start = Boot::now();
     let line = RefCell::new(line);
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
-    let lease = lock.acquire(request, &mut show, interrupted(&signals, &line)).await?;
+    let interrupted = async {
+        tokio::select! {
+            biased;
+            error = interrupted(&signals, &line) => error,
+            Some(error) = OptionFuture::from(guard.map(Guard::ward_ends)) => error,
+        }
+    };
+    let lease = lock.acquire(request, &mut show, interrupted).await?;
     let waited = line.borrow().waited();
     drop(line);
     let text = match common.format {
@@ -58,7 +82,7 @@ async fn acquire_and_print(
         let waited = output::after_waiting(waited);
         output::say(&format!("acquired {name:?} on {nodes}{waited}, fencing token {}", lease.fencing_token));
     }
-    Ok(())
+    Ok(lease)
 }
 
 /// Releases a lease whose token could not be printed: the caller cannot release it.

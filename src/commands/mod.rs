@@ -239,6 +239,7 @@ fn request(taking: &LeaseArgs, wait: Wait, settings: &Settings, pid: u32, label:
         owner: Owner::local(pid, label),
         ancestors,
         reenter,
+        noted: false,
     }
 }
 

@@ -198,6 +198,8 @@ pub(super) enum ExtendAnswer {
     Restarted,
     /// Re-creation only: the lock has had a later holder.
     Higher,
+    /// Renewal only: the lease was released by its token, and has left a note.
+    Released,
 }
 
 impl LeaseAnswer<ExtendAnswer> {
@@ -224,6 +226,7 @@ impl Answer for ExtendAnswer {
             "no-hold" => ExtendAnswer::NoHold,
             "restarted" => ExtendAnswer::Restarted,
             "higher" => ExtendAnswer::Higher,
+            "released" => ExtendAnswer::Released,
             _ => return None,
         })
     }

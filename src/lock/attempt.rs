@@ -91,7 +91,7 @@ impl Lock {
         seen: Option<&LastSeenLease>,
         until: Boot,
     ) -> Attempt {
-        let token = token::new_token();
+        let token = if request.noted { token::new_noted() } else { token::new_token() };
         footprint.token = Some(token.clone());
         footprint.may_have_it = vec![true; self.locks.nodes.len()];
         let start = Boot::now();
@@ -212,7 +212,7 @@ impl Lock {
     /// Takes back all that the footprint names: a grant, a place in line, a hold. Ends within 80 ms.
     pub(super) async fn withdraw(&mut self, footprint: &Footprint) {
         if let Some((stem, hold)) = &footprint.hold {
-            let call = self.release_call(stem, Some(hold), None).behind();
+            let call = self.release_call(stem, hold, None).behind();
             let _: Answers<LeaseAnswer<ReleaseAnswer>> = self.undo(&call, |_| true).await;
         }
         let Footprint { waiter, token, may_have_it, .. } = footprint;

@@ -45,6 +45,11 @@ impl Keys {
         Call::new(script, self.all(), args.into_list())
     }
 
+    /// The note that the release of this lease leaves.
+    pub(super) fn note(&self, token: &str) -> String {
+        format!("{}released:{token}", self.base)
+    }
+
     /// The channel on which the waiter `id` is called.
     pub(crate) fn waiter(&self, id: &str) -> String {
         format!("{}w:{id}", self.base)

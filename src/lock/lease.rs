@@ -7,13 +7,14 @@ use super::quorum::surely;
 use super::{Request, recreate, token};
 use crate::redis::Fault;
 use crate::sys::clock::Boot;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The ttl of a lease without a record of it.
 pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// One grant of a lock, limited in time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
     /// The random identity of the lease, with the suffix of this process's hold if the lease is shared.
     pub(crate) token: String,
@@ -31,7 +32,8 @@ pub(crate) struct Lease {
     pub(super) owner: Owner,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that failed to grant it, and why.
+    /// The nodes that failed to grant it, and why. Not handed to another process.
+    #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
 

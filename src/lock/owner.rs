@@ -2,9 +2,10 @@
 
 use super::fields::Args;
 use crate::sys;
+use serde::{Deserialize, Serialize};
 
 /// The owner of a lease. Never the job's arguments, which may hold secrets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: String,
     pub(crate) pid: String,

@@ -7,6 +7,7 @@
 //! The models (tests/model) include this file by its path: of redlock it imports only the other files that they include.
 
 use super::quorum::{quorum, validity};
+use serde::{Deserialize, Serialize};
 
 /// The answer of one node in a round of renewal. `run` is its run_id, none where INFO is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub(crate) enum NodeReport<T, R> {
 }
 
 /// The knowledge of a holder about one node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backing<T, R> {
     /// The time until which the node surely backs the lease, from its last confirmation.
     pub(crate) until: Option<T>,

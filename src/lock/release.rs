@@ -18,7 +18,8 @@ impl Lock {
     /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] and [`Error::Young`] when too few nodes
     /// answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
-        self.release_hold(&lease.token, lease.stem(), Some(&lease.hold), keep).await
+        let call = self.release_call(lease.stem(), &lease.hold, keep);
+        self.release_by(call, &lease.token).await
     }
 
     /// Releases one hold of the lease that `token` names: the hold whose token it is, else the newest. Returns how many are
@@ -28,28 +29,22 @@ impl Lock {
     /// [`Error::NotOurs`], [`Error::NoQuorum`] and [`Error::Young`].
     pub(crate) async fn release_token(&mut self, token: &str) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
-        if hold.is_some() || self.locks.nodes.len() == 1 {
-            return self.release_hold(token, stem, hold, None).await;
-        }
-        // A node that missed a hold would release an older one: all have to be asked for the same.
-        let hold = self.newest_hold(token).await?;
-        self.release_hold(token, token, Some(&hold), None).await
+        let newest = match hold {
+            // A node that missed a hold would release an older one: all have to be asked for the same.
+            None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
+            _ => None,
+        };
+        let args = Args::default().with("token", stem).with("hold", hold.or(newest.as_deref()));
+        self.release_by(self.call_noted(&scripts::RELEASE, stem, args), token).await
     }
 
-    /// The request to release a hold of a lease, the newest if none is named.
-    pub(super) fn release_call(&self, stem: &str, hold: Option<&str>, keep: Option<Duration>) -> Call {
+    /// The request to release a hold of a lease.
+    pub(super) fn release_call(&self, stem: &str, hold: &str, keep: Option<Duration>) -> Call {
         let keep = keep.filter(|keep| keep.as_millis() > 0);
         self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold).with("keep", keep))
     }
 
-    async fn release_hold(
-        &mut self,
-        token: &str,
-        stem: &str,
-        hold: Option<&str>,
-        keep: Option<Duration>,
-    ) -> Result<u64, Error> {
-        let call = self.release_call(stem, hold, keep);
+    async fn release_by(&mut self, call: Call, token: &str) -> Result<u64, Error> {
         let is_done = |answer: &LeaseAnswer<ReleaseAnswer>| answer.known().is_some();
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(is_done) != Verdict::Yes {

@@ -38,6 +38,8 @@ pub(crate) enum Renewal {
     TooLate,
     /// So many nodes do not have the lease that no quorum can be left. Continues "lost "backup": it …".
     Lost(String),
+    /// A node has a note that the lease was released by its token.
+    Released,
 }
 
 /// The answers to an EXTEND, ENTER or RECREATE.
@@ -51,8 +53,11 @@ impl Lock {
     pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
         let start = Boot::now();
         let args = lease.args().with("hold", lease.hold.as_str()).with("renew", true).with("default", DEFAULT_TTL);
-        let call = self.call(&scripts::EXTEND, args).insistent(this.pause);
+        let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).insistent(this.pause);
         let answers = self.locks.nodes.ask(&call, |_| true, this.give_up, |new| take_in(lease, new, moved)).await;
+        if answers.said().any(|answer| matches!(answer, LeaseAnswer::Known(ExtendAnswer::Released))) {
+            return Renewal::Released;
+        }
         let judgement = self.judge(lease, &answers, start, moved);
         let slot = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, slot, moved).await;
@@ -107,7 +112,7 @@ impl Lock {
                 ExtendAnswer::Extended(by) => NodeReport::Confirmed { until, run: by.node.run_id.clone() },
                 ExtendAnswer::Revoked { .. } => NodeReport::Revoked,
                 ExtendAnswer::Higher => NodeReport::Another,
-                ExtendAnswer::Restarted | ExtendAnswer::NoHold => NodeReport::Silent,
+                ExtendAnswer::Restarted | ExtendAnswer::NoHold | ExtendAnswer::Released => NodeReport::Silent,
             },
             LeaseAnswer::Gone(node) => {
                 let young = !self.locks.quarantine.left(node.uptime).is_zero();

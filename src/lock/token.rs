@@ -5,6 +5,8 @@ use crate::sys::random::uuid;
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
+/// Behind the 32 hexadecimal digits of a lease whose release leaves a note.
+const NOTED: char = 'n';
 /// The part of a token that may be shown, in characters.
 const SHOWN: usize = 8;
 
@@ -14,6 +16,16 @@ pub(super) const BASE: &str = "base";
 /// A token that no lease had before.
 pub(super) fn new_token() -> String {
     uuid().simple().to_string()
+}
+
+/// The token of a lease that a process renews while another has the token: its release leaves a note for the first.
+pub(super) fn new_noted() -> String {
+    format!("{}{NOTED}", new_token())
+}
+
+/// True if the release of this lease leaves a note.
+pub(super) fn is_noted(stem: &str) -> bool {
+    stem.len() > 32 && stem.ends_with(NOTED)
 }
 
 /// The id of a hold that no lease had before.

@@ -112,6 +112,12 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once }
     }
 
+    /// The same with one more key, behind all others.
+    pub(crate) fn with_key(mut self, key: Option<String>) -> Call {
+        self.keys.extend(key);
+        self
+    }
+
     /// True if the call carries its body from the start, so that it needs no second request.
     pub(super) fn is_in_full(&self) -> bool {
         self.delivery == Delivery::Behind

@@ -120,11 +120,11 @@ impl Talk {
     }
 
     /// Reports a lost lease; the last process of the job ended at `at`.
-    fn loss(&self, loss: &Loss, at: Boot, valid_until: Boot) {
+    pub(super) fn loss(&self, loss: &Loss, at: Boot, valid_until: Boot) {
         let late = at.since(valid_until);
         let job = match loss {
             _ if late > Duration::ZERO => format!("job stopped {} after the lease could expire", human(late)),
-            Loss::Proof(_) => "job stopped".to_owned(),
+            Loss::Proof(_) | Loss::Release => "job stopped".to_owned(),
             Loss::Outage { .. } | Loss::Sleep(_) if self.verbose => {
                 format!("job stopped {}ms before the lease could expire", valid_until.since(at).as_millis())
             }
@@ -133,7 +133,7 @@ impl Talk {
         let advice = match loss {
             Loss::Outage { .. } => "; a longer --ttl rides out longer outages",
             Loss::Sleep(_) => "; a longer --ttl rides out longer pauses",
-            Loss::Proof(_) => "",
+            Loss::Proof(_) | Loss::Release => "",
         };
         self.say(&format!("lost {}: {}; {job}{advice}", self.name, text(loss)));
     }
@@ -181,6 +181,7 @@ pub(super) fn text(loss: &Loss) -> String {
         Loss::Sleep(time) => {
             format!("not renewed for {}, because redlock was suspended or the machine was asleep", human(*time))
         }
+        Loss::Release => "it was released".to_owned(),
     }
 }
 

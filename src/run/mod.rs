@@ -8,6 +8,7 @@
 //! the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
 
 mod ending;
+pub(crate) mod guard;
 mod messages;
 mod renewal;
 mod supervision;

@@ -36,6 +36,8 @@ pub(crate) enum Loss {
     Outage { faults: String, lasted: Duration },
     /// No try to renew the lease was made for this long: redlock was stopped, or the machine was asleep.
     Sleep(Duration),
+    /// It was released by its token, which `acquire --while-pid` has given to others.
+    Release,
 }
 
 /// Renews one lease by its timeline. What is known of the lease can be read while that goes on.
@@ -136,6 +138,7 @@ impl Renewer {
                 // The lease has run out: the loop ends by the clock.
                 Renewal::TooLate => {}
                 Renewal::Lost(what) => return Loss::Proof(what),
+                Renewal::Released => return Loss::Release,
             }
         }
     }

@@ -2,17 +2,21 @@
 
 use super::inherited::{self, Inheritance};
 use super::signals::send;
+use super::stdio;
 use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
 use nix::unistd::{self, ForkResult, Pid};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -128,6 +132,12 @@ impl Handle {
         self.pid
     }
 
+    /// True if the process lives and belongs to the user of this process.
+    pub(crate) fn is_of_this_user(&self) -> bool {
+        let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|process| process.uid());
+        owner.is_ok_and(|owner| owner == unistd::geteuid().as_raw()) && !self.has_ended()
+    }
+
     /// True if the process has not been reaped.
     pub(crate) fn is_there(&self) -> bool {
         self.signal(0) != Err(Errno::ESRCH)
@@ -148,12 +158,36 @@ impl Handle {
         unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) };
     }
 
+    /// A copy of its standard error. Where that is refused (Yama allows it to parents alone), the same file opened again: without
+    /// waiting for a reader, and not as the controlling terminal. The process may overwrite what is then written to a file.
+    pub(super) fn errors(&self) -> nix::Result<OwnedFd> {
+        // SAFETY: takes three numbers and touches no memory.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
+        if let Ok(copy) = i32::try_from(copy)
+            && copy >= 0
+        {
+            // SAFETY: the kernel has just returned this descriptor.
+            return Ok(unsafe { OwnedFd::from_raw_fd(copy) });
+        }
+        let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
+        // Opened first: if the process is still there, its pid was not reused.
+        if self.is_there() { Ok(errors) } else { Err(Errno::ESRCH) }
+    }
+
     pub(crate) fn signal(&self, signal: i32) -> nix::Result<()> {
         let nothing: *const libc::siginfo_t = std::ptr::null();
         let descriptor = self.descriptor.as_raw_fd();
         // SAFETY: a null siginfo asks for what kill(2) would send.
         let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, signal, nothing, 0) };
         Errno::result(sent).map(drop)
+    }
+}
+
+impl AsFd for Handle {
+    /// Readable once the process is dead.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 }
 
@@ -196,6 +230,26 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
     }
 }
 
+/// The descriptors that this process has open besides the standard ones.
+fn inherited_descriptors() -> Vec<i32> {
+    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let numbers = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|&descriptor| descriptor > 2).collect()
+}
+
+/// Cuts this forked process off from the caller: a session of its own without a terminal, all signals blocked, and no descriptors
+/// apart from these two. The owners of the others must not be used afterwards, nor dropped.
+pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) {
+    let _ = SigSet::all().thread_set_mask();
+    let _ = unistd::setsid();
+    let kept = kept.map(|descriptor| descriptor.as_raw_fd());
+    for descriptor in inherited_descriptors().into_iter().filter(|descriptor| !kept.contains(descriptor)) {
+        // SAFETY: touches no memory; their owners are not used again.
+        unsafe { libc::close(descriptor) };
+    }
+    stdio::let_go_of_everything();
+}
+
 /// Starts a program that outlives this process and what ends it. It has a session of its own, default signals, and no
 /// descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper above this
 /// process.
@@ -204,11 +258,10 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
 /// The reason why it could not be executed.
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
     let kept = kept.as_raw_fd();
-    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let open: Vec<i32> = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let open = inherited_descriptors();
     let disown = move || {
         unistd::setsid()?;
-        for &descriptor in open.iter().filter(|&&descriptor| descriptor > 2) {
+        for &descriptor in &open {
             let flags = if descriptor == kept { 0 } else { libc::FD_CLOEXEC };
             // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
             unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };

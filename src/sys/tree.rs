@@ -254,6 +254,62 @@ pub(crate) fn kill_below(children: Vec<i32>, most: usize, alive: &mut dyn FnMut(
     }
 }
 
+/// A process and its descendants, which need not be descendants of this process. One that has lost its parent before it was seen
+/// is missed.
+#[derive(Debug)]
+pub(crate) struct Family(Vec<Process>);
+
+impl Family {
+    pub(crate) fn of(root: &Handle) -> Family {
+        let process = look_at(root.pid());
+        // Looked at first: if the process still lives, its pid was not reused.
+        Family(process.into_iter().filter(|_| !root.has_ended()).collect())
+    }
+
+    /// True once all that were seen have ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.look();
+        self.0.is_empty()
+    }
+
+    /// Sends `signal` to all, parents before children, and continues the stopped ones behind it.
+    pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
+        self.look();
+        let mut round = KillRound::default();
+        for process in &self.0 {
+            match send_surely(process, signal) {
+                Err(Errno::EPERM) => round.refused.push(process.pid),
+                _ => round.signalled.push(process.pid),
+            }
+            if process.stopped {
+                let _ = send_surely(process, libc::SIGCONT);
+            }
+        }
+        round
+    }
+
+    /// Adds the new descendants, and drops the processes that have ended. Never finds this process.
+    fn look(&mut self) {
+        let mut next = 0;
+        while let Some(parent) = self.0.get(next).copied() {
+            let children = children_of(parent.pid, false);
+            // Listed first: if the parent still lives, these are its children.
+            for child in children.into_iter().filter(|_| present(&parent).is_some()) {
+                let is_known = child == own_pid() || self.0.iter().any(|known| known.pid == child);
+                self.0.extend(look_at(child).filter(|child| !is_known && child.parent == parent.pid));
+            }
+            next += 1;
+        }
+        self.0 = self.0.iter().filter_map(present).collect();
+    }
+}
+
+/// The process as it is now; none once it has ended.
+fn present(process: &Process) -> Option<Process> {
+    let handle = Handle::open(process.pid).ok()?;
+    look_at(process.pid).filter(|now| now.started == process.started && !handle.has_ended())
+}
+
 /// The time since boot in the unit of /proc/PID/stat.
 fn ticks(at: Boot) -> u64 {
     let each_second =

@@ -1,8 +1,16 @@
 -- Releases one hold of a lease, and frees the lock with the last one.
--- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms)
+-- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms), note (nil: none; the key that tells the process
+--      that renews the lease, for as long as that would have lasted, that it was released)
 -- Answers: released, still-held (holds), gone (node), other (holders)
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
+local lasts = ARG.note and math.max(until_free(), 1)
+
+-- Behind another write: a server out of memory refuses it otherwise.
+local function leave_note()
+  if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', lasts) end
+end
+
 if not ours then
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'
@@ -11,6 +19,7 @@ if not ours then
     redis.call('PEXPIRE', R, keep)
   else
     redis.call('DEL', R)
+    leave_note()
     hand_over()
   end
   return answer('released')
@@ -42,6 +51,7 @@ if keep then
   redis.call('PEXPIRE', L, keep)
 else
   drop()
+  leave_note()
   hand_over()
 end
 return answer('released')

@@ -1,0 +1,284 @@
+//! `redlock acquire --while-pid`: a lease that lives as long as a process, which did not start what renews it.
+
+use crate::support::{
+    Mode, Pattern, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire, alive, eventually, free_port, like,
+    message, ms, myself, name, redlock, release, send, several, status, status_line,
+};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::io::PipeWriter;
+use std::time::{Duration, Instant};
+
+const KEY: &str = "redlock:backup";
+const TTL: Duration = ms(1000);
+/// Takes the lock as a script does that locks itself.
+const TAKE: &str = "token=$(redlock acquire --name backup --ttl 1s --while-pid $$) || exit; echo \"$token\"; ";
+
+/// A script that has taken the lock, its token, and the other end of its standard input. `rest` is what it does then.
+#[track_caller]
+fn script<W: Where + ?Sized>(
+    servers: &W,
+    rest: &str,
+    test: impl FnOnce(Test) -> Test,
+) -> (Running, String, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let script = test(Test::sh(servers, &format!("{TAKE}{rest}")).stdin_from(reader)).spawn();
+    let token = script.prints(like("<token>"));
+    (script, token, writer)
+}
+
+/// The process that renews the lease.
+#[track_caller]
+fn guard(script: &Running) -> u32 {
+    let guard = script.others().into_iter().find(|&pid| name(pid) == "redlock-guard");
+    guard.expect("a process that renews the lease")
+}
+
+/// Looks at the lease for more than twice its ttl.
+#[track_caller]
+fn stays_held(redis: &Redis, token: &str) {
+    let start = Instant::now();
+    while start.elapsed() < TTL * 2 + ms(200) {
+        assert_eq!(redis.get(KEY).as_deref(), Some(token), "{:?} after it was granted", start.elapsed());
+        std::thread::sleep(ms(5));
+    }
+}
+
+/// The lines about a lease that the server says is lost.
+fn lost(why: &str) -> Pattern {
+    like(format!(
+        "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
+         redlock: lost \"backup\": {why}; job stopped\n"
+    ))
+}
+
+#[test]
+fn the_lease_is_renewed_until_the_process_ends_and_then_released() {
+    for killed in [false, true] {
+        let redis = Redis::start();
+        let end = |test: Test| if killed { test.signal(Signal::SIGKILL) } else { test.status(3) };
+        let (script, token, input) = script(&redis, "read line; exit 3", end);
+        let holder = &status(&redis, "backup")["holders"][0];
+        assert_eq!(holder["pid"], script.pid(), "the process that has the lock");
+        stays_held(&redis, &token);
+        let guard = guard(&script);
+        if killed {
+            script.send(Signal::SIGKILL);
+        }
+        drop(input);
+        let finished_at = Instant::now();
+        eventually(SOON, "the guard has ended", || !alive(guard));
+        assert!(!redis.exists(KEY) || finished_at.elapsed() > TTL, "released, and did not run out");
+        script.finish();
+        assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+    }
+}
+
+#[test]
+fn nothing_of_the_caller_stays_open_and_little_memory_is_used() {
+    let redis = Redis::start();
+    let test = "exec 7>&1 8</etc/passwd; ";
+    let (reader, input) = std::io::pipe().unwrap();
+    let script = Test::sh(&redis, &format!("{test}{TAKE}read line || :")).stdin_from(reader).spawn();
+    script.prints(like("<token>"));
+    let guard = guard(&script);
+    // Once it has a connection.
+    eventually(SOON, "it has renewed the lease", || redis.pttl(KEY) < 900);
+    eventually(SOON, "it has renewed the lease", || redis.pttl(KEY) > 900);
+    for entry in std::fs::read_dir(format!("/proc/{guard}/fd")).unwrap() {
+        let entry = entry.unwrap();
+        let target = std::fs::read_link(entry.path()).unwrap().to_string_lossy().into_owned();
+        let own = ["anon_inode:", "socket:"].iter().any(|kind| target.starts_with(kind));
+        assert!(own || target == "/dev/null", "{:?} is {target}", entry.file_name());
+    }
+    let session = |pid: u32| nix::unistd::getsid(Some(Pid::from_raw(pid.cast_signed()))).unwrap();
+    assert_ne!(session(guard), session(script.pid()));
+    let own = status_line(guard, "RssAnon").and_then(|size| size.strip_suffix(" kB")?.parse::<u32>().ok()).unwrap();
+    // Besides it maps the pages of the program that it uses: 2 MB of the release build.
+    assert!(own < 1536, "{own} kB");
+    drop(input);
+    script.finish();
+}
+
+#[test]
+fn a_lease_that_is_released_by_its_token_ends_that_in_silence() {
+    let one = vec![Redis::start()];
+    for nodes in [one, several(3)] {
+        let dead = format!("redis://127.0.0.1:{}", free_port());
+        let mut urls: Vec<String> = nodes.iter().map(Redis::url).collect();
+        if let [_, _, last] = urls.as_mut_slice() {
+            // A node that does not hear of the release.
+            *last = dead;
+        }
+        let urls = urls.join(",");
+        let rest =
+            format!("REDLOCK_REDIS={urls} redlock release -q backup --token $token; echo released; read line; exit 3");
+        let (script, _, input) = script(&nodes, &rest, |test| test.status(3));
+        script.prints("released");
+        // The lock is another's by the time the guard asks.
+        acquire(&vec![nodes[0].url()], "backup");
+        eventually(SOON, "the guard has ended", || script.others().iter().all(|&pid| name(pid) != "redlock-guard"));
+        if let [_, _, last] = nodes.as_slice() {
+            assert!(!last.exists(KEY), "what the release missed is released too");
+        }
+        drop(input);
+        script.finish();
+    }
+}
+
+#[test]
+fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
+    for (how, why) in [
+        ("release -q backup --force", "it was released or deleted on <node>".to_owned()),
+        ("release -q backup --revoke", format!("it was revoked by {}@{} (<node>)", myself().0, myself().1)),
+    ] {
+        let redis = Redis::start();
+        // A child that does not heed SIGTERM, one in another session, and one that is stopped.
+        let rest = "(trap '' TERM; sleep 1000) & setsid sleep 1000 & sleep 1000 & kill -STOP $!; echo ready; wait";
+        let (script, _, _input) = script(&redis, rest, |test| test.signal(Signal::SIGTERM).stderr(lost(&why)));
+        script.prints("ready");
+        redlock(&redis, how).run();
+        eventually(SOON, "the script and all its children are dead", || script.others().is_empty());
+        script.finish();
+    }
+}
+
+#[test]
+fn without_the_server_the_process_is_stopped_before_the_lease_can_expire() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let said = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n\
+                redlock: cannot renew \"backup\": <node> timed out for <duration>; sent SIGTERM to the job, SIGKILL follows \
+                in <duration>\n\
+                redlock: lost \"backup\": <node> timed out for <duration>; job stopped before the lease could expire; a longer \
+                --ttl rides out longer outages\n";
+    let rest = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let (script, _, _input) = script(&proxy, rest, |test| test.signal(Signal::SIGKILL).stderr(like(said)));
+    script.prints("ready");
+    proxy.set(Mode::BlackHole);
+    eventually(SOON, "the script and all its children are dead", || script.others().is_empty());
+    script.finish();
+}
+
+#[test]
+fn a_process_that_is_to_go_on_is_only_told() {
+    let redis = Redis::start();
+    let take = TAKE.replace("--while-pid", "--on-lost continue --while-pid");
+    let (reader, input) = std::io::pipe().unwrap();
+    let said = "redlock: lost \"backup\": it was released or deleted on <node>; the job continues without the lock\n";
+    let test = Test::sh(&redis, &format!("{take}read line; exit 3")).stdin_from(reader).status(3);
+    let script = test.stderr(like(said)).spawn();
+    script.prints(like("<token>"));
+    redlock(&redis, "release -q backup --force").run();
+    eventually(SOON, "the guard has ended", || script.others().iter().all(|&pid| name(pid) != "redlock-guard"));
+    drop(input);
+    script.finish();
+}
+
+#[test]
+fn what_is_typed_at_a_terminal_ends_no_lease_of_its_shell() {
+    let redis = Redis::start();
+    let terminal = Terminal::bash(&redis);
+    terminal.enters(TAKE);
+    terminal.prompts();
+    let token = redis.get(KEY).unwrap();
+    // Ctrl-C at the prompt, and that and Ctrl-Z while a command runs.
+    terminal.types("\x03");
+    terminal.prompts();
+    for key in ["\x03", "\x1a"] {
+        terminal.enters("cat");
+        terminal.enters("heard");
+        // As it is typed, and from cat.
+        terminal.shows("heard");
+        terminal.shows("heard");
+        terminal.types(key);
+        terminal.prompts();
+    }
+    let others = terminal.others();
+    let guard = others.into_iter().find(|&pid| name(pid) == "redlock-guard").unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP] {
+        send(guard, signal);
+    }
+    stays_held(&redis, &token);
+    drop(terminal);
+}
+
+#[test]
+fn a_hang_up_that_the_process_survives_ends_nothing() {
+    let redis = Redis::start();
+    let (script, token, input) = script(&redis, "trap '' HUP INT; echo ready; read line || :", |test| test);
+    script.prints("ready");
+    let group = Pid::from_raw(-script.pid().cast_signed());
+    for signal in [Signal::SIGHUP, Signal::SIGINT] {
+        kill(group, signal).unwrap();
+    }
+    stays_held(&redis, &token);
+    drop(input);
+    eventually(SOON, "released", || !redis.exists(KEY));
+    script.finish();
+}
+
+#[test]
+fn a_process_that_is_gone_or_of_another_user_is_refused() {
+    let redis = Redis::start();
+    let acquire = |pid: &str| redlock(&redis, "acquire backup --while-pid").arg(pid).status(64);
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    eventually(SOON, "a zombie", || !alive(ended.id()));
+    acquire(&ended.id().to_string()).stderr(message(["--while-pid: there is no process "])).run();
+    ended.wait().unwrap();
+    acquire(&ended.id().to_string()).stderr(message(["--while-pid: there is no process "])).run();
+    for pid in ["0", "1x", "", "99999999999"] {
+        acquire(pid).stderr(message(["--while-pid", "not the number of a process"])).run();
+    }
+    // A process of root, or of a user whom /etc/passwd does not know.
+    if nix::unistd::geteuid().is_root() {
+        let other = Test::of("setpriv").args(["--reuid", "54321", "--clear-groups", "sleep", "1000"]).any_end().spawn();
+        let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));
+        eventually(SOON, "it is another user's", is_other);
+        acquire(&other.pid().to_string()).stderr(message(["belongs to another user"])).run();
+    } else {
+        acquire("1").stderr(message(["process 1 belongs to another user"])).run();
+    }
+    assert!(!redis.exists(KEY));
+}
+
+#[test]
+fn combinations_that_make_no_sense_are_refused() {
+    let redis = Redis::start();
+    let pid = std::process::id();
+    for (arguments, why) in [
+        ("--on-lost continue".to_owned(), "--on-lost needs --while-pid"),
+        (format!("--while-pid {pid} --reentrant"), "--reentrant"),
+        (format!("--while-pid {pid} --ttl 499ms"), "500ms"),
+    ] {
+        redlock(&redis, format!("acquire backup {arguments}")).status(64).stderr(message([why])).run();
+    }
+    assert!(redis.keys().is_empty());
+}
+
+#[test]
+fn a_token_that_cannot_be_printed_leaves_nothing() {
+    let redis = Redis::start();
+    let script = "redlock acquire backup --while-pid $$ >/dev/full";
+    let script = Test::sh(&redis, &format!("{script}; echo $?; read line")).stdin_from(std::io::pipe().unwrap().0);
+    let script = script.stdout("74\n").stderr(message(["released again"])).any_end().spawn();
+    script.finish();
+    assert!(!redis.exists(KEY));
+}
+
+#[test]
+fn a_process_that_ends_in_line_leaves_the_line() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    let mut ward = Test::of("sleep").arg("1000").any_end().spawn();
+    let waiter = redlock(&redis, format!("acquire backup -q --wait --while-pid {}", ward.pid())).status(64);
+    let waiter = waiter.stderr(message(["there is no process"])).spawn();
+    eventually(SOON, "it stands in line", || status(&redis, "backup")["waiting"] == 1);
+    ward.send(Signal::SIGKILL);
+    ward.wait(SOON);
+    let tag = waiter.tag().to_owned();
+    waiter.finish();
+    eventually(SOON, "the guard has ended", || crate::support::tagged(&tag).is_empty());
+    assert_eq!(status(&redis, "backup")["waiting"], 0);
+    release(&redis, "backup", &token);
+}
