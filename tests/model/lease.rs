@@ -13,9 +13,10 @@
 //!   in its lease has not been overtaken (several);
 //! * a lease that `release --force` has deleted on all nodes, none of which has restarted, has no quorum any more.
 
+use super::bits::Bits;
 use super::fencing::settle;
 use super::recreate::{Backing, Judgement, NodeReport, Round, confirm, judge};
-use super::search::{Bits, Space};
+use super::search::Space;
 
 const NODES: usize = 3;
 

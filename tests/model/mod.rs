@@ -8,6 +8,7 @@ mod quorum;
 #[path = "../../src/lock/recreate.rs"]
 mod recreate;
 
+mod bits;
 mod lease;
 mod queue;
 mod search;

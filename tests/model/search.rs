@@ -95,19 +95,3 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
     }
     Found { states: seen.states.len(), cut: at < seen.states.len(), wrong: None }
 }
-
-/// Writes fields of a few bits one behind the other.
-pub(super) struct Bits(pub(super) u64, pub(super) u32);
-
-impl Bits {
-    pub(super) fn put(&mut self, value: u8, bits: u32) {
-        self.0 |= (value as u64) << self.1;
-        self.1 += bits;
-    }
-
-    pub(super) fn get(&mut self, bits: u32) -> u8 {
-        let value = self.0 & ((1 << bits) - 1);
-        self.0 >>= bits;
-        value as u8
-    }
-}

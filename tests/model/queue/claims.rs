@@ -1,0 +1,145 @@
+//! Clients that may have the lock together, with those that may not, in one line.
+
+use super::state::{Claim, OTHER};
+use super::{AFTER_FAILURE, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEAF, DEATHS, FIRST_LOOKS, FOREIGN, FROZEN, LOSS};
+use super::{Bounds, QUIET, RESERVED, TTL, TWO_FROZEN, Without, is_clean, without};
+use super::{CAME_BACK, FALSE_BUSY, FREE_TOO_LONG, LEFT_BEHIND, LOST, OVERTAKEN, TWO_HOLDERS};
+use Claim::{Exclusive, Older, OneOfTwo, Shared, TheOnlyOne};
+
+/// The waiters, in the order in which they stand in line if they do, and the holder.
+type Mix = [Claim; OTHER + 1];
+
+const READERS_BEHIND_A_WRITER: Mix = [Exclusive, Shared, Shared, Shared];
+const READERS_BEFORE_A_WRITER: Mix = [Shared, Shared, Exclusive, Exclusive];
+const WRITERS: Mix = [Exclusive, Exclusive, Shared, Shared];
+const OLDER_WRITER: Mix = [Older, Shared, Shared, Shared];
+const OLDER_HOLDER: Mix = [Shared, Shared, Older, Older];
+const SLOTS: Mix = [OneOfTwo; OTHER + 1];
+const SLOTS_AND_OLDER: Mix = [OneOfTwo, Older, OneOfTwo, OneOfTwo];
+const SLOTS_AND_WRITER: Mix = [OneOfTwo, Exclusive, OneOfTwo, OneOfTwo];
+const SLOTS_AND_OTHERS: Mix = [OneOfTwo, TheOnlyOne, OneOfTwo, OneOfTwo];
+const ALL_SHAPES: Mix = [OneOfTwo, Shared, Exclusive, Exclusive];
+const MIXES: [Mix; 10] = [
+    READERS_BEHIND_A_WRITER,
+    READERS_BEFORE_A_WRITER,
+    WRITERS,
+    OLDER_WRITER,
+    OLDER_HOLDER,
+    SLOTS,
+    SLOTS_AND_OLDER,
+    SLOTS_AND_WRITER,
+    SLOTS_AND_OTHERS,
+    ALL_SHAPES,
+];
+
+/// Two of a kind have the lock, where the last waiter is such; then one stands in line at most of two.
+fn with(mix: Mix, bounds: Bounds) -> Bounds {
+    let holders = u8::from(mix[OTHER - 1] == mix[OTHER] && mix[OTHER].key().is_mark());
+    let passer_by = if mix[0] == Older { Shared } else { mix[0] };
+    let in_line = bounds.in_line.min(OTHER as u8 - holders);
+    Bounds { claims: mix, passer_by, holders, in_line, ..bounds }
+}
+
+/// The same as for exclusive locks, in as many ticks.
+#[track_caller]
+fn all_clean(mixes: &[(Mix, u8)], bounds: Bounds) {
+    for &(mix, most_free) in mixes {
+        is_clean(Bounds { most_free, ..with(mix, bounds) });
+    }
+}
+
+/// Beside two who hold it, one waiter is interrupted, and one dies or freezes.
+const LEAVING: Bounds = Bounds { interrupts: 1, freezes: 1, in_line: 3, ..QUIET };
+/// The lock is freed by force, and one dies.
+const FORCE: Bounds = Bounds { forces: 1, kills: 1, ..QUIET };
+const OLDER_FORCE: Bounds = Bounds { older_force: true, ..FORCE };
+/// One dies, and one freezes.
+const DEAD_AND_FROZEN: Bounds = Bounds { kills: 1, freezes: 1, ..QUIET };
+
+#[test]
+fn calls_alone_let_in_all_who_fit() {
+    for mix in MIXES.into_iter().filter(|mix| !mix.contains(&Older)) {
+        all_clean(&[(mix, 0)], CALLS);
+        all_clean(&[(mix, 0)], CALLS_AGAIN);
+        all_clean(&[(mix, 0)], CALLS_LOST);
+    }
+}
+
+#[test]
+fn no_place_is_free_for_half_a_second_while_all_goes_well() {
+    // An older version's farewell only tells the next that it is first, which then looks.
+    all_clean(&MIXES.map(|mix| (mix, 0)), CLOCKS);
+}
+
+#[test]
+fn deaths_freezes_and_losses_cost_those_behind_as_much_as_with_an_exclusive_lock() {
+    let deaths =
+        [(READERS_BEHIND_A_WRITER, 3), (READERS_BEFORE_A_WRITER, 4), (WRITERS, 2), (OLDER_WRITER, 3), (SLOTS, 2)];
+    all_clean(&deaths, DEATHS);
+    all_clean(&[(SLOTS_AND_OLDER, 2), (SLOTS_AND_WRITER, 2), (SLOTS_AND_OTHERS, 2), (ALL_SHAPES, 4)], DEATHS);
+    all_clean(&MIXES.map(|mix| (mix, RESERVED)), FROZEN);
+    all_clean(&[(WRITERS, RESERVED), (SLOTS, RESERVED), (SLOTS_AND_OTHERS, RESERVED)], TWO_FROZEN);
+    all_clean(&[(SLOTS, 2), (WRITERS, 4), (OLDER_WRITER, 4)], DEAD_AND_FROZEN);
+    all_clean(&[(WRITERS, TTL), (SLOTS, TTL), (OLDER_WRITER, TTL)], DEAF);
+    all_clean(&MIXES.map(|mix| (mix, AFTER_FAILURE)), LOSS);
+    all_clean(&[(WRITERS, FIRST_LOOKS), (ALL_SHAPES, FIRST_LOOKS), (SLOTS, 0)], FOREIGN);
+    all_clean(&[(WRITERS, RESERVED), (SLOTS, RESERVED), (SLOTS_AND_OLDER, RESERVED)], LEAVING);
+}
+
+#[test]
+fn what_is_freed_by_force_stays_free() {
+    all_clean(&[(READERS_BEHIND_A_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OTHERS, 3)], FORCE);
+    all_clean(&[(OLDER_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OLDER, 3)], OLDER_FORCE);
+}
+
+/// All mixes under all bounds: 2 million states.
+#[test]
+fn every_mix_is_clean_under_all_bounds() {
+    if std::env::var_os("REDLOCK_LARGE_MODELS").is_none() {
+        return;
+    }
+    let clocks =
+        [CLOCKS, DEATHS, FROZEN, TWO_FROZEN, DEAF, LOSS, FOREIGN, LEAVING, FORCE, OLDER_FORCE, DEAD_AND_FROZEN];
+    for mix in MIXES {
+        for bounds in clocks {
+            let found = super::search(&Bounds { most_free: 5, ..with(mix, bounds) }, super::MOST);
+            assert!(!found.cut && found.wrong.is_none(), "{mix:?} {bounds:?}: {:?}", found.wrong);
+        }
+    }
+}
+
+/// What goes wrong without a clause, where it is clean with it.
+#[track_caller]
+fn costs(clause: Without, mix: Mix, bounds: Bounds, most_free: u8, what: &str, steps: usize) {
+    without(clause, Bounds { most_free, ..with(mix, bounds) }, what, steps);
+}
+
+#[test]
+fn only_leases_that_fit_may_be_beside_each_other() {
+    costs(Without::Limit, SLOTS, LOSS, 1, TWO_HOLDERS, 4);
+    costs(Without::Shape, SLOTS, LOSS, 1, TWO_HOLDERS, 4);
+}
+
+#[test]
+fn the_key_and_the_list_must_last_as_long_as_the_last_lease() {
+    costs(Without::ExtendsKey, SLOTS, FROZEN, 2, TWO_HOLDERS, 5);
+    costs(Without::Latest, OLDER_WRITER, DEATHS, 3, FREE_TOO_LONG, 40);
+    costs(Without::Sweep, WRITERS, DEATHS, 2, FREE_TOO_LONG, 18);
+    costs(Without::Leftovers, SLOTS_AND_OLDER, OLDER_FORCE, 3, CAME_BACK, 4);
+    costs(Without::ListExpires, SLOTS_AND_OLDER, OLDER_FORCE, 3, LEFT_BEHIND, 9);
+}
+
+#[test]
+fn whoever_makes_room_must_call_the_next_if_it_fits_and_only_one() {
+    costs(Without::CallsWhoFits, WRITERS, CALLS_LOST, 0, LOST, 8);
+    costs(Without::OneCall, SLOTS, FROZEN, 2, OVERTAKEN, 6);
+    costs(Without::GrantCalls, SLOTS, CALLS_LOST, 0, LOST, 8);
+    costs(Without::LeaveCalls, READERS_BEHIND_A_WRITER, CALLS_LOST, 0, LOST, 3);
+    costs(Without::LeaveTells, READERS_BEFORE_A_WRITER, LEAVING, 2, FREE_TOO_LONG, 7);
+}
+
+#[test]
+fn a_place_that_is_free_soon_is_looked_for_and_one_that_is_free_is_given() {
+    costs(Without::FirstPlace, SLOTS, DEAD_AND_FROZEN, 2, FREE_TOO_LONG, 17);
+    costs(Without::BesideCalled, READERS_BEFORE_A_WRITER, CALLS_LOST, 0, FALSE_BUSY, 3);
+}

@@ -1,0 +1,364 @@
+//! What the clients do, and what happens to them.
+
+use super::node::Answer;
+use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State, WAITERS};
+use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
+use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
+
+/// Takes what can happen next.
+type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
+
+impl Bounds {
+    pub(super) fn start(&self) -> State {
+        let &Bounds { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, .. } = self;
+        let rest = Rest { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, ..Rest::default() };
+        let mut state = State { rest, ..State::default() };
+        for (client, claim) in state.clients.iter_mut().zip(self.claims) {
+            client.claim = claim;
+        }
+        state.rest.key = self.claims[OTHER].key();
+        state.rest.left = TTL;
+        state.rest.queue = self.forgotten;
+        for index in WAITERS - usize::from(self.holders)..=WAITERS {
+            let holder = &mut state.clients[index];
+            let place = self.claims[index] == Claim::OneOfTwo && index < OTHER;
+            *holder = Client { phase: Phase::Holding, listed: true, lease: TTL, place, ..*holder };
+        }
+        for index in 0..self.dead + self.in_line {
+            let waiter = &mut state.clients[usize::from(index)];
+            *waiter = Client { in_q: true, ticket: index + 1, joined: index + 1, ..*waiter };
+            if index < self.dead {
+                waiter.life = Life::Dead;
+                waiter.phase = Phase::Done;
+                continue;
+            }
+            let timer = if !self.clocks { NEVER } else { if index == 0 { FIRST_LOOKS } else { TTL } };
+            *waiter = Client { phase: Phase::Waiting, ear: Ear::Hears, knows: true, timer, ..*waiter };
+        }
+        state
+    }
+
+    fn tick(&self, state: &mut State) -> Checked {
+        state.rest.free = if state.could_go_on() { state.rest.free + 1 } else { 0 };
+        if state.rest.free > self.most_free {
+            return Err(FREE_TOO_LONG);
+        }
+        self.let_leases_pass(state);
+        if state.rest.reservation > 0 && !self.is(Without::ReservationEnds) {
+            state.rest.reservation -= 1;
+            if state.rest.reservation == 0 {
+                state.delete_reservation();
+            }
+        }
+        if state.rest.queue > 0 {
+            state.rest.queue -= 1;
+            if state.rest.queue == 0 {
+                state.clients.iter_mut().for_each(|client| client.in_q = false);
+            }
+        }
+        for waiter in &mut state.clients[..OTHER] {
+            if waiter.phase == Phase::Waiting {
+                waiter.timer = waiter.timer.saturating_sub(1);
+            }
+            if waiter.life == Life::Dead && waiter.phase != Phase::Done {
+                waiter.end(Phase::Done); // its request never arrived
+            }
+            if self.is(Without::Clocks) && waiter.in_q {
+                waiter.unseen = (waiter.unseen + 1).min(UNSEEN);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those who live renew their leases. The key goes with the last lease, and the list with the key.
+    fn let_leases_pass(&self, state: &mut State) {
+        state.rest.left = state.rest.left.saturating_sub(1);
+        for index in 0..=OTHER {
+            let listed = state.is_listed(index);
+            let client = &mut state.clients[index];
+            client.lease = client.lease.saturating_sub(1);
+            if listed && client.life == Life::Alive && matches!(client.phase, Phase::Holding | Phase::Ousted) {
+                client.lease = TTL;
+                if !self.is(Without::ExtendsKey) || !state.rest.key.is_mark() {
+                    state.rest.left = TTL;
+                }
+            }
+        }
+        if state.rest.left == 0 {
+            if state.rest.key.is_mark() {
+                state.delete_list();
+            }
+            state.delete_key();
+        }
+        let outlived = |client: &Client| !client.claim.key().is_mark() || client.lease == 0;
+        if !state.rest.key.is_mark() && state.clients.iter().all(outlived) && !self.is(Without::ListExpires) {
+            state.delete_list();
+        }
+    }
+
+    /// All that a client, or the server with its request, can do next.
+    fn step(&self, state: &State, me: usize, also: Also<'_>) {
+        let waiter = &state.clients[me];
+        match waiter.phase {
+            Phase::New => also(&|next| {
+                let waiter = &mut next.clients[me];
+                waiter.phase = Phase::Waiting;
+                waiter.ear = if self.is(Without::SubscribedFirst) { Ear::None } else { Ear::Hears };
+                Ok(())
+            }),
+            Phase::Waiting if waiter.life == Life::Alive => self.wait(waiter, me, also),
+            Phase::Asked => also(&|next| {
+                next.clients[me].unseen = 0;
+                next.clients[me].phase = match self.take(next, me)? {
+                    Answer::Granted => Phase::Granted,
+                    Answer::Refused => Phase::Refused,
+                    Answer::OtherShape => Phase::OtherShape,
+                };
+                if next.clients[me].life == Life::Dead {
+                    next.clients[me].end(Phase::Done);
+                }
+                Ok(())
+            }),
+            Phase::AskedLeave => also(&|next| {
+                self.take(next, me)?;
+                next.clients[me].phase = Phase::Leave;
+                Ok(())
+            }),
+            Phase::Leave => also(&|next| self.leave(next, me)),
+            Phase::RollBack => also(&|next| {
+                self.rollback(next, me);
+                next.clients[me].phase = Phase::Waiting;
+                Ok(())
+            }),
+            Phase::Granted if waiter.life == Life::Alive => also(&|next| {
+                if next.is_listed(me) && next.clients[me].lease > 0 {
+                    next.clients[me].end(Phase::Holding);
+                } else {
+                    self.fail(next, me);
+                }
+                Ok(())
+            }),
+            Phase::Refused if waiter.life == Life::Alive => also(&|next| {
+                let waiter = &mut next.clients[me];
+                waiter.phase = Phase::Waiting;
+                waiter.knows = true;
+                if waiter.missed {
+                    waiter.ear = Ear::None; // it subscribes anew
+                    waiter.go = false;
+                    waiter.head = false;
+                    waiter.excused = true;
+                }
+                waiter.missed = false;
+                waiter.called = false;
+                Ok(())
+            }),
+            Phase::OtherShape if waiter.life == Life::Alive => also(&|next| {
+                next.clients[me].phase = Phase::Leave;
+                Ok(())
+            }),
+            Phase::Holding | Phase::Ousted => also(&|next| {
+                self.release(next, me)?;
+                next.clients[me].end(Phase::Done);
+                Ok(())
+            }),
+            Phase::Waiting | Phase::Granted | Phase::Refused | Phase::OtherShape | Phase::Done => {}
+        }
+    }
+
+    fn wait(&self, waiter: &Client, me: usize, also: Also<'_>) {
+        if waiter.go {
+            also(&|next| {
+                let waiter = &mut next.clients[me];
+                waiter.go = false;
+                waiter.called = true;
+                waiter.timer = 0;
+                Ok(())
+            });
+        }
+        if waiter.head {
+            also(&|next| {
+                let waiter = &mut next.clients[me];
+                waiter.head = false;
+                if self.clocks {
+                    waiter.timer = 0;
+                }
+                Ok(())
+            });
+        }
+        if waiter.timer == 0 {
+            also(&|next| {
+                next.clients[me].phase = Phase::Asked;
+                Ok(())
+            });
+        }
+        let late = self.is(Without::SubscribedFirst);
+        if waiter.ear == Ear::None && (waiter.knows || !late) {
+            also(&|next| {
+                let waiter = &mut next.clients[me];
+                waiter.ear = Ear::Hears;
+                if !late && !self.is(Without::LookWhenListening) {
+                    waiter.timer = 0;
+                }
+                Ok(())
+            });
+        }
+    }
+
+    /// The answer to a try is lost, or comes too late.
+    fn fail(&self, state: &mut State, me: usize) {
+        let waiter = &mut state.clients[me];
+        waiter.phase = Phase::RollBack;
+        waiter.timer = if self.clocks { AFTER_FAILURE } else { 0 };
+        waiter.missed = false;
+        waiter.called = false;
+        if !waiter.knows && !waiter.in_q {
+            waiter.joined = 0;
+        }
+    }
+
+    /// What can happen to a waiter.
+    fn befall(&self, state: &State, me: usize, also: Also<'_>) {
+        let waiter = &state.clients[me];
+        let (alive, phase) = (waiter.life == Life::Alive, waiter.phase);
+        let answered = matches!(phase, Phase::Granted | Phase::Refused | Phase::OtherShape);
+        let in_line = answered || matches!(phase, Phase::Waiting | Phase::Asked);
+        if state.rest.kills > 0 && waiter.life != Life::Dead && !matches!(phase, Phase::New | Phase::Done) {
+            also(&|next| {
+                next.rest.kills -= 1;
+                let waiter = &mut next.clients[me];
+                waiter.life = Life::Dead;
+                waiter.ear = if waiter.ear == Ear::HalfOpen { Ear::HalfOpen } else { Ear::None };
+                match phase {
+                    // The server may still read what it has sent.
+                    Phase::Asked | Phase::AskedLeave | Phase::Leave | Phase::RollBack => {
+                        waiter.go = false;
+                        waiter.head = false;
+                    }
+                    _ => waiter.end(Phase::Done),
+                }
+                Ok(())
+            });
+        }
+        if state.rest.freezes > 0 && alive && in_line {
+            also(&|next| {
+                next.rest.freezes -= 1;
+                next.clients[me].life = Life::Frozen;
+                next.clients[me].excused = true;
+                Ok(())
+            });
+        }
+        if waiter.life == Life::Frozen {
+            also(&|next| {
+                next.clients[me].life = Life::Alive;
+                Ok(())
+            });
+        }
+        if state.rest.breaks > 0 && alive && in_line && waiter.ear == Ear::Hears {
+            // The server notices, and the waiter too; or, where a clock would help, neither.
+            for ear in [Ear::None, Ear::HalfOpen].into_iter().take(if self.clocks { 2 } else { 1 }) {
+                also(&|next| {
+                    next.rest.breaks -= 1;
+                    let waiter = &mut next.clients[me];
+                    waiter.ear = ear;
+                    waiter.excused = true;
+                    waiter.go = false;
+                    waiter.head = false;
+                    Ok(())
+                });
+            }
+        }
+        if state.rest.losses > 0 && alive && answered {
+            also(&|next| {
+                next.rest.losses -= 1;
+                self.fail(next, me);
+                Ok(())
+            });
+        }
+        if state.rest.interrupts > 0 && alive && in_line {
+            // The server may notice that it does not listen any more before it leaves, or later.
+            for ear in [Ear::None, waiter.ear] {
+                also(&|next| {
+                    next.rest.interrupts -= 1;
+                    let waiter = &mut next.clients[me];
+                    waiter.phase = if phase == Phase::Asked { Phase::AskedLeave } else { Phase::Leave };
+                    waiter.ear = ear;
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    pub(super) fn steps(&self, state: &State, into: &mut Vec<Checked<State>>) {
+        let mut also = |change: &dyn Fn(&mut State) -> Checked| {
+            let mut next = *state;
+            into.push(change(&mut next).and_then(|()| self.check(&next)).map(|()| next));
+        };
+        for me in 0..=OTHER {
+            self.step(state, me, &mut also);
+            self.befall(state, me, &mut also);
+        }
+        let other = &state.clients[OTHER];
+        if state.rest.passers_by > 0 && other.phase == Phase::Done && !other.listed {
+            also(&|next| {
+                next.rest.passers_by -= 1;
+                next.clients[OTHER].claim = self.passer_by;
+                self.take(next, OTHER).map(|_| ())
+            });
+        }
+        if state.rest.foreign > 0 && state.rest.key == Key::Free {
+            also(&|next| {
+                next.rest.foreign -= 1;
+                next.rest.key = Key::Foreign;
+                next.rest.left = TTL;
+                Ok(())
+            });
+        }
+        if state.rest.key == Key::Foreign {
+            also(&|next| {
+                next.delete_key();
+                Ok(())
+            });
+        }
+        if state.rest.forces > 0 && state.rest.key != Key::Free {
+            let one = (0..=OTHER).filter(|&index| state.rest.key.is_mark() && state.is_listed(index)).map(Some);
+            for whose in one.filter(|_| !self.older_force).chain([None]) {
+                also(&|next| {
+                    next.rest.forces -= 1;
+                    self.force(next, whose)
+                });
+            }
+        }
+        if !state.waiters().any(Client::is_busy) {
+            if self.clocks {
+                also(&|next| self.tick(next));
+            } else if state.could_go_on() {
+                into.push(Err(LOST));
+            }
+        }
+    }
+
+    fn check(&self, state: &State) -> Checked {
+        let mut holders = state.clients.iter().filter(|client| client.holds());
+        while let Some(holder) = holders.next() {
+            if !holders.clone().all(|other| holder.fits_beside(other)) {
+                return Err(TWO_HOLDERS);
+            }
+        }
+        for (index, client) in state.clients.iter().enumerate() {
+            let listed = state.is_listed(index);
+            if client.phase == Phase::Ousted && listed {
+                return Err(CAME_BACK);
+            }
+            let left = client.phase == Phase::Done && client.life != Life::Dead;
+            if left && (client.in_q || client.reserved || listed) {
+                return Err(LEFT_BEHIND);
+            }
+        }
+        let mut members = state.clients.iter().filter(|client| client.listed && client.claim.key().is_mark());
+        let is_left = match state.rest.key.is_mark() {
+            true => members.next().is_none(),
+            false => members.next().is_some_and(|first| first.lease == 0 && members.all(|other| other.lease == 0)),
+        };
+        if is_left { Err(LEFT_BEHIND) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,387 @@
+//! Waiting in line on one node: every order of every step of three waiters and of those who hold the lock, breadth first.
+//!
+//! Waiters subscribe, queue, look, are called, take, hold, release, are interrupted, freeze, thaw and die; their
+//! subscriptions break, with or without the server's knowledge, and answers are lost. The scripts are atomic, as they are
+//! on the server ([`node`]; the clients: [`clients`]). A tick is half a second. A step that takes less (a request, a
+//! message, a look that is due) happens before the next tick, in any order among its like; only what is frozen or dead is
+//! not waited for. What is alike but for the names of the waiters counts once.
+//!
+//! What must hold:
+//!
+//! * no two clients whose claims conflict believe that they have the lock: a writer and anyone, one place twice, leases of
+//!   two shapes;
+//! * no wake-up is lost: calls alone, with no look by the clock, leave no waiter behind that could have the lock, where all
+//!   who stand before it could have it too;
+//! * with looks by the clock, such a waiter waits for no longer than [`Bounds::most_free`] ticks, whatever dies, freezes or
+//!   is lost;
+//! * first come, first served: the lock goes past no waiter that is in line, or that is alive, hears, and has not missed
+//!   its call by having been frozen or cut off, unless that one has been called and both fit; and a client that does not
+//!   wait is turned away only by leases or by the line;
+//! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and no
+//!   list of leases when all have run out;
+//! * what `release --force` has deleted does not come back.
+
+use super::search::{Space, search};
+use state::{Claim, OTHER, Packed, State};
+
+mod claims;
+mod clients;
+mod node;
+mod state;
+
+/// How long a lease lasts, in ticks.
+const TTL: u8 = 3;
+/// How long the lock is reserved for a waiter that was called: 1000 ms.
+const RESERVED: u8 = 2;
+/// The first in line looks by itself: 400 ms.
+const FIRST_LOOKS: u8 = 1;
+/// The others: (r + 1) seconds.
+const OTHERS_LOOK: u8 = 2;
+/// A try is repeated after an answer was lost.
+const AFTER_FAILURE: u8 = 1;
+/// Without looks by the clock.
+const NEVER: u8 = 7;
+/// For [`Without::Clocks`]: a waiter that has not looked for so long is taken for dead.
+const UNSEEN: u8 = 3;
+
+/// A clause of the scripts or of the waiter that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    /// All of them are there.
+    Nothing,
+    /// tell(): the new first in line is told that it is.
+    Tell,
+    /// A release calls the next.
+    ReleaseCalls,
+    /// A waiter that leaves calls the next, if the lock is free.
+    LeaveCalls,
+    /// A waiter that leaves gives up what is reserved for it.
+    LeaveReservation,
+    /// A waiter that leaves gives up its place.
+    LeavePlace,
+    /// A waiter that leaves undoes a grant only if it was its own.
+    LeaveCompares,
+    /// PUBLISH says how many listen: a waiter that does not is passed over.
+    Count,
+    /// A reservation runs out.
+    ReservationEnds,
+    /// A reservation holds off all others.
+    Reservation,
+    /// A client that does not queue respects the line.
+    Line,
+    /// A waiter that was dropped comes back in its old place.
+    OldTicket,
+    /// No waiter is dropped because it has not looked for a while.
+    Clocks,
+    /// A waiter subscribes before it queues.
+    SubscribedFirst,
+    /// A waiter looks when its subscription works again.
+    LookWhenListening,
+    /// The first in line, and whoever meets a reservation, looks when it runs out.
+    LookAtExpiry,
+    /// The others look when the lease runs out.
+    OthersAtExpiry,
+    /// The first in line looks more often than the others.
+    FirstLooks,
+    /// What is rolled back keeps its place.
+    RollBackKeepsPlace,
+    /// Each look keeps the queue from being forgotten, not only that of the first.
+    EachLookKeepsQueue,
+    /// No more places are given than there are.
+    Limit,
+    /// Leases of one shape do not fit beside those of another.
+    Shape,
+    /// A lease that has run out is taken out of the list.
+    Sweep,
+    /// A list without a mark is worth nothing.
+    Leftovers,
+    /// The list expires.
+    ListExpires,
+    /// The key lasts as long as the last lease.
+    ExtendsKey,
+    /// It lasts no longer.
+    Latest,
+    /// Only a waiter that fits is called.
+    CallsWhoFits,
+    /// No waiter is called while another is.
+    OneCall,
+    /// A grant calls the next: it may fit beside.
+    GrantCalls,
+    /// A client goes in beside one that was called, if both fit.
+    BesideCalled,
+    /// A waiter that leaves while another is called tells the new first.
+    LeaveTells,
+    /// A waiter looks when the first place is free, not the last.
+    FirstPlace,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Waiters that are in line from the start, alive and subscribed.
+    in_line: u8,
+    /// Waiters, the last ones, that hold the lock from the start, together with the client that does not wait.
+    holders: u8,
+    /// Waiters that were in line and are dead, before all others.
+    dead: u8,
+    /// Waiters look by the clock, and time passes; or there are calls alone.
+    clocks: bool,
+    /// For how many ticks the lock may be free while a live waiter is in line.
+    most_free: u8,
+    /// In how many ticks a queue that is not looked after is forgotten; 0: not at all.
+    forgotten: u8,
+    /// How often each of these may happen: a waiter or the holder dies,
+    kills: u8,
+    /// a waiter freezes,
+    freezes: u8,
+    /// a subscription breaks,
+    breaks: u8,
+    /// an answer is lost,
+    losses: u8,
+    /// a waiter is interrupted,
+    interrupts: u8,
+    /// a client comes that takes the lock or leaves it,
+    passers_by: u8,
+    /// another library takes the lock as soon as it is free, and frees it without a call,
+    foreign: u8,
+    /// the lock is freed by force.
+    forces: u8,
+    /// That is done by a version that knows only exclusive leases.
+    older_force: bool,
+    /// How the waiters, and the holder, want to have the lock.
+    claims: [Claim; OTHER + 1],
+    /// How those who come by do.
+    passer_by: Claim,
+    without: Without,
+}
+
+const TWO_HOLDERS: &str = "two holders";
+const OVERTAKEN: &str = "a waiter that was in line before was overtaken";
+const LOST: &str = "a lost wake-up";
+const FREE_TOO_LONG: &str = "free for too long";
+const LEFT_BEHIND: &str = "something is left behind";
+const CAME_BACK: &str = "a lease that was deleted came back";
+const FALSE_BUSY: &str = "a client was turned away though it fits";
+
+type Checked<T = ()> = Result<T, &'static str>;
+
+impl Bounds {
+    fn is(&self, without: Without) -> bool {
+        self.without == without
+    }
+}
+
+impl Space for Bounds {
+    type State = Packed;
+
+    fn starts(&self) -> Vec<Packed> {
+        vec![self.start().pack()]
+    }
+
+    fn next(&self, packed: &Packed, into: &mut Vec<Checked<Packed>>) {
+        let mut next = Vec::new();
+        self.steps(&State::unpack(packed), &mut next);
+        into.extend(next.into_iter().map(|state| state.map(State::pack)));
+    }
+
+    fn hash(&self, packed: &Packed) -> u64 {
+        packed.iter().fold(0, |hash: u64, column| {
+            let mixed = (hash ^ column).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ (mixed >> 32)
+        })
+    }
+
+    fn show(&self, packed: &Packed) -> String {
+        let state = State::unpack(packed);
+        let mut shown = format!("{:?}", state.rest);
+        for client in &state.clients {
+            shown += &format!("\n      {client:?}");
+        }
+        shown
+    }
+}
+
+/// Far more states than any of these searches has; what is cut off here was not searched.
+const MOST: usize = 1_000_000;
+
+/// Three waiters come at any time, one of them may leave, and there is no look by the clock.
+const CALLS: Bounds = Bounds {
+    in_line: 0,
+    holders: 0,
+    dead: 0,
+    clocks: false,
+    most_free: 0,
+    forgotten: 0,
+    kills: 0,
+    freezes: 0,
+    breaks: 0,
+    losses: 0,
+    interrupts: 2,
+    passers_by: 1,
+    foreign: 0,
+    forces: 0,
+    older_force: false,
+    claims: [Claim::Exclusive; OTHER + 1],
+    passer_by: Claim::Exclusive,
+    without: Without::Nothing,
+};
+/// The same where a subscription breaks, and both ends notice; two are in line already.
+const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
+/// The same where an answer is lost.
+const CALLS_LOST: Bounds = Bounds { breaks: 0, losses: 1, ..CALLS_AGAIN };
+/// Two waiters are in line, and look by the clock; a third one comes.
+const CLOCKS: Bounds = Bounds { in_line: 2, clocks: true, interrupts: 1, ..CALLS };
+/// Nothing but what a row changes can happen.
+const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
+/// The first two in line are dead, and the holder dies.
+const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
+/// Any two die, each perhaps just when it has been called.
+const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
+const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
+/// The second of them is called only when the third waiter looks: it was not told that it is first.
+const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
+/// One does not hear its call, and does not know: it looks when the lease that it saw would have run out.
+const DEAF: Bounds = Bounds { breaks: 1, most_free: TTL, ..QUIET };
+const TWO_DEAF: Bounds = Bounds { in_line: 3, breaks: 2, most_free: TTL + 1, ..QUIET };
+const LOSS: Bounds = Bounds { losses: 1, most_free: AFTER_FAILURE, ..QUIET };
+const FOREIGN: Bounds = Bounds { foreign: 1, most_free: FIRST_LOOKS, ..QUIET };
+/// A queue is forgotten after a while; the first two in line are dead, or one is frozen.
+const FORGOTTEN: Bounds = Bounds { kills: 0, forgotten: 5, passers_by: 1, ..DEAD };
+const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
+
+/// Nothing goes wrong, and [`Bounds::most_free`] is no larger than it has to be.
+#[track_caller]
+fn is_clean(bounds: Bounds) {
+    let found = search(&bounds, MOST);
+    assert!(!found.cut, "{bounds:?}: not all of {} states searched", found.states);
+    if let Some(wrong) = found.wrong {
+        panic!("{bounds:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
+    }
+    if bounds.most_free > 0 {
+        let found = search(&Bounds { most_free: bounds.most_free - 1, ..bounds }, MOST);
+        assert_eq!(found.wrong.map(|wrong| wrong.what), Some(FREE_TOO_LONG), "{bounds:?}");
+    }
+}
+
+/// What goes wrong without a clause, and after how many steps.
+#[track_caller]
+fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
+    let found = search(&Bounds { without, ..bounds }, MOST);
+    let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
+    assert_eq!(wrong, Some((what, steps)), "without {without:?}, {} states", found.states);
+}
+
+#[test]
+fn calls_alone_lose_no_wake_up() {
+    is_clean(CALLS);
+    is_clean(CALLS_AGAIN);
+    is_clean(CALLS_LOST);
+}
+
+#[test]
+fn the_lock_is_free_for_no_half_second_while_all_goes_well() {
+    is_clean(CLOCKS);
+}
+
+#[test]
+fn those_who_were_dead_before_cost_no_time() {
+    is_clean(DEAD);
+}
+
+#[test]
+fn who_dies_when_it_was_called_costs_one_reservation() {
+    is_clean(DEATHS);
+    is_clean(Bounds { kills: 1, most_free: RESERVED, ..DEATHS });
+}
+
+#[test]
+fn a_frozen_waiter_costs_one_reservation_and_keeps_its_place() {
+    is_clean(FROZEN);
+}
+
+#[test]
+fn two_frozen_waiters_cost_two_reservations_and_one_look() {
+    is_clean(TWO_FROZEN);
+}
+
+#[test]
+fn waiters_that_do_not_hear_look_by_themselves() {
+    is_clean(DEAF);
+    is_clean(TWO_DEAF);
+}
+
+#[test]
+fn lost_answers_and_other_libraries_cost_one_look() {
+    is_clean(LOSS);
+    is_clean(FOREIGN);
+}
+
+#[test]
+fn what_can_happen_to_one_waiter_can_happen_beside_another() {
+    is_clean(Bounds { kills: 1, freezes: 1, ..TWO_FROZEN });
+    is_clean(Bounds { in_line: 3, interrupts: 1, ..FOREIGN });
+}
+
+#[test]
+fn a_queue_is_kept_while_any_waiter_looks() {
+    is_clean(FORGOTTEN);
+    is_clean(FROZEN_FORGOTTEN);
+    without(Without::EachLookKeepsQueue, FORGOTTEN, OVERTAKEN, 10);
+    without(Without::EachLookKeepsQueue, FROZEN_FORGOTTEN, OVERTAKEN, 11);
+}
+
+#[test]
+fn whoever_frees_the_lock_must_call_the_next() {
+    without(Without::ReleaseCalls, CALLS, LOST, 6);
+    without(Without::ReleaseCalls, CLOCKS, FREE_TOO_LONG, 2);
+    without(Without::LeaveCalls, CALLS, LOST, 11);
+    without(Without::LeaveCalls, CLOCKS, FREE_TOO_LONG, 8);
+}
+
+#[test]
+fn a_waiter_must_hear_before_it_queues_and_look_when_it_hears_again() {
+    without(Without::SubscribedFirst, CALLS_AGAIN, LOST, 5);
+    without(Without::LookWhenListening, CALLS_AGAIN, LOST, 5);
+    without(Without::LookWhenListening, DEAF, FREE_TOO_LONG, 20);
+}
+
+#[test]
+fn a_waiter_that_leaves_must_take_all_that_is_its_own_and_nothing_else() {
+    without(Without::LeaveReservation, CALLS, LEFT_BEHIND, 6);
+    without(Without::LeavePlace, CALLS, LEFT_BEHIND, 8);
+    without(Without::LeaveCompares, CALLS, TWO_HOLDERS, 7);
+}
+
+#[test]
+fn dead_waiters_must_be_passed_over_by_the_count_of_those_who_hear() {
+    without(Without::Count, DEAD, FREE_TOO_LONG, 2);
+}
+
+#[test]
+fn the_new_first_must_be_told_and_a_reservation_must_end() {
+    without(Without::Tell, FROZEN, FREE_TOO_LONG, 5);
+    without(Without::Tell, DEATHS, FREE_TOO_LONG, 15);
+    without(Without::ReservationEnds, FROZEN, FREE_TOO_LONG, 15);
+}
+
+#[test]
+fn the_line_goes_before_those_who_come_by() {
+    without(Without::Reservation, CALLS, OVERTAKEN, 5);
+    without(Without::Line, CALLS_LOST, OVERTAKEN, 7);
+    without(Without::Line, FROZEN, OVERTAKEN, 12);
+}
+
+#[test]
+fn a_waiter_that_was_cut_off_must_keep_its_place() {
+    without(Without::OldTicket, CALLS_AGAIN, OVERTAKEN, 8);
+    without(Without::OldTicket, FROZEN, OVERTAKEN, 14);
+    without(Without::RollBackKeepsPlace, CALLS_LOST, OVERTAKEN, 7);
+    without(Without::Clocks, CLOCKS, OVERTAKEN, 12);
+}
+
+#[test]
+fn waiters_must_look_when_what_they_wait_for_runs_out_and_the_first_one_more_often() {
+    without(Without::LookAtExpiry, DEATHS, FREE_TOO_LONG, 16);
+    without(Without::OthersAtExpiry, DEATHS, FREE_TOO_LONG, 12);
+    without(Without::OthersAtExpiry, DEAD, FREE_TOO_LONG, 9);
+    without(Without::FirstLooks, FOREIGN, FREE_TOO_LONG, 13);
+}

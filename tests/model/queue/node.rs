@@ -1,0 +1,346 @@
+//! The scripts: what a node does at once.
+
+use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, State};
+use super::{Bounds, Checked, FALSE_BUSY, FIRST_LOOKS, NEVER, OTHERS_LOOK, OVERTAKEN, RESERVED, TTL, UNSEEN, Without};
+
+/// The answer to a client that wants the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Granted,
+    Refused,
+    OtherShape,
+}
+
+/// What has come of calling the first in line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Called {
+    /// The line is empty.
+    Nobody,
+    /// The first does not fit.
+    Blocked,
+    /// Another has been called already.
+    Reserved,
+    Client(usize),
+}
+
+impl Bounds {
+    /// Whether the server counts a listener.
+    fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
+        let client = &mut state.clients[index];
+        if client.ear == Ear::Hears {
+            let message = if go { &mut client.go } else { &mut client.head };
+            *message = true;
+        }
+        client.ear != Ear::None || self.is(Without::Count)
+    }
+
+    /// first(): takes out the leases that have run out, and calls nobody.
+    fn sweep(&self, state: &mut State) {
+        let is_mark = state.rest.key.is_mark();
+        for client in &mut state.clients {
+            let stays = match is_mark {
+                true => client.lease > 0 || self.is(Without::Sweep),
+                false => self.is(Without::Leftovers),
+            };
+            client.listed &= stays || !client.claim.key().is_mark();
+        }
+        if is_mark && state.members() == 0 {
+            state.delete_key();
+        }
+    }
+
+    fn fits(&self, state: &State, claim: Claim) -> bool {
+        let key = state.rest.key;
+        key == Key::Free
+            || key.is_mark() && key == claim.key() && state.members() < key.limit()
+            || self.is(Without::Limit) && key == Key::Two && claim == Claim::OneOfTwo
+            || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
+    }
+
+    /// The new first in line is told to keep watch.
+    fn tell(&self, state: &mut State) {
+        while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
+            if self.publish(state, first, false) {
+                return;
+            }
+            state.clients[first].in_q = false;
+        }
+    }
+
+    /// Calls the first in line, if it fits and nobody else is called.
+    fn call(&self, state: &mut State, me: Option<usize>) -> Checked<Called> {
+        if state.reserved().is_some() && !self.is(Without::OneCall) {
+            return Ok(Called::Reserved);
+        }
+        if self.is(Without::Clocks) {
+            state.clients.iter_mut().for_each(|client| client.in_q &= client.unseen < UNSEEN);
+        }
+        while let Some(first) = state.first() {
+            if Some(first) != me && !self.fits(state, state.clients[first].claim) && !self.is(Without::CallsWhoFits) {
+                if self.publish(state, first, false) {
+                    return Ok(Called::Blocked);
+                }
+                state.clients[first].in_q = false;
+                continue;
+            }
+            state.clients[first].in_q = false;
+            self.tell(state);
+            if Some(first) == me {
+                return Ok(Called::Client(first));
+            }
+            if self.publish(state, first, true) {
+                self.is_next(state, Some(first))?;
+                state.delete_reservation();
+                state.clients[first].reserved = true;
+                state.rest.reservation = RESERVED;
+                return Ok(Called::Client(first));
+            }
+        }
+        Ok(Called::Nobody)
+    }
+
+    /// Without a place in line: all in line are before it. Who has been called, and has room beside it, loses nothing.
+    fn is_next(&self, state: &State, who: Option<usize>) -> Checked {
+        let joined = who.map_or(0, |who| state.clients[who].joined);
+        let claim = state.clients[who.unwrap_or(OTHER)].claim;
+        let overtaken = |index: usize| {
+            let client = &state.clients[index];
+            let before = client.joined > 0 && (joined == 0 || client.joined < joined);
+            let hears = client.ear == Ear::Hears && !client.excused;
+            let called = client.reserved && self.both_fit(state, claim, client.claim);
+            who != Some(index)
+                && before
+                && !client.listed
+                && !called
+                && client.life != Life::Dead
+                && (client.in_q || client.lives() && hears)
+        };
+        if (0..OTHER).any(overtaken) { Err(OVERTAKEN) } else { Ok(()) }
+    }
+
+    /// Whether there is room for both.
+    fn both_fit(&self, state: &State, claim: Claim, other: Claim) -> bool {
+        let key = claim.key();
+        let free = if state.rest.key == key { key.limit() - state.members() } else { key.limit() };
+        key == other.key() && self.fits(state, claim) && free >= 2
+    }
+
+    fn grant(&self, state: &mut State, who: usize) -> Checked {
+        let claim = state.clients[who].claim;
+        let has_first = |client: &Client| client.listed && client.claim == Claim::OneOfTwo && !client.place;
+        let place = claim == Claim::OneOfTwo && state.clients.iter().any(has_first);
+        if let Some(reserved) = state.reserved().filter(|&reserved| reserved != who)
+            && !self.both_fit(state, claim, state.clients[reserved].claim)
+        {
+            return Err(OVERTAKEN);
+        }
+        state.rest.key = claim.key();
+        state.rest.left = TTL;
+        let client = &mut state.clients[who];
+        client.place = place;
+        client.listed = true;
+        client.lease = TTL;
+        if who == OTHER {
+            client.phase = Phase::Holding;
+            client.life = Life::Alive;
+        }
+        if claim.key().is_mark() && !self.is(Without::GrantCalls) {
+            self.call(state, None)?;
+        }
+        Ok(())
+    }
+
+    /// take.lua.
+    pub(super) fn take(&self, state: &mut State, who: usize) -> Checked<Answer> {
+        let client = state.clients[who];
+        let me = Some(who).filter(|&who| who != OTHER);
+        if client.life == Life::Alive && client.ear == Ear::Hears && client.knows {
+            state.clients[who].excused = false;
+        }
+        let older = client.claim == Claim::Older;
+        let line = state.first().is_some();
+        if !older {
+            self.sweep(state);
+        }
+        if !older && state.rest.key.is_other_shape(client.claim) {
+            return Ok(Answer::OtherShape);
+        }
+        let fits = self.fits(state, client.claim);
+        if fits && self.may_enter(state, me, client.claim)? {
+            self.grant(state, who)?;
+            return Ok(Answer::Granted);
+        }
+        match me {
+            Some(me) => self.queue(state, me),
+            None if line || older => {}
+            None => self.is_busy(state)?,
+        }
+        Ok(Answer::Refused)
+    }
+
+    /// Whether the line lets a client in whose claim fits.
+    fn may_enter(&self, state: &mut State, me: Option<usize>, claim: Claim) -> Checked<bool> {
+        match state.reserved() {
+            Some(reserved) if me == Some(reserved) => {
+                state.delete_reservation();
+                state.clients[reserved].in_q = false;
+                return Ok(true);
+            }
+            Some(reserved) if !self.is(Without::Reservation) => {
+                let empty = state.first().is_none();
+                let beside = empty && self.both_fit(state, claim, state.clients[reserved].claim);
+                return Ok(beside && !self.is(Without::BesideCalled));
+            }
+            _ => {}
+        }
+        if state.first().is_none() || me.is_none() && self.is(Without::Line) {
+            self.is_next(state, me)?;
+            return Ok(true);
+        }
+        if let Some(me) = me
+            && state.clients[me].knows
+            && !self.is(Without::OldTicket)
+        {
+            state.clients[me].in_q = true;
+        }
+        match self.call(state, me)? {
+            Called::Client(called) if Some(called) != me => Ok(false),
+            Called::Blocked | Called::Reserved => Ok(false),
+            _ => self.is_next(state, me).map(|()| true),
+        }
+    }
+
+    /// A client that does not wait, and met no line, is turned away by leases, or by one that was called and has no room
+    /// beside it.
+    fn is_busy(&self, state: &State) -> Checked {
+        let claim = state.clients[OTHER].claim;
+        let called = |called: usize| self.both_fit(state, claim, state.clients[called].claim);
+        if state.has_room(claim) && state.reserved().is_none_or(called) { Err(FALSE_BUSY) } else { Ok(()) }
+    }
+
+    /// Gives a place in line; the answer tells when to look again.
+    fn queue(&self, state: &mut State, me: usize) {
+        let left = match self.fits(state, state.clients[me].claim) {
+            true if state.reserved().is_some() => Err(state.rest.reservation),
+            _ => Ok(self.until_free(state)),
+        };
+        let client = &mut state.clients[me];
+        if !client.in_q {
+            client.missed = client.knows && !client.called;
+            client.in_q = true;
+            state.rest.queue = self.forgotten;
+            if !client.knows || self.is(Without::OldTicket) {
+                client.ticket = u8::MAX;
+            }
+            if !client.knows {
+                client.joined = u8::MAX;
+            }
+        }
+        if client.life == Life::Alive && client.ear == Ear::Hears {
+            client.excused = false;
+        }
+        let ticket = client.ticket;
+        let rank = state.waiters().filter(|client| client.in_q && client.ticket < ticket).count() as u8;
+        if rank == 0 || !self.is(Without::EachLookKeepsQueue) {
+            state.rest.queue = self.forgotten;
+        }
+        let regular = if rank == 0 && !self.is(Without::FirstLooks) { FIRST_LOOKS } else { OTHERS_LOOK * (rank + 1) };
+        let at_expiry = if rank == 0 || left.is_err() { Without::LookAtExpiry } else { Without::OthersAtExpiry };
+        let look = if self.is(at_expiry) { regular } else { regular.min(left.unwrap_or_else(|left| left)) };
+        state.clients[me].timer = if self.clocks { look } else { NEVER };
+    }
+
+    /// The time until the first place may be free; until all leases have run out, for readers and writers.
+    fn until_free(&self, state: &State) -> u8 {
+        let first = state.clients.iter().filter(|client| client.listed).map(|client| client.lease).min();
+        let slots = matches!(state.rest.key, Key::Two | Key::One) && !self.is(Without::FirstPlace);
+        first.filter(|_| slots).unwrap_or(state.rest.left)
+    }
+
+    /// Takes a lease away. The key lives as long as the leases that are left.
+    fn drop_lease(&self, state: &mut State, who: usize) {
+        state.clients[who].listed = false;
+        if state.members() == 0 || !state.rest.key.is_mark() {
+            state.delete_key();
+        } else if !self.is(Without::Latest) {
+            state.rest.left =
+                state.clients.iter().filter(|client| client.listed).map(|client| client.lease).max().unwrap_or(0);
+        }
+    }
+
+    /// release.lua.
+    pub(super) fn release(&self, state: &mut State, who: usize) -> Checked {
+        if state.clients[who].claim != Claim::Older {
+            self.sweep(state);
+        }
+        if state.is_listed(who) {
+            self.drop_lease(state, who);
+            if !self.is(Without::ReleaseCalls) {
+                self.call(state, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn leave(&self, state: &mut State, me: usize) -> Checked {
+        let older = state.clients[me].claim == Claim::Older;
+        if !older {
+            self.sweep(state);
+        }
+        if state.is_listed(me) || self.is(Without::LeaveCompares) {
+            self.drop_lease(state, me);
+        }
+        if !self.is(Without::LeavePlace) {
+            state.clients[me].in_q = false;
+        }
+        if state.clients[me].reserved && !self.is(Without::LeaveReservation) {
+            state.delete_reservation();
+        }
+        state.clients[me].end(Phase::Done);
+        let tells = match older && state.rest.key != Key::Free {
+            true => true,
+            false if self.is(Without::LeaveCalls) => false,
+            false => self.call(state, None)? == Called::Reserved && !self.is(Without::LeaveTells),
+        };
+        if tells {
+            self.tell(state);
+        }
+        Ok(())
+    }
+
+    pub(super) fn rollback(&self, state: &mut State, me: usize) {
+        if state.is_listed(me) {
+            self.drop_lease(state, me);
+        }
+        if state.clients[me].reserved {
+            state.delete_reservation();
+        }
+        let client = &mut state.clients[me];
+        client.in_q |= client.knows && !self.is(Without::RollBackKeepsPlace);
+        if !client.in_q && !client.knows {
+            client.joined = 0;
+        }
+    }
+
+    /// `release --force`, of one lease or of all; `older`: by a version that knows only exclusive leases.
+    pub(super) fn force(&self, state: &mut State, whose: Option<usize>) -> Checked {
+        let older = self.older_force;
+        if !older {
+            self.sweep(state);
+        }
+        for index in 0..=OTHER {
+            if !state.is_listed(index) || whose.is_some_and(|whose| whose != index) {
+                continue;
+            }
+            let client = &mut state.clients[index];
+            if client.holds() {
+                client.phase = Phase::Ousted;
+            }
+            client.listed &= older && client.claim.key().is_mark();
+        }
+        if state.members() == 0 || older || whose.is_none() || !state.rest.key.is_mark() {
+            state.delete_key();
+        }
+        self.call(state, None).map(|_| ())
+    }
+}

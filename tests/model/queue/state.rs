@@ -1,0 +1,316 @@
+//! All that is known at one moment: by the node, by its clients, and by the search.
+
+use super::super::bits::{packed, variants};
+
+/// Those who may wait in line.
+pub(super) const WAITERS: usize = 3;
+/// A client that has the lock to begin with, or comes by: it takes the lock or leaves it.
+pub(super) const OTHER: usize = WAITERS;
+const CLIENTS: usize = WAITERS + 1;
+
+variants! {
+    /// How a client wants to have the lock.
+    Claim {
+        Exclusive,
+        /// Exclusive, by a version of the program that does not know of others: a mark is a stranger's lock to it.
+        Older,
+        Shared,
+        /// A place, of two that there are.
+        OneOfTwo,
+        /// The only place.
+        TheOnlyOne,
+    }
+}
+
+variants! {
+    /// The lock's key.
+    Key {
+        Free,
+        /// The token of an exclusive lease.
+        Token,
+        /// A mark: the leases are listed beside it.
+        Shared,
+        Two,
+        One,
+        /// Another library's.
+        Foreign,
+    }
+}
+
+variants! {
+    Life { Alive, Frozen, Dead }
+}
+
+variants! {
+    /// What a client does.
+    Phase {
+        /// It has not come yet.
+        New,
+        /// It is in line, as far as it knows.
+        Waiting,
+        /// Its request to take the lock is under way.
+        Asked,
+        /// The answer is.
+        Granted,
+        Refused,
+        /// The same: the lock is in use in another shape.
+        OtherShape,
+        /// An answer was lost, and what undoes the try is under way.
+        RollBack,
+        /// Interrupted with a request to take the lock under way, what undoes it behind it.
+        AskedLeave,
+        Leave,
+        Holding,
+        /// Its lease was deleted by `--force`, and it does not know.
+        Ousted,
+        /// It has released or left, or is dead and has nothing under way.
+        Done,
+    }
+}
+
+variants! {
+    /// A subscription, as the server sees it.
+    Ear {
+        None,
+        Hears,
+        /// The connection is dead, and the server does not know.
+        HalfOpen,
+    }
+}
+
+packed! {
+    Client {
+        claim: Claim = 3,
+        life: Life = 2,
+        phase: Phase = 4,
+        ear: Ear = 2,
+        /// Messages that it has not read.
+        go: bool = 1,
+        head: bool = 1,
+        /// Ticks until it looks; what the answer brings while that is under way.
+        timer: u8 = 3,
+        /// It is in the queue.
+        in_q: bool = 1,
+        /// Its place in the queue, past or present, from 1; 0: none.
+        ticket: u8 = 2,
+        /// It has been told its ticket.
+        knows: bool = 1,
+        /// The order in which they came, from 1; 0: not in line. Not known to the program.
+        joined: u8 = 2,
+        /// It was frozen or cut off, and may have missed its call. Not known to the program.
+        excused: bool = 1,
+        /// The lock's key is its token; or its lease is listed beside a mark.
+        listed: bool = 1,
+        /// Ticks until that lease runs out.
+        lease: u8 = 2,
+        /// Its place, where it has one.
+        place: bool = 1,
+        /// The lock is reserved for it.
+        reserved: bool = 1,
+        /// It has read "go" since it looked the last time.
+        called: bool = 1,
+        /// The answer says that it had been dropped from the queue.
+        missed: bool = 1,
+        /// Ticks since it was in touch, for [`super::Without::Clocks`].
+        unseen: u8 = 2,
+    }
+}
+
+packed! {
+    /// The node, and what else can happen.
+    Rest {
+        key: Key = 3,
+        /// Ticks until the key expires.
+        left: u8 = 2,
+        /// Ticks until the reservation does.
+        reservation: u8 = 2,
+        /// Ticks until the queue does.
+        queue: u8 = 3,
+        /// For how many ticks a live waiter could have had the lock.
+        free: u8 = 4,
+        kills: u8 = 2,
+        freezes: u8 = 2,
+        breaks: u8 = 2,
+        losses: u8 = 2,
+        interrupts: u8 = 2,
+        passers_by: u8 = 2,
+        foreign: u8 = 2,
+        forces: u8 = 2,
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    pub(super) clients: [Client; CLIENTS],
+    pub(super) rest: Rest,
+}
+
+pub(super) type Packed = [u64; CLIENTS + 1];
+
+impl Claim {
+    /// What the key is while leases of this claim are there.
+    pub(super) fn key(self) -> Key {
+        match self {
+            Claim::Exclusive | Claim::Older => Key::Token,
+            Claim::Shared => Key::Shared,
+            Claim::OneOfTwo => Key::Two,
+            Claim::TheOnlyOne => Key::One,
+        }
+    }
+}
+
+impl Key {
+    pub(super) fn is_mark(self) -> bool {
+        matches!(self, Key::Shared | Key::Two | Key::One)
+    }
+
+    /// How many leases there may be.
+    pub(super) fn limit(self) -> usize {
+        match self {
+            Key::Shared => usize::MAX,
+            Key::Two => 2,
+            _ => 1,
+        }
+    }
+
+    /// Slots of one number are one shape, readers and writers another; other libraries' locks count as a writer's.
+    pub(super) fn is_other_shape(self, claim: Claim) -> bool {
+        let slots = |key| if matches!(key, Key::Two | Key::One) { key } else { Key::Free };
+        self != Key::Free && slots(self) != slots(claim.key())
+    }
+}
+
+impl Client {
+    /// It is running, and its wait is not over.
+    pub(super) fn lives(&self) -> bool {
+        self.life == Life::Alive && matches!(self.phase, Phase::Waiting | Phase::Asked | Phase::Refused)
+    }
+
+    /// It believes in its lease.
+    pub(super) fn holds(&self) -> bool {
+        self.phase == Phase::Holding && self.life == Life::Alive
+    }
+
+    /// It goes on before half a second is over.
+    pub(super) fn is_busy(&self) -> bool {
+        match self.phase {
+            Phase::Waiting => {
+                self.life == Life::Alive && (self.timer == 0 || self.go || self.head || self.ear == Ear::None)
+            }
+            Phase::Asked | Phase::RollBack | Phase::AskedLeave | Phase::Leave => self.life != Life::Dead,
+            Phase::Granted | Phase::Refused | Phase::OtherShape => self.life == Life::Alive,
+            Phase::New | Phase::Holding | Phase::Ousted | Phase::Done => false,
+        }
+    }
+
+    /// It takes no further part; what it has left in Redis stays.
+    pub(super) fn end(&mut self, phase: Phase) {
+        let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
+        let ear = if life == Life::Dead && ear == Ear::HalfOpen { ear } else { Ear::None };
+        let joined = if life == Life::Dead { joined } else { 0 };
+        let left = Client { listed, lease, place, reserved, in_q, ticket, joined, ..Client::default() };
+        *self = Client { claim, life, phase, ear, unseen, ..left };
+    }
+
+    /// Whether both may have the lock.
+    pub(super) fn fits_beside(&self, other: &Client) -> bool {
+        match (self.claim, other.claim) {
+            (Claim::Shared, Claim::Shared) => true,
+            (Claim::OneOfTwo, Claim::OneOfTwo) => self.place != other.place,
+            _ => false,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn pack(mut self) -> Packed {
+        for client in self.clients.iter_mut().filter(|client| !client.listed) {
+            client.lease = 0;
+            client.place = false;
+        }
+        self.rank(|client| &mut client.ticket, |client| client.in_q || client.knows || client.phase == Phase::Refused);
+        self.rank(|client| &mut client.joined, |_| true);
+        let mut packed = [0; CLIENTS + 1];
+        for (client, column) in self.clients.iter().zip(&mut packed) {
+            *column = client.pack();
+        }
+        packed[..WAITERS].sort_unstable();
+        packed[CLIENTS] = self.rest.pack();
+        packed
+    }
+
+    pub(super) fn unpack(packed: &Packed) -> State {
+        State {
+            clients: std::array::from_fn(|index| Client::unpack(packed[index])),
+            rest: Rest::unpack(packed[CLIENTS]),
+        }
+    }
+
+    /// Only the order of these numbers matters: from 1, without a gap.
+    fn rank(&mut self, field: fn(&mut Client) -> &mut u8, counts: fn(&Client) -> bool) {
+        let mut clients = self.clients;
+        let numbers = clients.each_mut().map(|client| if counts(client) { *field(client) } else { 0 });
+        for (client, number) in self.clients.iter_mut().zip(numbers) {
+            let before = numbers.iter().filter(|&&other| other > 0 && other < number).count();
+            *field(client) = if number == 0 { 0 } else { before as u8 + 1 };
+        }
+    }
+
+    pub(super) fn waiters(&self) -> impl Iterator<Item = &Client> {
+        self.clients[..WAITERS].iter()
+    }
+
+    pub(super) fn reserved(&self) -> Option<usize> {
+        self.clients.iter().position(|client| client.reserved)
+    }
+
+    /// The first in the queue.
+    pub(super) fn first(&self) -> Option<usize> {
+        (0..WAITERS).filter(|&index| self.clients[index].in_q).min_by_key(|&index| self.clients[index].ticket)
+    }
+
+    /// The members stay where they are.
+    pub(super) fn delete_key(&mut self) {
+        self.rest.key = Key::Free;
+        self.rest.left = 0;
+        self.clients.iter_mut().for_each(|client| client.listed &= client.claim.key().is_mark());
+    }
+
+    /// The list of the leases beside a mark.
+    pub(super) fn delete_list(&mut self) {
+        self.clients.iter_mut().for_each(|client| client.listed &= !client.claim.key().is_mark());
+    }
+
+    pub(super) fn delete_reservation(&mut self) {
+        self.rest.reservation = 0;
+        self.clients.iter_mut().for_each(|client| client.reserved = false);
+    }
+
+    /// Whether the lock's key says that this client has it.
+    pub(super) fn is_listed(&self, me: usize) -> bool {
+        self.clients[me].listed && self.rest.key == self.clients[me].claim.key()
+    }
+
+    /// How many leases are listed beside a mark.
+    pub(super) fn members(&self) -> usize {
+        self.clients.iter().filter(|client| client.listed && client.claim.key().is_mark()).count()
+    }
+
+    /// Whether a lease with this claim fits beside all that have not run out, whatever the node has noticed of it.
+    pub(super) fn has_room(&self, claim: Claim) -> bool {
+        let live = |&index: &usize| self.is_listed(index) && self.clients[index].lease > 0;
+        let live = (0..CLIENTS).filter(live).count();
+        let Rest { key, .. } = self.rest;
+        key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
+    }
+
+    /// Whether a live waiter could have the lock, but for the time that it takes to come to know: the claims of all that
+    /// are in line before it fit too.
+    pub(super) fn could_go_on(&self) -> bool {
+        let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
+        let stuck = |client: &&Client| !self.has_room(client.claim);
+        let in_the_way = self.waiters().filter(in_line).filter(stuck).map(|client| client.joined).min();
+        let before = |client: &&Client| in_the_way.is_none_or(|joined| client.joined < joined);
+        self.waiters().filter(in_line).filter(before).any(Client::lives)
+    }
+}
