@@ -5,7 +5,7 @@ use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::{Extension, Holder, Lease, Lock, Revocation, State, Status, renewal_interval};
+use crate::lock::{Claim, Extension, Holder, Lease, Lock, Revocation, State, Status, renewal_interval};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable};
@@ -29,6 +29,15 @@ pub(crate) fn line(message: &str) -> String {
 /// Prints a message to standard error.
 pub(crate) fn say(message: &str) {
     streams::say(&line(message));
+}
+
+/// Continues "acquired "backup" on 10.0.0.1:6379": how the lease shares the lock with others.
+pub(crate) fn share(lock: &Lock, lease: &Lease) -> String {
+    match (lock.claim(), lease.place) {
+        (Claim::Shared, _) => ", shared".to_owned(),
+        (Claim::Slots(limit), Some(place)) => format!(", slot {place} (0 to {})", limit - 1),
+        _ => String::new(),
+    }
 }
 
 /// The end of "acquired "backup" on 10.0.0.1:6379".
@@ -282,17 +291,22 @@ struct List<'a> {
     locks: &'a [Status],
 }
 
-/// The name of a state in text; JSON has a single word for each.
-fn word(state: State) -> &'static str {
-    match state {
-        State::Free => "free",
-        State::Held => "held",
-        State::Kept => "held (job ended)",
-        State::Reserved => "reserved",
-        State::Revoked => "revoked",
-        State::Foreign => "foreign",
-        State::Unknown => "unknown",
-    }
+/// The state in text; JSON has a single word for each.
+fn state(status: &Status) -> String {
+    let word = match (status.state, status.mode) {
+        (State::Held, Some(Claim::Shared)) => return format!("shared by {}", status.holders().len()),
+        (State::Held, Some(Claim::Slots(limit))) => {
+            return format!("{} of {limit} slots taken", status.holders().len());
+        }
+        (State::Free, _) => "free",
+        (State::Held, _) => "held",
+        (State::Kept, _) => "held (job ended)",
+        (State::Reserved, _) => "reserved",
+        (State::Revoked, _) => "revoked",
+        (State::Foreign, _) => "foreign",
+        (State::Unknown, _) => "unknown",
+    };
+    word.to_owned()
 }
 
 /// The state of a lock, for programs or for people.
@@ -306,7 +320,7 @@ pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> Str
 }
 
 fn status_text(status: &Status) -> String {
-    let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), word(status.state));
+    let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), state(status));
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
     for holder in status.holders() {
         holder_lines(holder, &mut line);
@@ -332,6 +346,9 @@ fn status_text(status: &Status) -> String {
 }
 
 fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
+    if let Some(slot) = holder.slot {
+        line("slot", slot.to_string());
+    }
     line("by", holder.to_string());
     match (holder.held, holder.acquired_at.and_then(rfc3339)) {
         (Some(held), Some(since)) => line("for", format!("{}, since {since}", seconds(held))),
@@ -371,7 +388,7 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
         rows.push([
             // Two locks must not look alike.
             escaped(&status.name, LONGEST_NAME),
-            word(status.state).to_owned(),
+            state(status),
             match holders.as_slice() {
                 [] => "-".to_owned(),
                 [holder] => holder.to_string(),

@@ -1,7 +1,7 @@
 //! The line of a waiter on standard error: on a terminal a live line, elsewhere a line at once and every minute.
 
 use crate::error::{HeldLock, SHARES};
-use crate::lock::{Blocker, Holder, WaitReport};
+use crate::lock::{Blocker, Claim, Holder, WaitReport};
 use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::streams;
@@ -178,7 +178,7 @@ impl Drop for ProgressLine {
 /// The holder, in fewer words than in a message that stays.
 fn situation(held: &HeldLock, ago: Duration) -> String {
     match held.by.holders() {
-        [Holder { user: Some(user), host: Some(host), label, kept: None, .. }] => {
+        [Holder { claim: Claim::Exclusive, user: Some(user), host: Some(host), label, kept: None, .. }] => {
             let whose = if held.by_this_job { "the enclosing job, " } else { "" };
             let label = label.as_ref().filter(|label| !label.is_empty());
             let label = label.map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));

@@ -23,6 +23,7 @@ mod commands {
     mod doctor;
     mod exit_statuses;
     mod extend;
+    mod flock;
     mod json;
     mod permissions;
     mod release;

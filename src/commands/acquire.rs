@@ -79,8 +79,8 @@ async fn acquire_and_print(
     }
     if common.verbose {
         let (name, nodes) = (&lock.name, lock.where_it_holds(&lease));
-        let waited = output::after_waiting(waited);
-        output::say(&format!("acquired {name:?} on {nodes}{waited}, fencing token {}", lease.fencing_token));
+        let (waited, share) = (output::after_waiting(waited), output::share(&lock, &lease));
+        output::say(&format!("acquired {name:?} on {nodes}{waited}{share}, fencing token {}", lease.fencing_token));
     }
     Ok(lease)
 }

@@ -100,6 +100,11 @@ impl Lock {
         Lock { claim: Some(claim), ..self }
     }
 
+    /// The claim of the leases that are taken on it.
+    pub(crate) fn claim(&self) -> Claim {
+        self.claim.unwrap_or_default()
+    }
+
     /// A call of this script for the lock, with the claim on it.
     fn call(&self, script: &'static Script, args: Args) -> Call {
         self.keys.call(script, args.with("claim", self.claim.map(Claim::word).as_deref()))

@@ -2,7 +2,7 @@
 
 use super::ending::LastWord;
 use super::renewal::{LeaseUser, Loss, Trouble};
-use crate::lock::Lease;
+use crate::lock::{Lease, Lock};
 use crate::output;
 use crate::sys::clock::Boot;
 use crate::text::{escaped, exact, human};
@@ -43,12 +43,13 @@ impl Talk {
     }
 
     /// Reports the lock as acquired, after this wait in line, if any.
-    pub(super) fn acquired(&self, lease: &Lease, nodes: &str, waited: Option<Duration>) {
-        let waited = output::after_waiting(waited);
+    pub(super) fn acquired(&self, lock: &Lock, lease: &Lease, waited: Option<Duration>) {
+        let (nodes, share, waited) =
+            (lock.where_it_holds(lease), output::share(lock, lease), output::after_waiting(waited));
         let Lease { token, fencing_token, ttl, .. } = lease;
         let (name, ttl) = (&self.name, exact(*ttl));
         self.tell(&format!(
-            "acquired {name} on {nodes}{waited}, token {token}, fencing token {fencing_token}, lease {ttl}"
+            "acquired {name} on {nodes}{waited}{share}, token {token}, fencing token {fencing_token}, lease {ttl}"
         ));
     }
 

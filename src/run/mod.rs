@@ -170,7 +170,7 @@ impl Supervisor {
         };
         let request = Request { wait, ..request.clone() };
         let lease = lock.acquire(&request, &mut show, interrupted).await?;
-        self.talk_of(lock).acquired(&lease, &lock.where_it_holds(&lease), line.borrow().waited());
+        self.talk_of(lock).acquired(lock, &lease, line.borrow().waited());
         Ok(lease)
     }
 
