@@ -6,7 +6,7 @@ use super::route::Route;
 use super::script::Call;
 use super::url::Host;
 use crate::sys::clock::Boot;
-use crate::sys::wait::sleep_until;
+use crate::sys::wait::within;
 use futures_util::future::{join, select_all};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, RedisResult, Value};
@@ -200,19 +200,16 @@ impl ConnectionAttempts {
                 self.begun = Some(Boot::now());
                 continue;
             }
-            tokio::select! {
-                (opened, attempt, _) = select_all(self.attempts.iter_mut()) => {
-                    drop(self.attempts.remove(attempt));
-                    match opened {
-                        Ok(connection) => {
-                            self.clear();
-                            return Ok(Rc::new(connection));
-                        }
-                        Err(fault) if self.attempts.is_empty() => return Err(fault),
-                        Err(_) => {}
+            if let Some((opened, attempt, _)) = within(due, select_all(self.attempts.iter_mut())).await {
+                drop(self.attempts.remove(attempt));
+                match opened {
+                    Ok(connection) => {
+                        self.clear();
+                        return Ok(Rc::new(connection));
                     }
+                    Err(fault) if self.attempts.is_empty() => return Err(fault),
+                    Err(_) => {}
                 }
-                () = sleep_until(due) => {}
             }
         }
     }

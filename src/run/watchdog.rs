@@ -34,8 +34,9 @@ impl Watchdog {
     pub(super) async fn goes_off(&self) {
         while !self.at.get().passed() {
             tokio::select! {
-                () = sleep_until(self.at.get()) => {}
+                biased;
                 () = self.sooner.notified() => {}
+                () = sleep_until(self.at.get()) => {}
             }
         }
     }

@@ -63,10 +63,8 @@ pub(crate) fn find_command(command: &OsStr) -> nix::Result<()> {
 }
 
 fn check_executable(path: &Path) -> nix::Result<()> {
-    if path.is_dir() {
-        return Err(Errno::EACCES);
-    }
-    faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)
+    faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
+    if path.is_dir() { Err(Errno::EACCES) } else { Ok(()) }
 }
 
 #[cfg(test)]
