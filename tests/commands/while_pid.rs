@@ -144,6 +144,34 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 }
 
 #[test]
+fn a_stopped_process_can_clean_up_before_it_is_killed() {
+    let redis = Redis::start();
+    let child = "sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
+    let rest = "until grep -q '^State:.T' /proc/$!/status; do :; done; echo ready; wait";
+    let script = Test::sh(&redis, &format!("{}{child}{rest}", TAKE.replace("1s", "12s")));
+    let why = "it was released or deleted on <node>";
+    let script = script.signal(Signal::SIGTERM).stdout("cleaned\n").stderr(lost(why)).spawn();
+    script.prints(like("<token>"));
+    script.prints("ready");
+    redlock(&redis, "release -q backup --force").run();
+    eventually(SOON, "the script and all its children are dead", || script.others().is_empty());
+    script.finish();
+}
+
+#[test]
+fn a_server_that_restarts_empty_before_the_first_renewal_gets_the_lease_again() {
+    let mut redis = Redis::start();
+    let (reader, input) = std::io::pipe().unwrap();
+    let script = Test::sh(&redis, &format!("{}read line; exit 3", TAKE.replace("1s", "10s"))).stdin_from(reader);
+    let script = script.status(3).spawn();
+    let token = script.prints(like("<token>"));
+    redis.restart();
+    eventually(SOON, "it is there again", || redis.get(KEY).as_ref() == Some(&token));
+    drop(input);
+    script.finish();
+}
+
+#[test]
 fn without_the_server_the_process_is_stopped_before_the_lease_can_expire() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
