@@ -45,8 +45,10 @@ mod run {
     mod keeper;
     mod kept;
     mod losses;
+    mod margins;
     mod names;
     mod signals;
+    mod storms;
     mod terminal;
     mod timeline;
     mod tree;
@@ -55,6 +57,7 @@ mod run {
 /// Waiting in line.
 mod queue {
     mod faults;
+    pub(crate) mod interrupts;
     mod line;
     mod masters;
     mod order;
@@ -102,10 +105,9 @@ mod docs {
     mod shells;
 }
 
-/// What measures how late something is: these tests run after the others, one at a time.
+/// What measures how late something is, and needs a quiet machine for itself: `make margins` runs these, one at a time.
 mod alone {
     mod handover;
     mod interrupts;
     mod margins;
-    mod storms;
 }

@@ -1,249 +1,35 @@
-//! The job is dead before its lease can expire on the server, whatever happens to server, redlock and machine. These tests make
-//! the machine as busy as they need it; `make test` runs them one after the other, when the others are done.
-//!
-//! redlock is cut off by a proxy, and the server itself is asked after the cut when the key will expire: nothing that redlock
-//! sends arrives there any more, its release neither, and the last process must be seen dead before that moment.
+//! How long before the expiry a job is dead, with short leases, large jobs and both cores busy.
 
-use crate::support::{
-    Busy, Mode, Proxy, Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, full_pipe, ms, rand,
-    redlock, rounds, send, stopped,
-};
-use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
-use std::io::PipeWriter;
-use std::os::fd::AsFd;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use crate::support::{Besides, Busy, Cut, Mode, Proxy, Redis, SOON, any, cut_off_many, eventually, redlock, rounds};
 
-/// What else goes wrong when the server is cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Besides {
-    Nothing,
-    /// The job does not react to SIGTERM.
-    Deaf,
-    /// redlock is stopped at the same moment.
-    Stopped,
-    /// Nobody reads redlock's standard error, and there is no room in it.
-    FullStderr,
-    /// SIGKILL follows SIGTERM at once.
-    NoGrace,
-    /// The keeper is stopped as soon as the first process of the job has died.
-    KeeperStopped,
-}
-
-/// Milliseconds since 1970.
-fn clock() -> i64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    i64::try_from(now.as_millis()).unwrap()
-}
-
-/// One job whose server goes away.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    /// In milliseconds.
-    ttl: u64,
-    /// How many processes the job has; four if 0, two of them in sessions of their own or orphans.
-    processes: usize,
-    /// They are a line: each is the child of the one before, in a session of its own.
-    line: bool,
-    besides: Besides,
-    /// The server itself is stopped, rather than out of reach.
-    server_stopped: bool,
-}
-
-impl Cut {
-    const SMALL: Cut = Cut { ttl: 1_000, processes: 0, line: false, besides: Besides::Nothing, server_stopped: false };
-
-    /// Starts the job, and takes the server away `after` it was ready. Returns how many milliseconds of its lease were left on the
-    /// server when its last process was dead; none when the machine was too busy to start it in time.
-    fn make(self, redis: &Redis, number: usize, after: Duration) -> Option<i64> {
-        let lock = format!("lock-{number}");
-        let proxy = Proxy::new(redis, Mode::Pass);
-        let script = match (self.processes, self.besides) {
-            (0, Besides::Deaf) => "trap '' TERM; (setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000".to_owned(),
-            (0, _) => "(setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000".to_owned(),
-            (count, _) if self.line => format!(
-                "exec 3<&0; LINE='trap \"\" TERM; if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & \
-                 else echo ready; fi; read line <&3; sleep 1000'; export LINE; set -- {count}; eval \"$LINE\""
-            ),
-            // They wait for a line that nobody writes: to execute so many programs would take too long.
-            (count, _) => format!(
-                "trap '' TERM; exec 3<&0; n=1; while [ $n -lt {count} ]; do read line <&3 & n=$((n+1)); done; \
-                 echo ready; read line; sleep 1000"
-            ),
-        };
-        let full = full_pipe();
-        let input = std::io::pipe().unwrap();
-        let mut test = Test::new(&proxy)
-            .args(["run", "-v", "--name", &lock, "--ttl", &format!("{}ms", self.ttl)])
-            .args(if self.besides == Besides::NoGrace { &["--grace", "0"][..] } else { &[] })
-            .args(["--", "sh", "-c", &script])
-            .status(76)
-            .stdin_from(input.0)
-            .stdout("ready\n")
-            .stderr(any());
-        if self.besides == Besides::FullStderr {
-            test = test.stderr_to(full.1.try_clone().unwrap());
-        }
-        let key = format!("redlock:{lock}");
-        let mut connection = redis.connection();
-        let mut pttl = || -> i64 { redis::cmd("PTTL").arg(&key).query(&mut connection).unwrap() };
-        let job = test.spawn();
-        if !ready(&job, self.processes) {
-            return None;
-        }
-        let (redlock, keeper) = (job.pid(), job.keeper());
-        let watched = Watched::new(if self.processes == 0 { job.job() } else { Vec::new() }.as_slice());
-        std::thread::sleep(after); // any moment of its life will do
-        let expires_at = if self.server_stopped {
-            // What a stopped server has cannot be asked, so that no renewal may come between the question and the stop.
-            let quiet = i64::try_from(self.ttl * 3 / 4 + 30).unwrap();
-            let (asked, left) = loop {
-                let (asked, left) = (clock(), pttl());
-                if left > quiet || left < 0 {
-                    break (asked, left);
-                }
-                std::thread::sleep(ms(2));
-            };
-            redis.pause();
-            asked + left
-        } else {
-            proxy.set(Mode::BlackHole);
-            // What was on its way arrives meanwhile; the job has several times that to live.
-            std::thread::sleep(ms(60));
-            // The server counts from some moment after the question, so that this is never too late, and seldom too early.
-            (0..5).map(|_| clock() + pttl()).max().unwrap()
-        };
-        if self.besides == Besides::Stopped {
-            send(redlock, Signal::SIGSTOP);
-        }
-        let (ended, at) = urgently(|| {
-            if self.besides == Besides::KeeperStopped {
-                let command = Watched::new(&descendants(keeper)[..1]);
-                assert!(command.all_end(SOON), "{self:?} after {after:?}: is not killed");
-                send(keeper, Signal::SIGSTOP);
-            }
-            let ended = match self.processes {
-                0 => watched.all_end(SOON),
-                // So many descriptors may not be open. Everybody of the job has its input, and nobody else.
-                _ => nobody_reads(&input.1, SOON),
-            };
-            (ended, clock())
-        });
-        assert!(ended, "{self:?} after {after:?}: lives");
-        let left = expires_at - at;
-        eventually(SOON, "nobody else of the job is left", || job.job().is_empty());
-        if self.besides == Besides::Stopped {
-            assert!(stopped(redlock));
-            send(redlock, Signal::SIGCONT);
-        }
-        // Nobody need wait for a server that will not answer.
-        proxy.set(Mode::Cut);
-        if self.server_stopped {
-            redis.resume();
-        }
-        let tag = job.tag().to_owned();
-        let finished = job.finish();
-        eventually(SOON, "nothing is left", || crate::support::tagged(&tag).is_empty());
-        eprintln!("{self:?} after {after:?}: {left} ms left");
-        // redlock counts to the end of validity, which comes before the expiry, and may notice a death a little later. What it does
-        // after that death must not count.
-        let surely_in_time =
-            self.besides == Besides::KeeperStopped && left > i64::try_from(self.ttl / 100 + 2 + 40).unwrap();
-        let told_late = finished.stderr.contains("after the lease could expire");
-        assert!(!(surely_in_time && told_late), "{left} ms left: {}", finished.stderr);
-        if left <= 0 {
-            eprintln!("too late; {}", finished.stderr);
-        }
-        Some(left)
-    }
-}
-
-/// Runs `look` before all others where that is permitted: a thread that comes to see late what happened in time shows nothing.
-fn urgently<T>(look: impl FnOnce() -> T) -> T {
-    // SAFETY: takes three numbers and touches no memory; on Linux it is about this thread alone.
-    let hurry = |nice| unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    let permitted = hurry(-20) == 0;
-    let seen = look();
-    if permitted {
-        hurry(0);
-    }
-    seen
-}
-
-/// Waits until nobody has the other end of this pipe.
-fn nobody_reads(writer: &PipeWriter, deadline: Duration) -> bool {
-    let mut broken = [PollFd::new(writer.as_fd(), PollFlags::empty())];
-    poll(&mut broken, PollTimeout::try_from(deadline).unwrap()) == Ok(1)
-}
-
-/// Whether the job came up, rather than too late for its lease on a very busy machine.
-fn ready(job: &Running, processes: usize) -> bool {
-    let is_ready = || job.all_stdout() == "ready\n";
-    eventually(SOON, "it starts or fails", || is_ready() || !alive(job.pid()));
-    if is_ready() && processes == 0 {
-        eventually(SOON, "all are there", || job.job().len() == 4);
-    }
-    is_ready()
-}
-
-/// So many jobs, `at_once` at a time, each cut off at another moment of the time between two renewals.
-#[track_caller]
-fn cut_off_many(all: &[Cut], at_once: usize) {
-    let _busy = Busy::start();
-    let next = AtomicUsize::new(0);
-    let lefts = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                // One that is stopped must not be another's.
-                let redis = Redis::with(&["--maxclients", "200"]);
-                loop {
-                    let number = next.fetch_add(1, Ordering::SeqCst);
-                    let Some(&cut) = all.get(number) else {
-                        return;
-                    };
-                    // At least one renewal falls into this time.
-                    let after = Duration::from_micros(rand(cut.ttl * 400));
-                    let left = cut.make(&redis, number, after);
-                    lefts.lock().unwrap().push(left);
-                }
-            });
-        }
-    });
-    let mut lefts: Vec<i64> = lefts.into_inner().unwrap().into_iter().flatten().collect();
-    lefts.sort_unstable();
-    assert!(lefts.len() * 10 > all.len() * 9, "the machine is too busy: {} of {}", lefts.len(), all.len());
-    let (least, median) = (lefts[0], lefts[lefts.len() / 2]);
-    let line = format!("{} jobs like {:?}: least {least} ms left, median {median} ms", lefts.len(), all[0]);
-    eprintln!("{line}");
-    assert!(least > 0, "dead too late: {line}; {:?}", &lefts[..5.min(lefts.len())]);
-}
+/// A few processes, and a margin of 100 ms.
+const SHORT: Cut = Cut { ttl: 1_000, ..Cut::SMALL };
 
 #[test]
-fn a_job_is_dead_before_its_lease_expires_200_times_on_a_busy_machine() {
-    let cuts = [Cut::SMALL, Cut { besides: Besides::Deaf, ..Cut::SMALL }];
+fn a_job_is_dead_before_its_lease_expires_200_times() {
+    let _busy = Busy::start();
+    let cuts = [SHORT, Cut { besides: Besides::Deaf, ..SHORT }];
     cut_off_many(&cuts.repeat(100), 6);
 }
 
 #[test]
 fn so_it_is_when_redlock_is_stopped_or_its_standard_error_is_full() {
+    let _busy = Busy::start();
     let kinds = [Besides::Stopped, Besides::FullStderr];
-    cut_off_many(&kinds.map(|besides| Cut { besides, ..Cut::SMALL }).repeat(15), 6);
+    cut_off_many(&kinds.map(|besides| Cut { besides, ..SHORT }).repeat(15), 6);
 }
 
 #[test]
 fn so_it_is_when_the_keeper_is_stopped_while_it_kills() {
-    let cut = Cut { processes: 60, line: true, besides: Besides::KeeperStopped, ..Cut::SMALL };
+    let _busy = Busy::start();
+    let cut = Cut { processes: 60, line: true, besides: Besides::KeeperStopped, ..SHORT };
     cut_off_many(&[cut].repeat(8), 1);
 }
 
-/// Jobs of one kind whose server is out of reach and stopped, in turn. By hand:
-/// `MARGIN_ROUNDS=200 cargo test --release --test main -- --nocapture --test-threads 1 so_it_is_with`.
+/// Jobs of one kind, one after the other, whose server is out of reach and stopped in turn.
 #[track_caller]
 fn margins(cut: Cut, default: usize) {
+    let _busy = Busy::start();
     let cuts = [cut, Cut { server_stopped: true, ..cut }];
     let all: Vec<Cut> = cuts.into_iter().cycle().take(rounds("MARGIN_ROUNDS", default)).collect();
     cut_off_many(&all, 1);
@@ -251,37 +37,37 @@ fn margins(cut: Cut, default: usize) {
 
 #[test]
 fn so_it_is_with_a_ttl_of_500_ms() {
-    margins(Cut { ttl: 500, besides: Besides::Deaf, ..Cut::SMALL }, 8);
+    margins(Cut { ttl: 500, besides: Besides::Deaf, ..SHORT }, 8);
 }
 
 #[test]
 fn so_it_is_with_a_ttl_of_1_s() {
-    margins(Cut { besides: Besides::Deaf, ..Cut::SMALL }, 4);
+    margins(Cut { besides: Besides::Deaf, ..SHORT }, 4);
 }
 
 #[test]
 fn so_it_is_with_a_ttl_of_3_s() {
-    margins(Cut { ttl: 3_000, besides: Besides::Deaf, ..Cut::SMALL }, 2);
+    margins(Cut { ttl: 3_000, besides: Besides::Deaf, ..SHORT }, 2);
 }
 
 #[test]
 fn so_it_is_with_1000_processes_and_a_ttl_of_500_ms() {
-    margins(Cut { ttl: 500, processes: 1_000, ..Cut::SMALL }, 4);
+    margins(Cut { ttl: 500, processes: 1_000, ..SHORT }, 4);
 }
 
 #[test]
 fn so_it_is_with_a_line_of_50_processes_and_a_ttl_of_500_ms() {
-    margins(Cut { ttl: 500, processes: 50, line: true, ..Cut::SMALL }, 4);
+    margins(Cut { ttl: 500, processes: 50, line: true, ..SHORT }, 4);
 }
 
 #[test]
 fn so_it_is_with_a_line_of_400_processes_and_a_ttl_of_1_s() {
-    margins(Cut { processes: 400, line: true, ..Cut::SMALL }, 2);
+    margins(Cut { processes: 400, line: true, ..SHORT }, 2);
 }
 
 #[test]
 fn so_it_is_with_2000_processes_without_a_grace() {
-    margins(Cut { processes: 2_000, besides: Besides::NoGrace, ..Cut::SMALL }, 2);
+    margins(Cut { processes: 2_000, besides: Besides::NoGrace, ..SHORT }, 2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod command;
+mod cut;
 mod endless;
 mod expect;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod tls;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test, redlock};
+pub(crate) use cut::{Besides, Cut, cut_off_many};
 pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{

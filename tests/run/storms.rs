@@ -5,7 +5,6 @@ use crate::support::{
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run -q backup").args(arguments)
@@ -47,18 +46,21 @@ fn in_a_storm<T>(pid: u32, signal: Signal, body: impl FnOnce() -> T) -> T {
 fn a_storm_of_signals_to_a_large_job_keeps_the_keeper_from_no_deadline() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = redlock(&proxy, "run -q backup --ttl 2s");
+    let test = redlock(&proxy, "run -q backup --ttl 10s");
     let mut job = test.args(["--", "sh", "-c", &crowd(300)]).status(76).stderr(any()).spawn();
     let crowd = members(&job, 300);
     in_a_storm(job.pid(), Signal::SIGINT, || {
-        let start = Instant::now();
-        while start.elapsed() < ms(2_200) {
-            assert!(!job.has_ended(), "a lease that is renewed is not lost");
-            std::thread::sleep(ms(20));
+        for renewal in 1..=2 {
+            let mut before = redis.pttl("redlock:backup");
+            eventually(SOON, &format!("renewal {renewal}"), || {
+                assert!(!job.has_ended(), "a lease that is renewed is not lost");
+                let left = redis.pttl("redlock:backup");
+                left > std::mem::replace(&mut before, left)
+            });
         }
         proxy.set(Mode::BlackHole);
         // The last renewal may have been sent a moment before, but not later.
-        assert!(crowd.all_end(ms(2_000)), "alive when the lease may have expired");
+        assert!(crowd.all_end(ms(10_000)), "alive when the lease may have expired");
     });
     proxy.set(Mode::Cut);
     job.finish();
@@ -73,6 +75,6 @@ fn a_storm_of_signals_does_not_hide_the_death_of_redlock() {
         std::thread::sleep(ms(500)); // some hundred signals are on their way
     });
     job.send(Signal::SIGKILL);
-    assert!(crowd.all_end(Duration::from_secs(1)));
+    assert!(crowd.all_end(SOON), "alive, with a lease of 30 s");
     job.wait(SOON);
 }

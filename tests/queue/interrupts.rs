@@ -1,0 +1,167 @@
+//! SIGTERM at random moments to whoever waits or asks: it ends at once, whatever the servers do, and no node that answers keeps
+//! anything of it. `tests/alone/interrupts.rs` measures how soon that is.
+
+use crate::support::{
+    Ended, Redis, SOON, Test, acquire, acquire_on_all, any, eventually, rand, redlock, several, teach_scripts,
+};
+use nix::sys::signal::Signal;
+use std::time::{Duration, Instant};
+
+/// What is interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// `run --wait` for a lock that another holds.
+    Run,
+    /// `acquire --wait` for one.
+    Acquire,
+    /// `wait` for one.
+    Wait,
+    /// `acquire` of a free lock.
+    InFlight,
+    /// `run` of a command under a free lock.
+    InFlightRun,
+}
+
+/// Which servers are stopped before the signal comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    None,
+    One,
+    All,
+}
+
+/// Keys of this lock that belong to the queue or to a lease.
+fn keys(node: &Redis, name: &str) -> Vec<String> {
+    let mut keys = node.keys();
+    keys.retain(|key| key.contains(name) && !key.ends_with("fence"));
+    keys
+}
+
+/// Waits until this node has read what redlock sent it last: no client but the one that asks has a connection.
+fn has_heard_all(node: &Redis) {
+    eventually(SOON, "redlock is gone", || node.info("connected_clients") == "1");
+}
+
+/// One call that is interrupted; how long it lived after the signal, unless it ended by itself before.
+fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Option<Duration> {
+    let name = format!("lock-{number}");
+    if matches!(what, What::Run | What::Acquire | What::Wait) {
+        if nodes.len() == 1 {
+            acquire(nodes, &name)
+        } else {
+            acquire_on_all(nodes, &name)
+        };
+    }
+    let before: Vec<Vec<String>> = nodes.iter().map(|node| keys(node, &name)).collect();
+    let asked = match what {
+        What::Run => vec!["run", "-q", "--name", &name, "--wait", "--", "echo", "started"],
+        What::Acquire => vec!["acquire", "-q", "--name", &name, "--wait"],
+        What::Wait => vec!["wait", "-q", &name],
+        What::InFlight => vec!["acquire", "-q", "--name", &name],
+        What::InFlightRun => vec!["run", "-q", "--name", &name, "--", "sleep", "1000"],
+    };
+    // To wait for an answer would take longer than the test does.
+    let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s").any_end().stdout(any()).stderr(any());
+    // Early ones often, for that is when most happens.
+    let moment = Duration::from_micros(rand(200) * rand(200));
+    // A job that runs may end as it likes, and its redlock then asks for the release: none must come to run.
+    let stop_at = if what == What::InFlightRun { Duration::ZERO } else { moment.mul_f64(rand(100) as f64 / 100.0) };
+    let paused = match stopped {
+        Stopped::None => &nodes[..0],
+        Stopped::One => &nodes[nodes.len() - 1..],
+        Stopped::All => &nodes[..],
+    };
+    if stop_at.is_zero() {
+        paused.iter().for_each(Redis::pause);
+    }
+    let mut call = test.spawn();
+    let start = Instant::now();
+    std::thread::sleep(stop_at);
+    paused.iter().for_each(Redis::pause);
+    std::thread::sleep(moment.saturating_sub(start.elapsed()));
+    let had_ended = call.has_ended();
+    let sent = Instant::now();
+    if !had_ended {
+        call.send(Signal::SIGTERM);
+    }
+    let ended = call.wait(SOON);
+    let latency = sent.elapsed();
+    let interrupted = ended == Ended::Signal(Signal::SIGTERM as i32);
+    let case = format!("round {number}: {what:?}, {stopped:?} of {} stopped, after {moment:?}", nodes.len());
+    let answers = &nodes[..nodes.len() - paused.len()];
+    if interrupted {
+        eventually(SOON, &format!("{case}: no process is left"), || call.others().is_empty());
+        for (node, before) in answers.iter().zip(&before) {
+            has_heard_all(node);
+            assert_eq!(keys(node, &name), *before, "{case}: something is left");
+        }
+    } else {
+        // It had what it wanted, or had been refused, just before.
+        assert!(what == What::InFlight || had_ended, "{case}: {ended:?} {}", call.all_stderr());
+    }
+    paused.iter().for_each(Redis::resume);
+    // The next round's servers are as before.
+    for node in nodes {
+        node.command(&["FLUSHALL"]);
+    }
+    interrupted.then_some(latency)
+}
+
+/// So many rounds of all kinds, and how long each that was interrupted lived on, the longest last.
+#[track_caller]
+pub(crate) fn interrupt(nodes: &Vec<Redis>, stops: &[Stopped], count: usize) -> Vec<(Duration, What, Stopped)> {
+    let kinds = [What::Run, What::Acquire, What::Wait, What::InFlight, What::InFlightRun];
+    let mut times = Vec::new();
+    for number in 0..count {
+        let stopped = stops[number / kinds.len() % stops.len()];
+        let what = match kinds[number % kinds.len()] {
+            What::InFlightRun if stopped == Stopped::One => What::InFlight,
+            what => what,
+        };
+        times.extend(round(nodes, number, what, stopped).map(|time| (time, what, stopped)));
+    }
+    times.sort_by_key(|time| time.0);
+    assert!(times.len() * 10 >= count * 5, "too few were interrupted: {} of {count}", times.len());
+    times
+}
+
+#[test]
+fn one_node_that_answers() {
+    let redis = Redis::start();
+    teach_scripts(&redis);
+    interrupt(&vec![redis], &[Stopped::None], 50);
+}
+
+#[test]
+fn one_node_that_may_hang() {
+    let redis = Redis::start();
+    teach_scripts(&redis);
+    interrupt(&vec![redis], &[Stopped::All], 25);
+}
+
+#[test]
+fn three_nodes_one_or_all_of_which_may_hang() {
+    interrupt(&several(3), &[Stopped::None, Stopped::One, Stopped::All], 60);
+}
+
+#[test]
+fn a_wait_that_any_signal_interrupts_leaves_nothing() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let before = redis.keys();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
+        let test = redlock(&redis, "run backup --wait -- echo started");
+        let mut waiter = test.stderr(any()).signal(signal).spawn();
+        waiter.stderr_line();
+        // Two that do not ask for an end.
+        waiter.send(Signal::SIGWINCH);
+        waiter.send(Signal::SIGCONT);
+        eventually(SOON, "it queues", || redis.keys() != before);
+        waiter.send(signal);
+        assert_eq!(waiter.wait(SOON), Ended::Signal(signal as i32));
+        has_heard_all(&redis);
+        assert_eq!(redis.keys(), before, "something is left");
+        eventually(SOON, "its keeper is gone", || waiter.others().is_empty());
+        waiter.finish();
+    }
+}
