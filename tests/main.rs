@@ -88,7 +88,7 @@ mod nodes {
     mod replies;
     mod restarts;
     mod sentinel;
-    mod slow;
+    pub(crate) mod slow;
     mod tls;
 }
 
@@ -110,4 +110,5 @@ mod alone {
     mod handover;
     mod interrupts;
     mod margins;
+    mod slow;
 }

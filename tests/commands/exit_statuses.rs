@@ -122,7 +122,7 @@ fn standard_error_that_cannot_be_written_changes_nothing() {
     acquire(&redis, "held");
     let test = redlock(&redis, "run held -- true").status(75);
     test.stderr_to(full()).run();
-    let test = redlock(&redis, "acquire held --wait 50ms").status(75);
+    let test = redlock(&redis, "acquire held --wait 1s").status(75);
     test.stderr_to(closed()).run();
 }
 

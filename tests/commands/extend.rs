@@ -1,6 +1,8 @@
 //! `redlock extend`: never shortens a lease, never brings a lost one back, never touches another's.
 
-use crate::support::{Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, redlock, release};
+use crate::support::{
+    Redis, SOON, Test, acquire, acquire_for, any, eventually, lapsed, like, message, redlock, release,
+};
 
 fn extend(redis: &Redis, name: &str, token: &str) -> Test {
     Test::new(redis).args(["extend", "-q", "--name", name, "--token", token])
@@ -9,7 +11,7 @@ fn extend(redis: &Redis, name: &str, token: &str) -> Test {
 #[test]
 fn lengthens_the_lease_to_the_ttl_asked_for() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "2s");
+    let token = acquire_for(&redis, "backup", "10s");
     extend(&redis, "backup", &token).args(["--ttl", "1m"]).run();
     let left = redis.pttl("redlock:backup");
     assert!((55_000..=60_000).contains(&left), "{left}");
@@ -38,7 +40,7 @@ fn takes_the_ttl_that_the_lease_was_taken_with() {
 #[test]
 fn everything_that_belongs_to_the_lease_lasts_as_long() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "2s");
+    let token = acquire_for(&redis, "backup", "10s");
     extend(&redis, "backup", &token).args(["--ttl", "1m"]).run();
     for key in redis.keys() {
         assert!(redis.pttl(&key) > 50_000, "{key}: {}", redis.pttl(&key));
@@ -57,7 +59,7 @@ fn never_shortens_a_lease() {
 #[test]
 fn never_brings_a_lost_lease_back() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "100ms");
+    let token = lapsed(&redis, "backup");
     eventually(SOON, "all but the counter has expired", || redis.keys().len() == 1);
     let before = redis.keys();
     extend(&redis, "backup", &token).status(77).stderr(message(["\"backup\""])).run();
@@ -108,7 +110,7 @@ fn json_has_its_exact_shape() {
 #[test]
 fn the_name_may_be_a_plain_argument() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "2s");
+    let token = acquire_for(&redis, "backup", "10s");
     redlock(&redis, format!("extend -q backup --token {token} --ttl 1m")).run();
     redlock(&redis, format!("renew -q --token {token} --ttl 2m backup")).run();
     assert!(redis.pttl("redlock:backup") > 110_000);
@@ -119,7 +121,7 @@ fn the_name_may_be_a_plain_argument() {
 #[test]
 fn name_and_token_come_from_the_environment_as_a_pair() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "2s");
+    let token = acquire_for(&redis, "backup", "10s");
     let paired = || redlock(&redis, "extend -q").env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token);
     paired().args(["--ttl", "1m"]).run();
     assert!(redis.pttl("redlock:backup") > 50_000);

@@ -37,9 +37,9 @@ fn busy_tells_the_holder() {
     let holder = holder(&token, "\"nightly\"");
     for arguments in [
         vec!["acquire", "--name", "backup"],
-        vec!["acquire", "--name", "backup", "--wait", "50ms"],
+        vec!["acquire", "--name", "backup", "--wait", "1s"],
         vec!["acquire", "--name", "backup", "-q"],
-        vec!["wait", "backup", "--timeout", "50ms"],
+        vec!["wait", "backup", "--timeout", "1s"],
     ] {
         let object = failure(&redis.url(), &arguments, 75, &holder);
         assert_eq!(object["name"], "backup");
@@ -73,7 +73,7 @@ fn another_type_has_no_holder() {
     let redis = Redis::start();
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     failure(&redis.url(), &["acquire", "--name", "backup"], 75, "null");
-    failure(&redis.url(), &["wait", "backup", "--timeout", "50ms"], 75, "null");
+    failure(&redis.url(), &["wait", "backup", "--timeout", "1s"], 75, "null");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Users and passwords: what is missing is named, and a password may be replaced while a job runs.
 
 use crate::support::{
-    Line, Redis, Running, SOON, Test, acquire, any, eventually, loss, message, ms, redlock, release, teach_scripts,
-    when,
+    Line, Redis, Running, SOON, Test, acquire, any, eventually, is_renewed, loss, message, ms, redlock, release,
+    teach_scripts, when,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -107,11 +107,11 @@ fn connections_are_known_by_their_name() {
     release(&redis, "other", &token);
 }
 
-/// A job with a ttl of 2 s and the password in this file, in line behind it a waiter, and the token of the job.
+/// A job with a ttl of 8 s and the password in this file, in line behind it a waiter, and the token of the job.
 #[track_caller]
 fn job_and_waiter(redis: &Redis, file: &Path) -> (Running, Running, String) {
     let call = || Test::new(as_user(redis).as_str()).env("REDLOCK_PASSWORD_FILE", file).stderr(any());
-    let job = call().args(["run", "--name", "backup", "--ttl", "2s", "--", "sleep", "4"]).any_end().spawn();
+    let job = call().args(["run", "--name", "backup", "--ttl", "8s", "--", "sleep", "9"]).any_end().spawn();
     eventually(SOON, "acquired", || redis.exists(KEY));
     let waiter = Line::join(redis, call().args(["run", "--name", "backup", "--wait", "--", "true"]));
     (job, waiter, redis.get(KEY).unwrap())
@@ -136,7 +136,7 @@ fn a_job_and_a_waiter_outlive_a_new_password() {
     std::fs::write(&file, "").unwrap();
     std::thread::sleep(ms(100)); // half written
     std::fs::write(&file, "second\n").unwrap();
-    std::thread::sleep(ms(2_000)); // as long as the lease
+    is_renewed(&redis);
     assert!(!job.has_ended(), "{}", job.all_stderr());
     assert_eq!(redis.get(KEY), Some(token));
     assert_eq!(job.finish().ended, crate::support::Ended::Status(0));
@@ -150,14 +150,14 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
     std::fs::write(&file, "first\n").unwrap();
     set_password(&redis, "first");
     let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file);
-    let job = test.args(["run", "-q", "--name", "backup", "--ttl", "2s", "--", "sleep", "1000"]).status(76);
+    let job = test.args(["run", "-q", "--name", "backup", "--ttl", "6s", "--", "sleep", "1000"]).status(76);
     let job = job.stderr(loss(["WRONGPASS", "before the lease could expire"])).spawn();
     eventually(SOON, "acquired", || redis.exists(KEY));
     set_password(&redis, "second");
     cut(&redis);
     job.finish();
     // A new call is told at once, and one that waits when the file could have been replaced.
-    for (wait, time) in [(None, 3), (Some("--wait"), 15)] {
+    for (wait, time) in [(None, 10), (Some("--wait"), 20)] {
         let test = Test::new(as_user(&redis).as_str()).env("REDLOCK_PASSWORD_FILE", &file).status(78);
         let test = test.args(["acquire", "other"]).args(wait).stderr(message(["WRONGPASS", "check both"]));
         test.within(Duration::from_secs(time)).run();
@@ -168,7 +168,7 @@ fn a_password_that_is_refused_for_good_ends_the_job_before_its_lease() {
 fn a_password_from_a_pipe_is_kept_for_the_next_connection() {
     let redis = Redis::with_tcp(&[]);
     set_password(&redis, "s3cret");
-    let script = "exec redlock run -q --name backup --ttl 2s --password-file <(echo s3cret) -- sleep 4";
+    let script = "exec redlock run -q --name backup --ttl 6s --password-file <(echo s3cret) -- sleep 7";
     let job = Test::program(as_user(&redis).as_str(), "bash").args(["-c", script]).spawn();
     eventually(SOON, "acquired", || redis.exists(KEY));
     cut(&redis);

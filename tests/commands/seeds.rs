@@ -103,9 +103,9 @@ fn try_once() {
 fn blocking_with_a_time_out() {
     let redis = Redis::start();
     let token = acquire(&redis, "lock");
-    let script = "redlock acquire -q --name lock --wait 300ms; echo \"status $?\"";
+    let script = "redlock acquire -q --name lock --wait 1s; echo \"status $?\"";
     let finished = Test::sh(&redis, script).stdout("status 75\n").stderr(message(["gave up after"])).run();
-    assert!((ms(300)..ms(3_000)).contains(&finished.elapsed), "{:?}", finished.elapsed);
+    assert!(finished.elapsed >= ms(1_000), "{:?}", finished.elapsed);
     let script = "redlock acquire -q --name lock --wait 30s >token; echo \"status $?\"";
     let waiter = Test::sh(&redis, script).stdout("status 0\n").spawn();
     eventually(SOON, "the waiter is connected", || redis.info("connected_clients") != "1");
@@ -116,7 +116,7 @@ fn blocking_with_a_time_out() {
 #[test]
 fn wait_until_free() {
     let redis = Redis::start();
-    acquire_for(&redis, "lock", "500ms");
+    acquire_for(&redis, "lock", "2s");
     let script = "redlock wait -q lock && echo free; redlock wait lock --timeout 1s && echo 'still free'";
     Test::sh(&redis, script).stdout("free\nstill free\n").run();
 }

@@ -249,7 +249,7 @@ fn looking_changes_nothing_and_works_where_nothing_can_be_written() {
     let look = || {
         assert_eq!(status(&redis, "backup")["state"], "held");
         redlock(&redis, "status").stdout(any()).run();
-        redlock(&redis, "wait backup --timeout 50ms -q").turned_away().run();
+        redlock(&redis, "wait backup --timeout 1s -q").turned_away().run();
     };
     look();
     redis.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
@@ -444,7 +444,7 @@ fn watch_takes_a_name_and_its_lines_carry_the_time_where_there_is_no_terminal() 
     watcher.prints(like("<time>  backup  free"));
     watcher.send(Signal::SIGTERM);
     watcher.finish();
-    let watcher = redlock(&redis, "status --watch 0.1").signal(Signal::SIGTERM).stderr(any()).spawn();
+    let watcher = redlock(&redis, "status --watch 0.1").signal(Signal::SIGTERM).stdout(any()).stderr(any()).spawn();
     watcher.prints(like("<time>  NAME<any>"));
     watcher.prints(like("<time>  NAME<any>"));
     watcher.send(Signal::SIGTERM);

@@ -3,7 +3,7 @@
 
 use crate::support::{
     Ended, Finished, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, full_pipe, full_socket,
-    full_terminal, like, ms, redlock, release, tagged,
+    full_terminal, is_renewed, like, ms, redlock, release, tagged,
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
@@ -93,9 +93,9 @@ fn commands_end_though_nobody_reads_standard_error() {
             (&["status", "--exit-code", "backup"], 75),
             (&["status", "backup", "--token", "another-token-of-some-length"], 77),
             (&["acquire", "--name", "backup"], 75),
-            (&["acquire", "--name", "backup", "--wait", "200ms"], 75),
+            (&["acquire", "--name", "backup", "--wait", "1s"], 75),
             (&["run", "--name", "backup", "--", "true"], 75),
-            (&["wait", "backup", "--timeout", "200ms"], 75),
+            (&["wait", "backup", "--timeout", "1s"], 75),
             (&["extend", "-v", "backup", "--token", &token], 0),
             (&["release", "-v", "backup", "--token", &token], 0),
             (&["release", "backup", "--token", &token], 77),
@@ -118,16 +118,15 @@ fn a_job_is_renewed_and_its_status_told_though_nobody_reads_standard_error() {
     each_kind(|redis, kind| {
         let unread = Unread::new(kind);
         let (reader, writer) = std::io::pipe().unwrap();
-        let test = redlock(redis, "run -v backup --ttl 1s");
+        let test = redlock(redis, "run -v backup --ttl 6s");
         let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
         let job = unread.under(test.stdin_from(reader).status(5).stdout("ready\n"));
         eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
         let token = redis.get("redlock:backup");
         assert!(token.is_some(), "{kind:?}");
-        let start = Instant::now();
-        while start.elapsed() < ms(2_500) {
-            assert_eq!(redis.get("redlock:backup"), token, "{kind:?}: after {:?}", start.elapsed());
-            std::thread::sleep(ms(20));
+        for _ in 0..2 {
+            is_renewed(redis);
+            assert_eq!(redis.get("redlock:backup"), token, "{kind:?}");
         }
         drop(writer);
         unread.ends(job);
@@ -142,7 +141,7 @@ fn an_outage_is_survived_though_nobody_reads_standard_error() {
         let proxy = Proxy::new(redis, Mode::Pass);
         let unread = Unread::new(kind);
         let (reader, writer) = std::io::pipe().unwrap();
-        let test = redlock(&proxy, "run backup --ttl 3s");
+        let test = redlock(&proxy, "run backup --ttl 6s");
         let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
         let job = unread.under(test.stdin_from(reader).status(5).stdout("ready\n"));
         eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
@@ -152,7 +151,7 @@ fn an_outage_is_survived_though_nobody_reads_standard_error() {
             eventually(SOON, "it has noticed", || proxy.connections() > connections);
             let low = redis.pttl("redlock:backup");
             proxy.set(Mode::Pass);
-            let renewed = || redis.pttl("redlock:backup") > low.max(2_500);
+            let renewed = || redis.pttl("redlock:backup") > low.max(5_000);
             eventually(SOON, &format!("{kind:?}: renewed"), renewed);
         }
         drop(writer);
@@ -164,7 +163,7 @@ fn an_outage_is_survived_though_nobody_reads_standard_error() {
 fn a_lost_lease_ends_the_job_though_nobody_reads_standard_error() {
     each_kind(|redis, kind| {
         let unread = Unread::new(kind);
-        let test = redlock(redis, "run -v backup --ttl 1s");
+        let test = redlock(redis, "run -v backup --ttl 4s");
         let test = test.args(["--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done"]);
         let job = unread.under(test.status(76).stdout("ready\n"));
         eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");
@@ -218,7 +217,7 @@ fn interrupted(call: &mut Running, signal: Signal, kind: Kind) -> Duration {
 #[track_caller]
 fn at_once(times: &Mutex<Vec<Duration>>) {
     let times = times.lock().unwrap();
-    assert!(times.iter().any(|&time| time < ms(400)), "{times:?}");
+    assert!(times.iter().any(|&time| time < ms(2_000)), "{times:?}");
 }
 
 #[test]

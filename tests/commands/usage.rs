@@ -113,9 +113,9 @@ fn a_bare_number_is_seconds() {
         Test::new(&redis).args(["run", "x", "-q", option, number, "--", "true"]).run();
     }
     let token = redlock(&redis, "acquire x --ttl 90.5").stdout(any()).run().token();
-    let test = redlock(&redis, "acquire x -w 0.3").status(75).stderr(any());
-    assert!(test.run().elapsed >= Duration::from_millis(300));
-    redlock(&redis, "wait x --timeout 0.1").status(75).stderr(any()).run();
+    let test = redlock(&redis, "acquire x -w 1.2").status(75).stderr(any());
+    assert!(test.run().elapsed >= Duration::from_millis(1_200));
+    redlock(&redis, "wait x --timeout 0.9").status(75).stderr(any()).run();
     let extend = redlock(&redis, format!("extend x --token {token} --ttl 100 --format json"));
     let validity = extend.stdout(any()).run().json()["validity_ms"].as_u64().unwrap();
     assert!((90_000..100_000).contains(&validity), "{validity}");

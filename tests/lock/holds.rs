@@ -1,8 +1,8 @@
 //! Re-entrancy: holds with tokens of their own, counted by their identity and not by number.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Where, acquire, acquire_for, acquire_on_all, any, eventually, like, message, ms, redlock,
-    release, status,
+    Mode, Proxy, Redis, SOON, Where, acquire, acquire_for, acquire_on_all, any, eventually, lapsed, like, message, ms,
+    redlock, release, status,
 };
 use serde_json::Value;
 
@@ -106,8 +106,7 @@ fn the_four_results() {
 #[test]
 fn a_lease_that_has_ended_cannot_be_entered() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "100ms");
-    eventually(SOON, "expired", || !redis.exists("redlock:backup"));
+    let token = lapsed(&redis, "backup");
     let enter = || redlock(&redis, format!("acquire backup --reentrant --token {token}"));
     enter().status(77).stderr(message(["\"backup\""])).run();
     assert!(!redis.exists("redlock:backup"));
@@ -135,8 +134,8 @@ fn entering_never_shortens_the_lease_but_may_lengthen_it() {
 #[test]
 fn all_holds_end_with_the_lease() {
     let redis = Redis::start();
-    let token = acquire_for(&redis, "backup", "300ms");
-    let test = redlock(&redis, format!("acquire backup --reentrant --token {token} --ttl 300ms"));
+    let token = acquire_for(&redis, "backup", "4s");
+    let test = redlock(&redis, format!("acquire backup --reentrant --token {token} --ttl 4s"));
     let hold = test.stdout(any()).run().token();
     eventually(SOON, "expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
     for token in [&hold, &token] {
@@ -200,7 +199,7 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     let script = "redlock acquire --name backup; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
     test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();
-    let script = "redlock run -q --name backup --wait 200ms -- echo never; test $? = 75";
+    let script = "redlock run -q --name backup --wait 1s -- echo never; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
     test.stderr(message(["gave up after", "--reentrant"])).run();
     // Another's lock is not.
@@ -235,8 +234,8 @@ fn reentrant_outside_of_any_job_is_an_ordinary_run() {
 fn an_inner_job_renews_for_the_outer_one() {
     let redis = Redis::start();
     // The outer lease alone would end long before; the inner run lengthens it to its own ttl and renews that.
-    let token = acquire_for(&redis, "backup", "700ms");
-    let test = redlock(&redis, "run -q --reentrant backup --ttl 700ms -- sleep 1.5");
+    let token = acquire_for(&redis, "backup", "5s");
+    let test = redlock(&redis, "run -q --reentrant backup --ttl 5s -- sleep 6");
     test.env("REDLOCK_NAME", "backup").env("REDLOCK_TOKEN", &token).run();
     assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token));
     assert_eq!(holds(&redis), 1);
@@ -249,7 +248,7 @@ fn over_several_masters_a_node_that_missed_the_inner_hold_does_not_drop_the_oute
     let token = acquire_on_all(&nodes, "backup");
     nodes[2].pause();
     let test = redlock(&nodes, format!("acquire backup --reentrant --token {token}"));
-    let hold = test.args(["--node-timeout", "200ms"]).stdout(any()).run().token();
+    let hold = test.args(["--node-timeout", "3s"]).stdout(any()).run().token();
     nodes[2].resume();
     assert_eq!(give_up(&nodes, &hold), still_held(1));
     for _ in 0..3 {
@@ -267,7 +266,7 @@ fn over_several_masters_the_plain_token_gives_up_the_same_hold_everywhere() {
     enter(&nodes, &token);
     nodes[0].pause();
     let test = redlock(&nodes, format!("acquire backup --reentrant --token {token}"));
-    test.args(["--node-timeout", "200ms"]).stdout(any()).run();
+    test.args(["--node-timeout", "3s"]).stdout(any()).run();
     nodes[0].resume();
     assert_eq!(give_up(&nodes, &token), still_held(2));
     assert_eq!(give_up(&nodes, &token), still_held(1));

@@ -34,8 +34,8 @@ fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
         call(&["status", "backup"], 0),
         call(&["status"], 0),
         call(&["acquire", "--name", "backup"], 75),
-        call(&["acquire", "--name", "backup", "--wait", "50ms"], 75),
-        call(&["wait", "backup", "--timeout", "50ms"], 75),
+        call(&["acquire", "--name", "backup", "--wait", "1s"], 75),
+        call(&["wait", "backup", "--timeout", "1s"], 75),
         call(&["extend", "backup", "--token", "t"], 77),
         call(&["release", "backup", "--token", "t"], 77),
         call(&["release", "backup", "--force", "--token", "12345678"], 77),
@@ -129,8 +129,8 @@ fn a_waiter_is_told_for_whom_it_waits() {
 fn arguments_of_the_job_are_never_written_to_redis() {
     let redis = Redis::start();
     let monitor = Monitor::new(&redis);
-    let test = redlock(&redis, "run -q backup --ttl 600ms -- sh -c");
-    test.args(["sleep 0.4 # s3cret-argument"]).env("PASSWORD", "s3cret-variable").run();
+    let test = redlock(&redis, "run -q backup --ttl 4s -- sh -c");
+    test.args(["sleep 1.5 # s3cret-argument"]).env("PASSWORD", "s3cret-variable").run();
     let lines = monitor.lines(&redis);
     assert!(lines.iter().any(|line| line.contains("redlock:backup")), "{lines:?}");
     assert!(!lines.iter().any(|line| line.contains("s3cret")), "{lines:?}");
@@ -303,25 +303,25 @@ fn a_lock_that_was_acquired_is_its_caller_s() {
 #[test]
 fn a_waiter_is_told_what_a_loser_is() {
     let redis = Redis::start();
-    let job = "redlock run --name backup --wait 100ms -- true";
+    let job = "redlock run --name backup --wait 1s -- true";
     Test::sh(&redis, &format!("exec redlock run -q --name backup -- {job}"))
         .status(75)
         .stderr(like(
-            "redlock: waiting up to 100ms for \"backup\", 1st in line; held by the enclosing job, <user>@<host> (redlock); \
+            "redlock: waiting up to 1s for \"backup\", 1st in line; held by the enclosing job, <user>@<host> (redlock); \
              use --reentrant to share it\n<any>\n",
         ))
         .run();
-    let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 100ms -- true";
+    let kept = "redlock run -q --name kept --hold-at-least 5s -- true; redlock run --name kept --wait 1s -- true";
     Test::sh(&redis, kept)
         .status(75)
         .stderr(like(
-            "redlock: waiting up to 100ms for \"kept\", 1st in line; finished on <host> <duration> ago, \
+            "redlock: waiting up to 1s for \"kept\", 1st in line; finished on <host> <duration> ago, \
              kept for <duration> more\n<any>\n",
         ))
         .run();
     redis.command(&["HSET", "redlock:hash", "field", "1"]);
-    let test = redlock(&redis, "acquire hash --wait 100ms");
-    let waiting = "redlock: waiting up to 100ms for \"hash\"; exists but is not a lock <any>\n<any>\n";
+    let test = redlock(&redis, "acquire hash --wait 1s");
+    let waiting = "redlock: waiting up to 1s for \"hash\"; exists but is not a lock <any>\n<any>\n";
     test.status(75).stderr(like(waiting)).run();
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::{
     Authority, Cluster, Contenders, Directory, Endless, Line, Redis, Running, SOON, Test, acquire, any, eventually,
-    job, like, message, ms, permit, redlock, release, status,
+    is_renewed, job, like, message, ms, permit, redlock, release, status,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,11 +102,9 @@ fn the_line_is_served_in_order() {
     let (holder, writer) = job(&cluster, &["-q"], 0);
     let fence = fencing_token(&cluster);
     let waiters = line(&cluster, &directory, 5);
-    let start = Instant::now();
     drop(writer);
     holder.finish();
     in_order(&directory, waiters, fence);
-    assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
     let master = &cluster.0[cluster.owner(KEY)];
     assert!(Line::is_clean(master) && !master.exists(KEY));
 }
@@ -114,23 +112,21 @@ fn the_line_is_served_in_order() {
 #[test]
 fn a_job_and_the_line_survive_resharding() {
     let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
-    let (mut holder, writer) = job(&cluster, &["--ttl", "3s"], 0);
+    let (mut holder, writer) = job(&cluster, &["--ttl", "6s"], 0);
     let (token, fence) = (cluster.get(KEY), fencing_token(&cluster));
     let waiters = line(&cluster, &directory, 3);
     for _ in 0..2 {
-        cluster.reshard(KEY);
-        std::thread::sleep(ms(1_500)); // a renewal is due
+        let master = cluster.reshard(KEY);
+        is_renewed(&cluster.0[master]);
         assert_eq!(cluster.get(KEY), token);
         assert!(!holder.has_ended(), "{}", holder.all_stderr());
     }
     let master = &cluster.0[cluster.owner(KEY)];
     eventually(SOON, "each waiter hears the new master", || Line::listeners(master) == 3);
     assert_eq!(length(&cluster), 3);
-    let start = Instant::now();
     drop(writer);
     holder.finish();
     in_order(&directory, waiters, fence);
-    assert!(start.elapsed() < Duration::from_secs(4), "called, not looked for: {:?}", start.elapsed());
 }
 
 #[test]
@@ -209,7 +205,7 @@ fn servers_that_point_at_each_other_are_not_asked_over_and_over() {
 fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
     for frozen in [false, true] {
         let (mut cluster, directory) = (Cluster::with_replicas(), Arc::new(Directory::new()));
-        let (mut holder, writer) = job(&cluster, &["--ttl", "12s"], 0);
+        let (mut holder, writer) = job(&cluster, &["--ttl", "30s"], 0);
         let (token, fence) = (cluster.get(KEY).unwrap(), fencing_token(&cluster));
         let waiters = line(&cluster, &directory, 2);
         let old = cluster.owner(KEY);
@@ -219,12 +215,10 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
             cluster.0[old].kill()
         }
         let new = &cluster.0[old + 3];
-        let (start, patience) = (Instant::now(), Duration::from_secs(30));
         let took_over = || new.info("role") == "master" && new.try_query::<i64>(&["PTTL", KEY]).is_ok();
-        eventually(patience, "taken over", took_over);
-        eventually(SOON, "confirmed", || {
-            new.pttl(KEY) > 10_500 || new.pttl(KEY) > 7_900 && start.elapsed() > ms(9_000)
-        });
+        eventually(Duration::from_secs(30), "taken over", took_over);
+        // Until the server is known to be dead, and that may have been before this looks.
+        eventually(Duration::from_secs(20), "confirmed", || new.pttl(KEY) > 23_500);
         assert_eq!(new.get(KEY), Some(token));
         assert!(!holder.has_ended(), "{}", holder.all_stderr());
         eventually(SOON, "in line again", || Line::length(new) == 2);
@@ -238,7 +232,7 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
 #[test]
 fn without_its_master_the_job_is_dead_before_the_lease_expires() {
     let cluster = Cluster::start();
-    let (holder, _writer) = job(&cluster, &["-q", "--ttl", "3s"], 76);
+    let (holder, _writer) = job(&cluster, &["-q", "--ttl", "6s"], 76);
     let master = &cluster.0[cluster.owner(KEY)];
     let expires = Instant::now() + ms(master.pttl(KEY).cast_unsigned());
     master.pause();
@@ -299,11 +293,11 @@ fn a_job_outlives_its_only_seed() {
     let owner = cluster.owner(KEY);
     let seed = 3 + (owner + 1) % 3; // the replica of another master
     let url = format!("redis+cluster://{}", cluster.0[seed].address());
-    let (mut holder, writer) = job(url.as_str(), &["--ttl", "15s"], 0);
+    let (mut holder, writer) = job(url.as_str(), &["--ttl", "30s"], 0);
     cluster.0[seed].kill();
     cluster.0[owner].kill();
     let new = &cluster.0[owner + 3];
-    let renewed = || new.try_query::<i64>(&["PTTL", KEY]).is_ok_and(|left| left > 13_000);
+    let renewed = || new.try_query::<i64>(&["PTTL", KEY]).is_ok_and(|left| left > 26_000);
     eventually(Duration::from_secs(30), "renewed by the new master", renewed);
     assert!(!holder.has_ended(), "{}", holder.all_stderr());
     drop(writer);
@@ -315,7 +309,7 @@ fn the_server_to_blame_is_named() {
     let cluster = Cluster::start();
     let owner = &cluster.0[cluster.owner(KEY)];
     let told = |why| {
-        let test = Test::new(&cluster).args(["acquire", "backup", "--node-timeout", "500ms"]).status(69);
+        let test = Test::new(&cluster).args(["acquire", "backup", "--node-timeout", "2s"]).status(69);
         test.stderr(message(["cluster@", &format!("({})", owner.address()), why])).run();
     };
     owner.command(&["CONFIG", "SET", "maxmemory", "1"]);
@@ -368,7 +362,7 @@ fn a_job_survives_resharding_by_tls() {
     let url = cluster.url().replace("redis+", "rediss+");
     let test = || Test::new(url.as_str()).env("REDLOCK_TLS_CA", authority.certificate());
     let (reader, writer) = std::io::pipe().unwrap();
-    let job = test().args(["run", "backup", "--ttl", "3s", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
+    let job = test().args(["run", "backup", "--ttl", "8s", "--", "sh", "-c", "echo ready; cat"]).stdin_from(reader);
     let job = job.stderr(any()).spawn();
     job.prints("ready");
     let token = cluster.get(KEY);
@@ -376,7 +370,8 @@ fn a_job_survives_resharding_by_tls() {
     eventually(SOON, "in line", || length(&cluster) == 1);
     let master = &cluster.0[cluster.reshard(KEY)];
     eventually(SOON, "heard on the new master", || Line::listeners(master) == 1);
-    std::thread::sleep(ms(3_000)); // longer than the lease
+    is_renewed(master);
+    is_renewed(master);
     assert_eq!(cluster.get(KEY), token);
     test().arg("status").stdout(like("<lines>backup<lines>")).run();
     drop(writer);

@@ -169,7 +169,7 @@ fn the_server_has_nothing_of_the_call_that_started_it() {
 
 #[test]
 fn no_end_of_a_run_ends_the_server_that_it_started() {
-    let run = |place: &Place, script: &str| redlock(place, "run backup --ttl 1s -- sh -c").arg(script).stderr(any());
+    let run = |place: &Place, script: &str| redlock(place, "run backup --ttl 4s -- sh -c").arg(script).stderr(any());
     let place = Place::new();
     run(&place, "exit 7").status(7).run();
     let server = place.server();
@@ -211,7 +211,7 @@ fn ctrl_c_ends_the_job_and_not_the_server() {
 fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
     let place = Place::new();
     let (reader, writer) = std::io::pipe().unwrap();
-    let run = |name: &str| Test::new(&place).args(["run", "-q", "--name", name, "--ttl", "3s"]);
+    let run = |name: &str| Test::new(&place).args(["run", "-q", "--name", name, "--ttl", "6s"]);
     let script = ["--", "sh", "-c", "echo ready; cat"];
     let job = run("backup").args(script).stdin_from(reader).spawn();
     job.prints("ready");
@@ -276,10 +276,11 @@ fn nothing_that_is_removed_lets_a_second_server_in() {
     }
     let socket = place.path().join("redis.sock");
     let way_out = format!("pkill -f unixsocket:{}", socket.display());
-    for arguments in [["acquire", "backup"], ["status", "backup"]] {
+    let calls = [["acquire", "backup"], ["status", "backup"]].map(|arguments| {
         let test = Test::new(&place).args(arguments).status(69);
-        test.stderr(message(["runs without", &socket.display().to_string(), &way_out])).run();
-    }
+        test.stderr(message(["runs without", &socket.display().to_string(), &way_out])).spawn()
+    });
+    calls.into_iter().for_each(|call| drop(call.finish()));
     let killed = place.server();
     let (program, arguments) = way_out.split_once(' ').unwrap();
     assert!(Command::new(program).args(arguments.split(' ')).status().unwrap().success());

@@ -1,7 +1,9 @@
 //! Freeing a lease that another has, over several masters: on all of them at once, and by what a majority says.
 
-use crate::support::{Redis, Running, SOON, Test, acquire, any, eventually, ms, redlock, several, status, when};
-use std::time::{Duration, Instant};
+use crate::support::{
+    Redis, Running, SOON, Test, acquire, any, eventually, is_renewed, ms, redlock, several, status, when,
+};
+use std::time::Instant;
 
 const KEY: &str = "redlock:backup";
 
@@ -25,7 +27,7 @@ fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
             let value: Option<String> = redis::cmd("GET").arg(KEY).query(connection).unwrap();
             assert_ne!(value.as_deref(), Some(token), "again, {:?} later", start.elapsed());
         }
-        assert!(start.elapsed() < Duration::from_secs(4), "the job runs on");
+        assert!(start.elapsed() < SOON, "the job runs on");
         // What is watched needs the processor too.
         std::thread::sleep(ms(1));
     }
@@ -37,8 +39,8 @@ fn loses_without_a_trace(mut job: Running, nodes: &[Redis], token: &str) {
 fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
     let nodes = several(3);
     // At different moments of the time between two renewals.
-    for moment in [0, 100, 200, 300] {
-        let (job, token) = holder(&nodes, "1s", 76);
+    for moment in [0, 300, 600, 900] {
+        let (job, token) = holder(&nodes, "3s", 76);
         eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
         std::thread::sleep(ms(moment)); // the moment is the point
         redlock(&nodes, "release -q backup --force").stdout(any()).stderr(any()).run();
@@ -49,10 +51,10 @@ fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
 #[test]
 fn a_forced_release_is_not_undone_where_one_master_missed_it() {
     let nodes = several(3);
-    let (job, token) = holder(&nodes, "2s", 76);
+    let (job, token) = holder(&nodes, "6s", 76);
     eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
     nodes[2].pause();
-    let test = redlock(&nodes, "release backup --force --node-timeout 200ms");
+    let test = redlock(&nodes, "release backup --force --node-timeout 1s");
     let finished = test.any_end().stdout(any()).stderr(any()).run();
     let node = nodes[2].socket();
     // It may have to be repeated, and says for whose sake.
@@ -65,7 +67,7 @@ fn a_forced_release_is_not_undone_where_one_master_missed_it() {
 #[test]
 fn what_a_majority_has_freed_with_a_plain_del_is_loss_as_well() {
     let nodes = several(3);
-    let (job, token) = holder(&nodes, "2s", 76);
+    let (job, token) = holder(&nodes, "6s", 76);
     eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
     nodes[0].command(&["DEL", KEY]);
     nodes[1].command(&["DEL", KEY]);
@@ -81,17 +83,16 @@ fn a_stale_lease_on_a_minority_is_no_lease() {
         let free = || redlock(&nodes, "release backup").arg(how);
         let not_held = || when("the lock", |text| text.contains("\"backup\""));
         free().status(77).stdout(any()).stderr(not_held()).run();
-        let (mut job, token) = holder(&nodes, "1s", 0);
+        let (mut job, token) = holder(&nodes, "4s", 0);
         for prefix in [&stale[..8], &stale] {
             free().args(["--token", prefix]).status(77).stdout(any()).stderr(not_held()).run();
         }
-        // Longer than the lease: it is renewed, and was not revoked.
-        let start = Instant::now();
-        while start.elapsed() < ms(1_200) {
+        // It is renewed, and finds that it was not revoked.
+        for _ in 0..2 {
+            is_renewed(&nodes[0]);
             assert!(!job.has_ended(), "{how}: {}", job.all_stderr());
             let having = nodes[..2].iter().filter(|node| node.get(KEY).as_ref() == Some(&token)).count();
             assert_eq!(having, 2, "{how}");
-            std::thread::sleep(ms(10));
         }
         assert_eq!(status(&nodes, "backup")["state"], "held");
         drop(job);
@@ -103,7 +104,7 @@ fn the_lease_of_the_majority_is_freed_though_a_minority_has_a_stale_one() {
     for how in ["--revoke", "--force"] {
         let nodes = several(3);
         let stale = acquire(&nodes[2], "backup");
-        let (job, token) = holder(&nodes, "1500ms", 76);
+        let (job, token) = holder(&nodes, "4s", 76);
         let test = Test::new(&nodes).args(["release", "-q", "backup", how, "--token", &token[..8]]);
         test.stdout(any()).stderr(any()).run();
         job.finish();

@@ -1,8 +1,7 @@
 //! A server that is no primary any more, behind a name or an address that leads to the new one by now: managed services,
 //! load balancers, keepalived. Connections that are open stay with the old one.
 
-use crate::support::{Mode, Proxy, Redis, Running, SOON, Test, any, eventually, ms};
-use std::time::{Duration, Instant};
+use crate::support::{Mode, Proxy, Redis, Running, SOON, Test, any, eventually, is_renewed};
 
 const KEY: &str = "redlock:backup";
 
@@ -37,12 +36,12 @@ fn ready(test: Test) -> Running {
 fn a_job_goes_on_with_the_new_primary() {
     let (old, new, name) = pair();
     let (reader, writer) = std::io::pipe().unwrap();
-    let test = Test::new(&name).args(["run", "-q", "backup", "--ttl", "3s"]).stdin_from(reader).stderr(any());
+    let test = Test::new(&name).args(["run", "-q", "backup", "--ttl", "6s"]).stdin_from(reader).stderr(any());
     let mut job = ready(test);
     eventually(SOON, "replicated", || new.exists(KEY));
     fail_over(&old, &new, &name);
-    let start = Instant::now();
-    eventually(SOON, "renewed where it leads to now", || start.elapsed() > ms(3_200) && new.pttl(KEY) > 1_500);
+    is_renewed(&new);
+    is_renewed(&new);
     assert!(!job.has_ended(), "{}", job.all_stderr());
     drop(writer);
     job.finish();
@@ -63,7 +62,5 @@ fn a_waiter_goes_on_with_the_new_primary() {
     fail_over(&old, &new, &name);
     eventually(SOON, "it can be called there", || listens(&new));
     new.command(&["DEL", KEY]);
-    let start = Instant::now();
     waiter.finish();
-    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
 }

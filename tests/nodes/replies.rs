@@ -79,6 +79,8 @@ fn with_each(check: impl Fn(&Redis, &Proxy, &'static str, i32) + Sync) {
 fn every_command_ends_with_the_right_status_in_time() {
     with_each(|_, proxy, reply, status| {
         let token = "0123456789abcdef0123456789abcdef";
+        // What is for good ends a wait at once.
+        let time = if status == 78 { "15s" } else { "100ms" };
         for arguments in [
             &["acquire", "backup"][..],
             &["run", "backup", "--", "echo", "started"],
@@ -86,11 +88,12 @@ fn every_command_ends_with_the_right_status_in_time() {
             &["release", "backup", "--token", token],
             &["status", "backup"],
             &["status"],
-            &["wait", "backup", "--timeout", "100ms"],
-            &["acquire", "backup", "--wait", "100ms"],
+            &["wait", "backup", "--timeout", time],
+            &["acquire", "backup", "--wait", time],
         ] {
-            // What is not known is shown whole, in the server's words.
+            // What is not known is shown whole, in the server's words; but a wait may be over before a slow machine has them.
             let words = match reply {
+                _ if arguments.contains(&"100ms") => "",
                 "upstream failure" | "no upstream host" | "ERR server closed connection" | "backend is draining" => {
                     reply
                 }
@@ -126,7 +129,7 @@ fn no_reply_costs_a_job_that_gets_better_ones_in_time() {
     with_each(|redis, proxy, reply, _| {
         proxy.set(Mode::Pass);
         let (reader, writer) = std::io::pipe().unwrap();
-        let test = Test::new(proxy).args(["run", "backup", "--ttl", "3s"]).stdin_from(reader);
+        let test = Test::new(proxy).args(["run", "backup", "--ttl", "6s"]).stdin_from(reader);
         let job = test.args(["--", "sh", "-c", "echo ready; read line || :"]).stderr(any()).spawn();
         job.prints("ready");
         proxy.set(Mode::Refuse(reply.to_owned()));

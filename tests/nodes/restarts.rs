@@ -2,13 +2,15 @@
 //! give it to them anew.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, job, ms, redlock, release, restarted,
-    status,
+    Line, Mode, Proxy, Redis, SOON, Test, acquire, acquire_for, any, eventually, is_renewed, job, ms, redlock, release,
+    restarted, status,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
+/// Before the next renewal of a lease of a minute, which comes after ten seconds.
+const UNASKED: Duration = Duration::from_secs(7);
 const FENCE: &str = "{redlock:backup}:\u{1f}fence";
 
 /// Nobody but the holder of this token gets the lock for a while.
@@ -87,7 +89,7 @@ fn one_node_has_no_quarantine_unless_it_is_given() {
 #[test]
 fn a_node_that_comes_back_empty_is_joined_again() {
     let mut nodes = Redis::several(3);
-    let test = redlock(&nodes, "run -q backup --ttl 1500ms -- cat");
+    let test = redlock(&nodes, "run -q backup --ttl 4s -- cat");
     let (reader, writer) = std::io::pipe().unwrap();
     let mut job = test.stdin_from(reader).spawn();
     eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
@@ -100,7 +102,7 @@ fn a_node_that_comes_back_empty_is_joined_again() {
     // All three have forgotten it once, and each has it again with what belongs to it.
     assert_eq!(status(&nodes, "backup")["holders"][0]["holds"], 1);
     nodes[0].kill();
-    std::thread::sleep(ms(1_600)); // longer than a lease
+    std::thread::sleep(ms(4_100)); // longer than a lease
     assert!(!job.has_ended(), "{}", job.all_stderr());
     drop(writer);
     job.finish();
@@ -112,16 +114,15 @@ fn a_job_survives_the_restart_of_its_only_server() {
     for tcp in [false, true] {
         let mut redis = Redis::with_tcp(&[]);
         let url = if tcp { redis.tcp_url() } else { redis.url() };
-        // The next renewal would be due after ten seconds.
-        let (mut job, writer) = job(url.as_str(), &["-q", "--ttl", "30s"], 0);
+        let (mut job, writer) = job(url.as_str(), &["-q", "--ttl", "1m"], 0);
         let (token, fence, since) = (redis.get(KEY), redis.get(FENCE), Instant::now());
         for outage in [0, 700] {
             redis.kill();
             std::thread::sleep(ms(outage));
             redis.restart();
-            eventually(ms(1_500), "taken again", || redis.get(KEY) == token);
+            eventually(UNASKED, "taken again", || redis.get(KEY) == token);
             assert_eq!(redis.get(FENCE), fence);
-            assert!(redis.pttl(KEY) > 25_000);
+            assert!(redis.pttl(KEY) > 45_000);
             assert!(!job.has_ended(), "{}", job.all_stderr());
         }
         let before = since.elapsed();
@@ -141,10 +142,11 @@ fn a_job_survives_the_restart_of_its_only_server() {
 #[test]
 fn a_holder_renews_at_once_when_its_connection_was_closed() {
     let redis = Redis::start();
-    let (job, writer) = job(&redis, &["-q", "--ttl", "30s"], 0);
-    eventually(SOON, "some of the lease is over", || redis.pttl(KEY) < 29_000);
+    let (job, writer) = job(&redis, &["-q", "--ttl", "1m"], 0);
     redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    eventually(ms(1_500), "renewed", || redis.pttl(KEY) > 29_000);
+    let start = Instant::now();
+    is_renewed(&redis);
+    assert!(start.elapsed() < UNASKED, "{:?}", start.elapsed());
     drop(writer);
     job.finish();
 }
@@ -157,36 +159,32 @@ fn a_waiter_does_not_overtake_a_holder_whose_server_restarts() {
     let mut waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
     for _ in 0..3 {
         redis.restart();
-        eventually(ms(1_500), "taken again", || redis.exists(KEY));
+        eventually(SOON, "taken again", || redis.exists(KEY));
         stays_with(&redis, &token);
         eventually(SOON, "queued again", || Line::length(&redis) == 1);
         assert!(!waiter.has_ended());
     }
-    let start = Instant::now();
     drop(writer);
     holder.finish();
     let next = waiter.finish().token();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(redis.get(KEY), Some(next));
 }
 
 #[test]
 fn a_waiter_reserves_the_lock_until_the_lease_that_it_saw_would_have_ended() {
     let mut redis = Redis::start();
-    acquire_for(&redis, "backup", "4s");
+    acquire_for(&redis, "backup", "8s");
     let expires = Instant::now() + ms(redis.pttl(KEY).cast_unsigned());
     let waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
     redis.restart();
-    let back = Instant::now();
-    eventually(ms(1_500), "queued again", || Line::length(&redis) == 1);
+    eventually(SOON, "queued again", || Line::length(&redis) == 1);
     assert!(!redis.exists(KEY));
     assert_eq!(status(&redis, "backup")["state"], "reserved");
     redlock(&redis, "acquire -q backup").status(75).stderr(any()).run();
-    redlock(&redis, "wait backup --timeout 200ms").status(75).stderr(any()).run();
+    redlock(&redis, "wait backup --timeout 1s").status(75).stderr(any()).run();
     let token = waiter.finish().token();
     let now = Instant::now();
     assert!(now >= expires, "{:?} before the end of the lease", expires - now);
-    assert!(now < back + Duration::from_secs(6), "{:?} after the restart", now - back);
     assert_eq!(redis.get(KEY), Some(token));
 }
 
@@ -201,7 +199,6 @@ fn a_waiter_does_not_overtake_a_holder_that_is_frozen_while_its_server_restarts(
     waiter.finish();
     let now = Instant::now();
     assert!(now >= expires, "{:?} before the end of the lease", expires - now);
-    assert!(now < expires + Duration::from_secs(4), "{:?} after its end", now - expires);
     holder.send(Signal::SIGCONT);
     holder.finish();
     assert!(redis.exists(KEY), "it is another's now");
@@ -213,7 +210,7 @@ fn a_release_after_the_restart_ends_the_reservation() {
     let token = acquire(&redis, "backup");
     let mut waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
     redis.restart();
-    eventually(ms(1_500), "queued again", || Line::length(&redis) == 1);
+    eventually(SOON, "queued again", || Line::length(&redis) == 1);
     let start = Instant::now();
     while start.elapsed() < ms(1_500) {
         assert!(!waiter.has_ended(), "served after {:?}", start.elapsed());
@@ -222,7 +219,7 @@ fn a_release_after_the_restart_ends_the_reservation() {
     redlock(&redis, format!("release backup --token {token}")).any_end().stderr(any()).run();
     let start = Instant::now();
     waiter.finish();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}, and not what was left of thirty seconds", start.elapsed());
 }
 
 #[test]
@@ -234,22 +231,21 @@ fn a_holder_that_was_there_again_and_has_ended_is_not_waited_for() {
     let waiter = Line::join(&redis, Line::waiter(&proxy).stderr(any()));
     proxy.set(Mode::Cut);
     redis.restart();
-    eventually(ms(1_500), "taken again", || redis.get(KEY) == token);
+    eventually(SOON, "taken again", || redis.get(KEY) == token);
     drop(writer);
     holder.finish();
     assert!(!redis.exists(KEY));
     proxy.set(Mode::Pass);
     let start = Instant::now();
     waiter.finish();
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}, and not what was left of thirty seconds", start.elapsed());
 }
 
 #[test]
 fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_has_lost_it() {
     for releases in [false, true] {
         let mut redis = Redis::start();
-        // The next renewal would be due after ten seconds.
-        let (holder, _writer) = job(&redis, &["-q", "--ttl", "30s"], 76);
+        let (holder, _writer) = job(&redis, &["-q", "--ttl", "1m"], 76);
         holder.send(Signal::SIGSTOP);
         redis.restart();
         let rival = acquire(&redis, "backup");
@@ -259,7 +255,7 @@ fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_ha
         let start = Instant::now();
         holder.send(Signal::SIGCONT);
         let said = holder.finish().stderr;
-        assert!(start.elapsed() < Duration::from_secs(3), "{releases}: {:?}", start.elapsed());
+        assert!(start.elapsed() < UNASKED, "{releases}: {:?}", start.elapsed());
         assert!(said.contains("\"backup\""), "{said}");
         assert_eq!(redis.get(KEY), (!releases).then_some(rival), "{releases}");
     }
@@ -271,14 +267,14 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);
-        let (holder, _writer) = job(&proxy, &["-q", "--ttl", "3s"], 76);
+        let (holder, _writer) = job(&proxy, &["-q", "--ttl", "6s"], 76);
         let token = redis.get(KEY);
         if restarts {
             redis.restart();
-            eventually(ms(900), "taken again", || redis.get(KEY) == token);
+            eventually(SOON, "taken again", || redis.get(KEY) == token);
             // The holder has heard of that when it renews the lease.
-            eventually(SOON, "about to be renewed", || redis.pttl(KEY) < 2_500);
-            eventually(SOON, "renewed", || redis.pttl(KEY) > 2_500);
+            eventually(SOON, "about to be renewed", || redis.pttl(KEY) < 5_000);
+            eventually(SOON, "renewed", || redis.pttl(KEY) > 5_000);
         }
         if cuts {
             proxy.set(Mode::Cut);
@@ -288,7 +284,7 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
         let (mut holder, start) = (holder, Instant::now());
         while !holder.has_ended() {
             assert!(!redis.exists(KEY), "taken again after {:?}", start.elapsed());
-            assert!(start.elapsed() < Duration::from_secs(3), "{restarts} {cuts}: not noticed");
+            assert!(start.elapsed() < SOON, "{restarts} {cuts}: not noticed");
             std::thread::sleep(ms(2));
         }
         holder.finish();
@@ -299,7 +295,7 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
 #[test]
 fn where_a_restart_cannot_be_told_it_is_loss() {
     let mut redis = Redis::with(&["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-info"]);
-    let (holder, _writer) = job(&redis, &["-q", "--ttl", "2s"], 76);
+    let (holder, _writer) = job(&redis, &["-q", "--ttl", "8s"], 76);
     redis.restart();
     holder.finish();
     assert!(!redis.exists(KEY));
@@ -323,7 +319,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
         // Meanwhile the others are kept from it.
         let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["acquire", "--name", "backup"]).any_end();
         test.stdout("").stderr(any()).run();
-        eventually(ms(2_000), "taken again", || nodes.iter().all(|node| node.get(KEY) == token));
+        eventually(SOON, "taken again", || nodes.iter().all(|node| node.get(KEY) == token));
         assert!(!job.has_ended(), "{}", job.all_stderr());
         drop(writer);
         job.finish();
@@ -334,7 +330,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
 #[test]
 fn without_a_quarantine_a_majority_that_restarts_is_loss() {
     let mut nodes = Redis::several(3);
-    let (holder, _writer) = job(&nodes, &["-q", "--ttl", "2s"], 76);
+    let (holder, _writer) = job(&nodes, &["-q", "--ttl", "8s"], 76);
     eventually(SOON, "taken on all", || nodes.iter().all(|node| node.exists(KEY)));
     nodes[..2].iter_mut().for_each(Redis::kill);
     nodes[..2].iter_mut().for_each(Redis::restart);

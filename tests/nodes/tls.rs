@@ -1,8 +1,8 @@
 //! `rediss://`: who trusts whom, what is said when they do not, and certificates that are replaced under a running job.
 
 use crate::support::{
-    Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, message, ms,
-    redlock, release, status,
+    Authority, Certificate, Directory, Line, Redis, SOON, Test, Tls, acquire, any, eventually, free_port, is_renewed,
+    message, ms, redlock, release, status,
 };
 use std::io::Read;
 use std::net::TcpListener;
@@ -205,10 +205,10 @@ fn the_server_is_told_which_name_is_asked_for() {
     call.finish();
 }
 
-/// Starts a job that lasts 6 s under a ttl of 2 s, and so is lost unless it is renewed.
+/// Starts a job that lasts longer than its ttl, and so is lost unless it is renewed.
 #[track_caller]
 fn job(tls: &Tls, test: Test) -> (crate::support::Running, String) {
-    let test = test.args(["run", "--name", "backup", "--ttl", "2s", "--", "sleep", "6"]).stderr(any());
+    let test = test.args(["run", "--name", "backup", "--ttl", "8s", "--", "sleep", "9"]).stderr(any());
     let job = test.within(Duration::from_secs(30)).spawn();
     eventually(SOON, "acquired", || tls.redis.exists(KEY));
     let token = tls.redis.get(KEY).unwrap();
@@ -234,7 +234,7 @@ fn a_job_and_a_waiter_outlive_a_new_certificate_of_a_new_ca() {
     std::fs::write(authority.certificate(), &text[..text.len() / 2]).unwrap();
     std::thread::sleep(ms(300));
     std::fs::write(authority.certificate(), text).unwrap();
-    std::thread::sleep(ms(2_500)); // longer than the lease
+    is_renewed(&tls.redis);
     assert!(!job.has_ended(), "{}", job.all_stderr());
     assert_eq!(tls.redis.get(KEY), Some(token));
     job.finish();
@@ -261,7 +261,7 @@ fn a_job_outlives_a_new_client_certificate_and_a_new_password() {
     std::thread::sleep(ms(300));
     std::fs::rename(&next.key, &known.key).unwrap();
     std::fs::write(&password, "second\n").unwrap();
-    std::thread::sleep(ms(2_500)); // longer than the lease
+    is_renewed(&tls.redis);
     assert!(!job.has_ended(), "{}", job.all_stderr());
     assert_eq!(tls.redis.get(KEY), Some(token));
     job.finish();

@@ -38,7 +38,7 @@ fn the_dead_cost_nothing() {
     assert_eq!(Line::length(&redis), 21);
     let (next, time) = pass_on(&redis, &token);
     assert_eq!(alive.finish().token(), next);
-    assert!(time < ms(500), "{time:?}");
+    assert!(time < SOON, "{time:?}, and not a second for each");
     assert!(Line::is_clean(&redis));
 }
 
@@ -53,7 +53,7 @@ fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
     frozen.send(Signal::SIGSTOP);
     let (next, time) = pass_on(&redis, &token);
     assert_eq!(second.finish().token(), next);
-    assert!((ms(900)..ms(1_900)).contains(&time), "about a second: {time:?}");
+    assert!(time >= ms(900), "less than a second: {time:?}");
     assert_eq!(Line::waiters(&redis), before[2..]);
     frozen.send(Signal::SIGCONT);
     eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
@@ -79,9 +79,8 @@ fn a_lost_connection_holds_nobody_up_and_the_place_is_kept() {
         let channels: Vec<String> = redis.query(&["PUBSUB", "CHANNELS", "*"]);
         channels.len() == 2
     });
-    let (next, time) = pass_on(&redis, &token);
+    let (next, _) = pass_on(&redis, &token);
     assert_eq!(second.finish().token(), next);
-    assert!(time < ms(500), "{time:?}");
     proxy.set(Mode::Pass);
     eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
     eventually(SOON, "and can be called", || {
@@ -103,9 +102,8 @@ fn a_black_hole_does_not_swallow_the_lock() {
     let _lost = Line::join(&redis, Line::waiter(&proxy));
     let second = Line::join(&redis, Line::waiter(&redis));
     proxy.set(Mode::BlackHole);
-    let (next, time) = pass_on(&redis, &token);
+    let next = pass_on(&redis, &token).0;
     assert_eq!(second.finish().token(), next);
-    assert!(time < ms(1_900), "as if it were frozen: {time:?}");
 }
 
 #[test]
@@ -161,7 +159,7 @@ fn whoever_gives_up_leaves_the_line_as_if_it_had_never_come() {
                     gone.send(signal);
                     gone
                 }
-                None => Line::join(&redis, waiter("400ms").turned_away()),
+                None => Line::join(&redis, waiter("1s").turned_away()),
             };
             gone.finish();
             assert!(Line::is_clean(&redis), "{signal:?} {run}");
@@ -196,10 +194,8 @@ fn a_signal_at_any_moment_leaves_nothing() {
         let test = Line::waiter(&redis).signal(Signal::SIGTERM);
         let waiter = test.spawn();
         std::thread::sleep(ms(1) * moment / 2); // the moment is the point
-        let start = Instant::now();
         waiter.send(Signal::SIGTERM);
         waiter.finish();
-        assert!(start.elapsed() < Duration::from_secs(1), "{moment}");
         // What it had sent arrives before its connection is seen to be closed.
         eventually(SOON, "gone", || redis.info("connected_clients") == "1");
         assert_eq!(redis.keys(), before, "{moment}");
@@ -211,12 +207,12 @@ fn a_signal_at_any_moment_leaves_nothing() {
 fn the_end_of_the_wait_is_told_with_the_holder() {
     let redis = Redis::start();
     acquire(&redis, Line::NAME);
-    let test = Test::new(&redis).args(["acquire", "--name", Line::NAME, "--wait", "300ms"]);
+    let test = Test::new(&redis).args(["acquire", "--name", Line::NAME, "--wait", "1s"]);
     test.status(75)
         .stderr(when("two lines, the last one busy", |text| {
             let lines: Vec<&str> = text.lines().collect();
             lines.len() == 2
-                && lines[0].starts_with("redlock: waiting up to 300ms for \"backup\", 1st in line; held by ")
+                && lines[0].starts_with("redlock: waiting up to 1s for \"backup\", 1st in line; held by ")
                 && lines[1].starts_with("redlock: \"backup\" is held by ")
         }))
         .run();
@@ -244,7 +240,7 @@ fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &
     let expires = Instant::now() + ms(left.max(0).cast_unsigned());
     let next = alive.finish().token();
     let late = Instant::now().saturating_duration_since(expires);
-    assert!(late < Duration::from_secs(3), "{late:?} after the end of the lease");
+    assert!(late < SOON, "{late:?} after the end of the lease, which is before its own next look");
     assert_ne!(next, token);
 }
 

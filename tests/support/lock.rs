@@ -16,6 +16,27 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
     Test::new(servers).args(["acquire", "--name", name, "--ttl", ttl]).stdout(like("<token>\n")).run().token()
 }
 
+/// The token of a lease that has run out. It was long enough to be taken on a slow machine, and is cut short.
+#[track_caller]
+pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
+    let token = acquire(redis, name);
+    for key in redis.keys().iter().filter(|key| key.contains(name) && !key.ends_with("fence")) {
+        redis.command(&["PEXPIRE", key, "1"]);
+    }
+    eventually(SOON, "run out", || !redis.exists(&format!("redlock:{name}")));
+    token
+}
+
+/// Waits until the lease of the lock `backup` is renewed: what is left of it on this node grows.
+#[track_caller]
+pub(crate) fn is_renewed(redis: &Redis) {
+    let mut before = i64::MAX;
+    eventually(SOON * 2, "it is renewed", || {
+        let left = redis.pttl("redlock:backup");
+        left > std::mem::replace(&mut before, left)
+    });
+}
+
 /// Gives a lease up.
 #[track_caller]
 pub(crate) fn release<W: Where + ?Sized>(servers: &W, name: &str, token: &str) {
