@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::{Blocker, Claim, Holder, quorum};
+use crate::lock::{Blocker, Claim, Holder, Leases, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, human, seconds};
@@ -28,7 +28,6 @@ pub(crate) enum Error {
     /// The lock is held by another, and the wait is over.
     Held(Box<HeldLock>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
-    #[expect(dead_code, reason = "the scripts do not tell it yet")]
     OtherShape(Box<HeldLock>, Claim),
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<HeldLock>),
@@ -187,13 +186,15 @@ impl Error {
 
 /// Which shape is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
 fn other_shape(f: &mut fmt::Formatter<'_>, held: &HeldLock, claim: Claim) -> fmt::Result {
-    let holders = held.by.holders();
-    let there = holders.first().map(|holder| holder.claim).unwrap_or_default();
+    let (there, first, count) = match &held.by {
+        Blocker::Leases(leases) => (leases.claim(), leases.holders.first(), leases.count),
+        _ => (Claim::Exclusive, None, 0),
+    };
     write!(f, "{:?} is in use {}", held.name, shape(there))?;
-    match holders {
-        [] => {}
-        [holder] => write!(f, " (by {holder})")?,
-        [holder, others @ ..] => write!(f, " (by {holder} and {} more)", others.len())?,
+    match (first, count) {
+        (None, _) => {}
+        (Some(holder), ..=1) => write!(f, " (by {holder})")?,
+        (Some(holder), count) => write!(f, " (by {holder} and {} more)", count - 1)?,
     }
     match (there, claim) {
         (Claim::Slots(_), Claim::Slots(limit)) => write!(f, ", not {limit}"),
@@ -250,8 +251,8 @@ impl NotOurs {
     /// The loss of a lease in use, as the end of "lost "backup": …".
     pub(crate) fn what_became(&self) -> String {
         match self {
-            NotOurs::Other(held) if held.by.holders().is_empty() => "another now holds it".to_owned(),
-            NotOurs::Other(held) => format!("{} now holds it", named(held.by.holders())),
+            NotOurs::Other(HeldLock { by: Blocker::Leases(leases), .. }) => format!("{} now holds it", named(leases)),
+            NotOurs::Other(_) => "another now holds it".to_owned(),
             NotOurs::Revoked(by) => format!("it was revoked by {}", escaped(by, 80)),
             NotOurs::Free => "it was released or deleted while in use".to_owned(),
         }
@@ -295,10 +296,11 @@ impl fmt::Display for Holder {
 }
 
 /// Several holders in one line.
-pub(crate) fn named(holders: &[Holder]) -> String {
-    let mut names: Vec<String> = holders.iter().take(NAMED).map(Holder::to_string).collect();
-    if holders.len() > NAMED {
-        names.push(format!("{} more", holders.len() - NAMED));
+pub(crate) fn named(leases: &Leases) -> String {
+    let mut names: Vec<String> = leases.holders.iter().take(NAMED).map(Holder::to_string).collect();
+    let more = leases.count.saturating_sub(names.len() as u64);
+    if more > 0 {
+        names.push(format!("{more} more"));
     }
     names.join(", ")
 }
@@ -330,9 +332,15 @@ impl HeldLock {
                     left.map_or_else(|| "never expires".to_owned(), |left| format!("expires in {}", human(left)));
                 return ("", format!("exists but is not a lock (its key is not a string, and {expiry})"));
             }
-            Blocker::Leases(holders) => match holders.as_slice() {
-                [holder] => holder,
-                holders => return ("is ", format!("held by {}", named(holders))),
+            Blocker::Leases(leases) => match (leases.holders.as_slice(), leases.claim()) {
+                ([holder], Claim::Exclusive) => holder,
+                (_, Claim::Exclusive) => return ("is ", format!("held by {}", named(leases))),
+                (_, Claim::Shared) => return ("is ", format!("shared by {}: {}", leases.count, named(leases))),
+                (_, Claim::Slots(limit)) => {
+                    let taken =
+                        if leases.count < limit.into() { leases.count.to_string() + " of" } else { "all".to_owned() };
+                    return ("has ", format!("{taken} {limit} slots taken: {}", named(leases)));
+                }
             },
         };
         if let Some(kept) = holder.kept {
@@ -356,7 +364,8 @@ impl fmt::Display for HeldLock {
             write!(f, "; gave up after {}", human(waited))?;
         }
         match (self.by_this_job, self.waited) {
-            (true, _) => write!(f, "; {SHARES}"),
+            (true, _) if self.by.is_exclusive() => write!(f, "; {SHARES}"),
+            (true, _) => f.write_str("; this job is part of one that holds it"),
             (false, None) if self.by.never_ends() => f.write_str("; use another name or --prefix"),
             (false, None) => f.write_str("; use --wait to queue for it"),
             (false, Some(_)) => Ok(()),

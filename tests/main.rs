@@ -70,6 +70,7 @@ mod lock {
     mod holds_faults;
     mod interop;
     mod owners;
+    mod shapes;
 }
 
 /// The servers: every deployment, and every way in which servers fail.

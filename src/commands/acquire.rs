@@ -21,7 +21,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let taking = &args.taking;
     let name = taking.names.concat();
     let ward = args.while_pid.map(guard::ward).transpose()?;
-    let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking)?);
+    let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
     // This process ends before the lease does; the calling script has the token.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
     let mut request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());

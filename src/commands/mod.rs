@@ -210,13 +210,11 @@ fn given(settings: &Settings) -> String {
 }
 
 /// The claim that run and acquire were asked for.
-///
-/// # Errors
-/// [`Error::Usage`]: the scripts know the exclusive one only.
-fn claim(taking: &LeaseArgs) -> Result<Claim, Error> {
+fn claim(taking: &LeaseArgs) -> Claim {
     match (taking.shared, taking.slots) {
-        (false, None) => Ok(Claim::Exclusive),
-        _ => Err(Error::Usage("--shared and --slots do not work yet".to_owned())),
+        (true, _) => Claim::Shared,
+        (false, Some(limit)) => Claim::Slots(limit),
+        (false, None) => Claim::Exclusive,
     }
 }
 

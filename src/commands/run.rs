@@ -29,8 +29,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         let command = args.command[0].to_string_lossy().into_owned();
         Error::NoCommand { command, errno }
     })?;
-    let claim = claim(taking)?;
-    let lock = |name: &String| Ok(lock(&settings, name, taking.ttl)?.with_claim(claim));
+    let lock = |name: &String| Ok(lock(&settings, name, taking.ttl)?.with_claim(claim(taking)));
     let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
         request: request(taking, args.wait(), &settings, std::process::id(), label),

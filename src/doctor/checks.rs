@@ -1,7 +1,7 @@
 //! The checks: small functions from the facts about a node to what they mean for locks. No I/O.
 
 use super::facts::Facts;
-use super::permissions::{OPTIONAL, rule};
+use super::permissions::{OF_SHAPES, OPTIONAL, rule};
 use super::{CheckResult, Practice, Problem};
 use crate::redis::{Deployment, Fault, Local, SentinelView};
 use crate::text::human;
@@ -292,8 +292,11 @@ fn permissions(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", practice.prefix));
     let rule = rule(node.address.username(), practice.prefix);
     let optional = |command: &str| OPTIONAL.contains(&command) && !(command == "info" && practice.has_quarantine());
-    let needed = denied.iter().any(|command| !optional(command));
+    let of_shapes = |command: &str| OF_SHAPES.contains(&command);
+    let needed = denied.iter().any(|command| !optional(command) && !of_shapes(command));
     no_vote_if(needed, format!("{lacks}, which locks on {keys:?} need"), &rule)?;
+    let shapes = denied.iter().any(|command| of_shapes(command));
+    warn_if(shapes, format!("{lacks}: locks work, but not --shared and --slots"), &rule)?;
     warn_if(!denied.is_empty(), format!("{lacks}: locks work, but status shows less"), &rule)?;
     Ok("all commands, keys and channels are allowed".to_owned())
 }

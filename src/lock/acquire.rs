@@ -57,7 +57,10 @@ impl Lock {
         }
         let (busy, trouble) = match self.compete(footprint, request, start).await {
             Attempt::Granted(lease) => return Ok(lease),
-            Attempt::Busy(busy) if request.wait.is_zero() => return Err(self.held_error(&busy.by, request, None)),
+            // In line behind the job that it is part of, it would wait for itself.
+            Attempt::Busy(busy) if request.wait.is_zero() || self.held(&busy.by, request).by_this_job => {
+                return Err(self.held_error(&busy.by, request, None));
+            }
             Attempt::Failure(error) if request.wait.is_zero() || !error.can_heal() => return Err(error),
             Attempt::Busy(busy) => (*busy, None),
             Attempt::Failure(error) => (Busy::default(), Some(error)),

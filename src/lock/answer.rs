@@ -1,7 +1,7 @@
 //! The answers of the scripts, as types. Each script's header names the fields.
 
 use super::fields::Fields;
-use super::holder::{Blocker, Holder};
+use super::holder::{Blocker, Holder, Leases};
 use crate::redis::{FromReply, Reply};
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ pub(super) struct Identity {
     pub(super) uptime: Option<Duration>,
     /// None where INFO is refused.
     pub(super) run_id: Option<String>,
+    /// The longest ttl of the leases that it has on the lock, if several can hold it.
+    pub(super) longest: Option<Duration>,
 }
 
 /// The place of a waiter on one node.
@@ -56,7 +58,7 @@ impl Identity {
     fn read(fields: Fields<'_>) -> Identity {
         let node = fields.inner("node");
         let run_id = node.text("run").filter(|run| !run.is_empty()).map(str::to_owned);
-        Identity { uptime: node.count("uptime").map(Duration::from_secs), run_id }
+        Identity { uptime: node.count("uptime").map(Duration::from_secs), run_id, longest: fields.time("longest") }
     }
 }
 
@@ -65,9 +67,18 @@ impl Blocker {
     fn read(fields: Fields<'_>) -> Blocker {
         match fields.each("holders").find(|holder| holder.has("type")) {
             Some(other) => Blocker::OtherType(other.time("left")),
-            None => Blocker::Leases(holders(fields)),
+            None => {
+                let holders = holders(fields);
+                let count = fields.count("members").unwrap_or(0).max(holders.len() as u64);
+                let (next, longest) = (fields.time("next"), fields.time("longest"));
+                Blocker::Leases(Leases { holders, count, next, longest })
+            }
         }
     }
+}
+
+fn place(fields: Fields<'_>) -> Option<u32> {
+    fields.count("place").and_then(|place| u32::try_from(place).ok())
 }
 
 fn holders(fields: Fields<'_>) -> Vec<Holder> {
@@ -79,24 +90,34 @@ fn holders(fields: Fields<'_>) -> Vec<Holder> {
 pub(super) struct TakeAnswer {
     pub(super) node: Identity,
     pub(super) outcome: TakeOutcome,
+    /// Places that are free there, of a lock with slots.
+    pub(super) free: Vec<u32>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum TakeOutcome {
-    /// With this fencing token.
-    Granted(u64),
+    /// With this fencing token, at this place if the lock has slots.
+    Granted(u64, Option<u32>),
     Held(Blocker, Place),
+    /// Others hold it in another way, or with another number of slots.
+    OtherShape(Blocker),
     /// The node is in quarantine, and does not know the lock.
     Young,
 }
 
 impl TakeAnswer {
     pub(super) fn is_granted(&self) -> bool {
-        matches!(self.outcome, TakeOutcome::Granted(_))
+        matches!(self.outcome, TakeOutcome::Granted(..))
     }
 
+    /// True if it has granted the lock at this place; none: a lock without places.
+    pub(super) fn is_granted_at(&self, place: Option<u32>) -> bool {
+        matches!(self.outcome, TakeOutcome::Granted(_, at) if at == place)
+    }
+
+    /// True if others stand in the way.
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.outcome, TakeOutcome::Held(..))
+        matches!(self.outcome, TakeOutcome::Held(..) | TakeOutcome::OtherShape(_))
     }
 }
 
@@ -108,13 +129,14 @@ impl Answer for TakeAnswer {
             just_queued: fields.has("queued"),
         };
         let outcome = match outcome {
-            "granted" => TakeOutcome::Granted(fields.count("fence")?),
+            "granted" => TakeOutcome::Granted(fields.count("fence")?, self::place(fields)),
+            "other-shape" => TakeOutcome::OtherShape(Blocker::read(fields)),
             "held" => TakeOutcome::Held(Blocker::read(fields), place()),
             "reserved" => TakeOutcome::Held(Blocker::Reserved(fields.time("left")), place()),
             "young" => TakeOutcome::Young,
             _ => return None,
         };
-        Some(TakeAnswer { node: Identity::read(fields), outcome })
+        Some(TakeAnswer { node: Identity::read(fields), outcome, free: fields.numbers("free") })
     }
 
     fn is_confirmation(&self) -> bool {
@@ -123,8 +145,8 @@ impl Answer for TakeAnswer {
 
     fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
         match &self.outcome {
-            TakeOutcome::Held(by, _) => Ok(Some(by)),
-            TakeOutcome::Granted(_) | TakeOutcome::Young => Err(&self.node),
+            TakeOutcome::Held(by, _) | TakeOutcome::OtherShape(by) => Ok(Some(by)),
+            TakeOutcome::Granted(..) | TakeOutcome::Young => Err(&self.node),
         }
     }
 }
@@ -177,6 +199,8 @@ pub(super) struct Confirmation {
     /// It lasts this long from now, forever if none.
     pub(super) left: Option<Duration>,
     pub(super) holds: u64,
+    /// Its place, of a lock with slots.
+    pub(super) place: Option<u32>,
     /// The hold for which it was renewed is not known there.
     pub(super) forgotten: bool,
     pub(super) node: Identity,
@@ -217,6 +241,7 @@ impl Answer for ExtendAnswer {
             "extended" => ExtendAnswer::Extended(Confirmation {
                 left: fields.time("left"),
                 holds: fields.count("holds")?,
+                place: place(fields),
                 forgotten: fields.has("forgotten"),
                 node: Identity::read(fields),
                 fence: fields.count("fence"),

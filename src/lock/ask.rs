@@ -37,11 +37,19 @@ impl Locks {
         self.without_young(answers)
     }
 
+    /// Makes the quarantine cover the leases that the nodes show.
+    pub(super) fn cover<A: Answer>(&mut self, answers: &Answers<A>) {
+        for answer in answers.said() {
+            match answer.blocker() {
+                Ok(by) => self.quarantine.cover(by.map(Blocker::longest).unwrap_or_default()),
+                Err(node) => self.quarantine.cover(node.longest.unwrap_or_default()),
+            }
+        }
+    }
+
     /// The answers; such of nodes that do not know the lock and may have forgotten it in a restart count as none.
     pub(super) fn without_young<A: Answer>(&mut self, answers: Answers<A>) -> Answers<A> {
-        for holder in answers.said().filter_map(|answer| answer.blocker().ok()?).flat_map(|by| by.holders()) {
-            self.quarantine.cover(holder.longest());
-        }
+        self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 

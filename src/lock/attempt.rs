@@ -3,7 +3,9 @@
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. Its caller then calls
 //! [`Lock::withdraw`] with the same [`Footprint`], whose requests arrive behind it on the same connections.
 
-use super::answer::{Done, FenceAnswer, Identity, LeaseAnswer, Place, ReleaseAnswer, TakeAnswer, TakeOutcome};
+use super::answer::{
+    Done, ExtendAnswer, FenceAnswer, Identity, LeaseAnswer, Place, ReleaseAnswer, TakeAnswer, TakeOutcome,
+};
 use super::ask::linger;
 use super::fencing;
 use super::fields::Args;
@@ -11,15 +13,23 @@ use super::holder::{Blocker, most_named};
 use super::lease::Lease;
 use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
-use super::{Lock, Request, scripts};
+use super::{Claim, Lock, Request, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Call, Fault, FromReply};
 use crate::sys::clock::{Boot, unix_time};
+use crate::sys::random::below;
 use std::time::Duration;
 
 /// The patience with a node when a try is undone: a signal ends the wait within 100 ms. The request is on its way at
 /// once, but a server that is about to answer a closed connection does not read what else was sent over it.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
+
+/// The number of free places that each node tells.
+const FREE_PLACES: u32 = 32;
+/// The patience with nodes that granted another place than the quorum.
+const GATHERING: Duration = Duration::from_millis(20);
+/// The place in line on a node that has none for this waiter.
+const NOT_IN_LINE: Place = Place { rank: None, ticket: None, just_queued: false };
 
 /// The result of one try.
 pub(super) enum Attempt {
@@ -57,6 +67,8 @@ pub(super) struct Footprint {
     pub(super) waiter: Option<String>,
     /// The place in the queue, once there is one.
     pub(super) ticket: Option<String>,
+    /// The place at which the next try begins to look for a free one, if the lock has slots.
+    start: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,
     /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
@@ -69,6 +81,8 @@ pub(super) struct LastSeenLease {
     pub(super) token: Vec<u8>,
     pub(super) run_id: String,
     pub(super) fencing_token: u64,
+    pub(super) claim: Claim,
+    pub(super) slot: Option<u32>,
     /// The latest end of that lease.
     pub(super) until: Boot,
     /// The longest time that it may last, until that is counted from the end of the connection.
@@ -99,7 +113,7 @@ impl Lock {
         let deadline = self.locks.nodes.deadline().min(until);
         let mut decided = None;
         let patience = |answers: &Answers<TakeAnswer>| {
-            let patience = match answers.verdict(TakeAnswer::is_granted) {
+            let patience = match verdict(answers) {
                 // The others should have the lock too, in case one of the quorum is lost.
                 Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
                 Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
@@ -117,7 +131,8 @@ impl Lock {
         let answers = self.without_ageless(answers);
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
         let answers = self.locks.without_young(answers);
-        let attempt = match answers.verdict(TakeAnswer::is_granted) {
+        footprint.start = free_on_most(&answers);
+        let attempt = match verdict(&answers) {
             Verdict::Yes => self.confirm(token, &answers, request).await,
             _ => self.why_not(&answers),
         };
@@ -142,28 +157,45 @@ impl Lock {
             .with("ttl", request.ttl)
             .with("now", unix_time())
             .with("quarantine", quarantine)
+            .with("start", self.limit().map(|limit| footprint.start.unwrap_or_else(|| self.any_place(limit))))
+            .with("list", self.limit().filter(|_| self.locks.nodes.len() > 1).map(|_| FREE_PLACES))
             .with("seen", seen.map(|seen| seen.token.as_slice()))
             .with("seen_run", seen.map(|seen| seen.run_id.as_str()))
             .with("seen_left", seen.map(|seen| seen.until.left()))
-            .with("seen_fence", seen.map(|seen| seen.fencing_token));
+            .with("seen_fence", seen.map(|seen| seen.fencing_token))
+            .with("seen_claim", seen.map(|seen| seen.claim.word()).as_deref())
+            .with("seen_slot", seen.and_then(|seen| seen.slot));
         self.call(&scripts::TAKE, args)
+    }
+
+    /// The number of places that it is asked for with, if it has places.
+    fn limit(&self) -> Option<u32> {
+        self.claim.and_then(Claim::limit)
+    }
+
+    /// The place at which a first try begins to look for a free one: with one node the first; over several, contenders that
+    /// all began there would get a part each.
+    fn any_place(&self, limit: u32) -> u32 {
+        if self.locks.nodes.len() == 1 { 0 } else { below(limit) }
     }
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
     /// lease is still worth something.
     async fn confirm(&mut self, token: String, answers: &Answers<TakeAnswer>, request: &Request) -> Attempt {
+        let place = most_granted(answers);
         let grants = answers.iter().filter_map(|(node, sent, take)| match take.outcome {
-            TakeOutcome::Granted(fence) => Some((node, sent, fence, &take.node)),
+            TakeOutcome::Granted(fence, at) if at == place => Some((node, sent, fence, &take.node)),
             _ => None,
         });
         let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, fence, _)| (node, fence)).collect();
         let fence = fencing::settle(&counters, answers.nodes());
         if fence.needed > 0
-            && let Err(attempt) = self.raise(&token, &fence).await
+            && let Err(attempt) = self.raise(&token, place, &fence).await
         {
             return attempt;
         }
         let mut lease = Lease::new(token, BASE.to_owned(), request, answers.nodes());
+        lease.place = place;
         lease.fencing_token = fence.token;
         // A node that was merely slower than the others has no fault.
         let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);
@@ -175,12 +207,33 @@ impl Lock {
             let took = lease.confirmed_at().elapsed();
             return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
         }
+        let elsewhere = answers.iter().filter(|(_, _, take)| take.is_granted() && !take.is_granted_at(place));
+        self.gather(&mut lease, elsewhere.map(|(node, _, take)| (node, &take.node))).await;
         Attempt::Granted(lease)
     }
 
+    /// Gives the lease its place on the nodes that have granted another one. Does not wait long for them: the lease has its quorum.
+    async fn gather<'a>(&mut self, lease: &mut Lease, nodes: impl Iterator<Item = (usize, &'a Identity)>) {
+        let mut calls = vec![None; self.locks.nodes.len()];
+        for (node, by) in nodes {
+            calls[node] = Some(self.recreate_call(lease, by.run_id.as_deref()));
+        }
+        if calls.iter().all(Option::is_none) {
+            return;
+        }
+        let soon = (Boot::now() + GATHERING).min(self.locks.nodes.deadline());
+        let answers: Answers<LeaseAnswer<ExtendAnswer>> =
+            self.locks.nodes.ask_apart(|node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
+        for (node, sent, answer) in answers.iter() {
+            if let Some(by) = answer.extended() {
+                lease.granted(node, sent, lease.ttl, &by.node);
+            }
+        }
+    }
+
     /// Raises the nodes that are behind to the fencing token of the lease.
-    async fn raise(&mut self, token: &str, fence: &fencing::Settlement) -> Result<(), Attempt> {
-        let args = Args::default().with("token", token).with("fence", fence.token);
+    async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::Settlement) -> Result<(), Attempt> {
+        let args = Args::default().with("token", token).with("place", place).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
         let raised = |answers: &Answers<FenceAnswer>| answers.count(|&FenceAnswer(raised)| raised);
         let enough = |answers: &Answers<FenceAnswer>| match raised(answers) >= fence.needed {
@@ -254,17 +307,26 @@ impl Lock {
     /// Tells apart "others have it" from "too few nodes can answer".
     fn why_not(&self, answers: &Answers<TakeAnswer>) -> Attempt {
         let nodes = answers.nodes();
+        if let Some(error) = self.other_shape(answers) {
+            return Attempt::Failure(error);
+        }
         let refusals: Vec<(usize, &Blocker, &Identity, &Place)> = answers
             .iter()
             .filter_map(|(node, _, take)| match &take.outcome {
                 TakeOutcome::Held(by, place) => Some((node, by, &take.node, place)),
+                TakeOutcome::OtherShape(by) => Some((node, by, &take.node, &NOT_IN_LINE)),
                 _ => None,
             })
             .collect();
-        let enough = answers.verdict(|_| true) == Verdict::Yes || answers.is_denied(|take| !take.is_held());
+        let enough = answers.verdict(|_| true) == Verdict::Yes
+            || answers.is_denied(|take| !is_obstacle(take, most_granted(answers)));
         let most = most_named(&refusals.iter().map(|&(_, by, ..)| by).collect::<Vec<_>>());
         let Some((at, votes)) = most.filter(|_| enough) else {
-            return Attempt::Failure(self.no_quorum(answers));
+            return match enough && answers.count(TakeAnswer::is_granted) > 0 {
+                // Each node has granted another place.
+                true => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
+                false => Attempt::Failure(self.no_quorum(answers)),
+            };
         };
         // A node that has said nothing may stand behind it too.
         let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Young { .. })).count();
@@ -279,6 +341,17 @@ impl Lock {
             queued: places().filter(|(_, place)| place.just_queued).map(|(node, _)| node).collect(),
             split: votes + silent < self.locks.quorum(),
         }))
+    }
+
+    /// The error for a lock of which a quorum says that it is in use in another way.
+    fn other_shape(&self, answers: &Answers<TakeAnswer>) -> Option<Error> {
+        let others = answers.said().filter_map(|take| match &take.outcome {
+            TakeOutcome::OtherShape(by) => Some(by),
+            _ => None,
+        });
+        let others: Vec<&Blocker> = others.collect();
+        let (at, _) = most_named(&others).filter(|_| others.len() >= self.locks.quorum())?;
+        Some(Error::OtherShape(Box::new(self.held_by(others[at].clone())), self.claim.unwrap_or_default()))
     }
 
     /// The error for a lock that others have.
@@ -296,5 +369,36 @@ impl Lock {
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
 fn is_explained(answers: &Answers<TakeAnswer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| matches!(take.outcome, TakeOutcome::Young));
-    answers.is_denied(|take| !take.is_held()) || cannot + quorum(answers.nodes()) > answers.nodes()
+    let place = most_granted(answers);
+    answers.is_denied(|take| !is_obstacle(take, place)) || cannot + quorum(answers.nodes()) > answers.nodes()
+}
+
+/// True if the node does not count for a lease at this place: others have the lock there, or it has granted another place.
+fn is_obstacle(take: &TakeAnswer, place: Option<u32>) -> bool {
+    take.is_held() || take.is_granted() && !take.is_granted_at(place)
+}
+
+/// The place that most nodes have granted; none for a lock without places.
+fn most_granted(answers: &Answers<TakeAnswer>) -> Option<u32> {
+    let places = answers.said().filter_map(|take| match take.outcome {
+        TakeOutcome::Granted(_, place) => place,
+        _ => None,
+    });
+    places.clone().max_by_key(|place| places.clone().filter(|other| other == place).count())
+}
+
+/// Whether a quorum has granted the lock, all at one place.
+fn verdict(answers: &Answers<TakeAnswer>) -> Verdict {
+    let place = most_granted(answers);
+    answers.verdict(|take| take.is_granted_at(place))
+}
+
+/// A place, by chance, that a quorum of nodes has free.
+fn free_on_most(answers: &Answers<TakeAnswer>) -> Option<u32> {
+    let mut free: Vec<u32> = answers.said().flat_map(|take| take.free.iter().copied()).collect();
+    free.sort_unstable();
+    let of_most = free.chunk_by(|a, b| a == b).filter(|same| same.len() >= quorum(answers.nodes())).map(|same| same[0]);
+    let of_most: Vec<u32> = of_most.collect();
+    let count = u32::try_from(of_most.len()).ok().filter(|&count| count > 0)?;
+    of_most.get(below(count) as usize).copied()
 }

@@ -34,7 +34,6 @@ impl Claim {
 
     /// What the name of a waiter with this claim begins with: the scripts call only those that fit. Names of older versions
     /// are hexadecimal, and those of exclusive waiters stay so.
-    #[expect(dead_code, reason = "the scripts do not look at it yet")]
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",

@@ -27,10 +27,13 @@ impl Lock {
         let call = self.call(&scripts::EXTEND, args.with("default", DEFAULT_TTL));
         let is_extended = |answer: &LeaseAnswer<ExtendAnswer>| answer.extended().is_some();
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_extended) != Verdict::Open).await;
+        // A node that has it at another place granted that too late, and does not back the lease.
+        let places = || answers.said().filter_map(|answer| Some(answer.extended()?.place));
+        let place = places().max_by_key(|place| places().filter(|other| other == place).count()).flatten();
         let mut deadlines = vec![None; answers.nodes()];
         let mut most_holds = 1;
         for (node, sent, answer) in answers.iter() {
-            if let Some(by) = answer.extended() {
+            if let Some(by) = answer.extended().filter(|by| by.place == place) {
                 // Without an expiry it lasts forever, or as long as JSON can say.
                 let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
                 deadlines[node] = Some(sent + surely(left));

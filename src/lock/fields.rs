@@ -85,6 +85,12 @@ impl<'a> Fields<'a> {
         self.get(name)?.as_count()
     }
 
+    /// A list of small numbers.
+    pub(super) fn numbers(self, name: &str) -> Vec<u32> {
+        let items = self.get(name).map_or(&[][..], Reply::items);
+        items.iter().filter_map(|item| u32::try_from(item.as_count()?).ok()).collect()
+    }
+
     /// The rest of a life, in milliseconds; none when it has no end.
     pub(super) fn time(self, name: &str) -> Option<Duration> {
         self.count(name).map(Duration::from_millis)

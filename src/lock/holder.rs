@@ -45,8 +45,7 @@ pub(crate) struct Holder {
 /// The obstacle to a take.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Blocker {
-    /// The holders that it has: one at least.
-    Leases(Vec<Holder>),
+    Leases(Leases),
     /// A key of a type that no lock has, and the rest of its life.
     OtherType(Option<Duration>),
     /// It is free, but promised to the next in line, or to its holder of before a restart, for so long if that is known.
@@ -55,12 +54,38 @@ pub(crate) enum Blocker {
     Unknown,
 }
 
+/// The leases on a lock: one at least.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Leases {
+    /// Those that are named: all of them, or the first.
+    pub(crate) holders: Vec<Holder>,
+    /// The number of all.
+    pub(crate) count: u64,
+    /// The time until one of them runs out, unless it is extended.
+    pub(super) next: Option<Duration>,
+    /// Their longest ttl, if several can hold the lock.
+    pub(super) longest: Option<Duration>,
+}
+
+impl Leases {
+    pub(super) fn of(holders: Vec<Holder>) -> Leases {
+        Leases { count: holders.len() as u64, holders, next: None, longest: None }
+    }
+
+    /// Their claim, which is one for all.
+    pub(crate) fn claim(&self) -> Claim {
+        self.holders.first().map(|holder| holder.claim).unwrap_or_default()
+    }
+}
+
 impl Holder {
     pub(super) fn read(fields: Fields<'_>) -> Holder {
         let token = fields.bytes("value").unwrap_or_default().to_vec();
         let lease = fields.time("left");
+        let claim = fields.text("claim").and_then(Claim::of).unwrap_or_default();
+        let slot = fields.count("slot").and_then(|slot| u32::try_from(slot).ok());
         if !fields.has("token") {
-            return Holder { token, lease, ..Holder::default() };
+            return Holder { token, claim, slot, lease, ..Holder::default() };
         }
         // Zero is a server that refuses TIME.
         let micros = |name: &str| fields.count(name).filter(|&micros| micros > 0).map(Duration::from_micros);
@@ -68,8 +93,8 @@ impl Holder {
         let text = |name: &str| fields.text(name).map(|text| text.chars().take(256).collect::<String>());
         Holder {
             token,
-            claim: fields.text("claim").and_then(Claim::of).unwrap_or_default(),
-            slot: fields.count("slot").and_then(|slot| u32::try_from(slot).ok()),
+            claim,
+            slot,
             host: Some(text("host").unwrap_or_default()),
             pid: fields.count("pid"),
             user: Some(text("user").unwrap_or_default()),
@@ -128,9 +153,14 @@ impl Blocker {
     /// The holders of leases, each with its own token.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
-            Blocker::Leases(holders) => holders,
+            Blocker::Leases(leases) => &leases.holders,
             _ => &[],
         }
+    }
+
+    /// True if others cannot hold the lock together with those that do.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        !matches!(self, Blocker::Leases(leases) if leases.claim() != Claim::Exclusive)
     }
 
     /// True if it has no expiry, so that waiting for its end is in vain: a lock of another library, or another key.
@@ -142,28 +172,36 @@ impl Blocker {
     /// The time until it may end, unless it is extended; none when that is forever, or not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
-            Blocker::Leases(holders) => holders.iter().filter_map(|holder| holder.lease).min(),
+            Blocker::Leases(Leases { holders, next, .. }) => {
+                next.or_else(|| holders.iter().filter_map(|holder| holder.lease).min())
+            }
             Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
             Blocker::Unknown => None,
         }
+    }
+
+    /// The longest that one of the leases can have been good for, as far as it is known.
+    pub(super) fn longest(&self) -> Duration {
+        let noted = if let Blocker::Leases(leases) = self { leases.longest } else { None };
+        self.holders().iter().map(Holder::longest).max().max(noted).unwrap_or_default()
     }
 
     /// True if both are the same obstacle, seen on two nodes: they have one lease at least in common.
     fn is(&self, other: &Blocker) -> bool {
         match (self, other) {
             (Blocker::Leases(ours), Blocker::Leases(theirs)) => {
-                ours.iter().any(|holder| theirs.iter().any(|their| their.token == holder.token))
+                ours.holders.iter().any(|holder| theirs.holders.iter().any(|their| their.token == holder.token))
             }
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
     }
 }
 
-/// The words of the nodes on each lease, by its token.
+/// The words of the nodes on each lease, by its token and its place.
 pub(super) fn leases<'a>(blockers: &[&'a Blocker]) -> Vec<Vec<&'a Holder>> {
     let mut leases: Vec<Vec<&Holder>> = Vec::new();
     for holder in blockers.iter().flat_map(|by| by.holders()) {
-        match leases.iter_mut().find(|same| same[0].token == holder.token) {
+        match leases.iter_mut().find(|same| same[0].token == holder.token && same[0].slot == holder.slot) {
             Some(same) => same.push(holder),
             None => leases.push(vec![holder]),
         }

@@ -7,12 +7,15 @@ use crate::redis::{Call, Script};
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock, behind its own, in the order that the scripts expect.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 8] = [
     "lease",    // Hash: the owner record of the present lease.
     "fence",    // String: the counter of fencing tokens, which outlives the lease.
     "queue",    // Sorted set: the waiters, by ticket.
     "reserved", // String: the waiter that the free lock is promised to.
     "holds",    // Sorted set: the holds of a re-entrant lease.
+    "members",  // Sorted set: the leases of a lock that several hold, by deadline.
+    "places",   // Sorted set: the same by place, if it has slots.
+    "fences",   // Hash: the counters of fencing tokens of the places, and one of all.
 ];
 
 /// The keys and the channels of one lock, all in one Cluster slot.

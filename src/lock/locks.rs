@@ -13,6 +13,8 @@ use std::time::Duration;
 /// The number of locks that one request asks for, and of the bytes of each value: with an empty prefix it may be anything.
 const PAGE: usize = 500;
 const BYTES: u64 = 128;
+/// The number of holders of each lock that are asked for.
+const HOLDERS: u32 = 50;
 
 /// The nodes that keep locks, and their quarantine.
 #[derive(Debug)]
@@ -132,7 +134,9 @@ impl Locks {
     ) -> Result<(Vec<Status>, Option<Error>), Error> {
         let calls: Vec<_> = page
             .iter()
-            .map(|key| Keys::of(key).call(&scripts::INSPECT, Args::default().with("bytes", BYTES)))
+            .map(|key| {
+                Keys::of(key).call(&scripts::INSPECT, Args::default().with("bytes", BYTES).with("most", HOLDERS))
+            })
             .collect();
         let answers: Answers<Vec<StatusAnswer>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
         if answers.said().count() < self.quorum() {

@@ -33,7 +33,7 @@ pub(crate) use acquire::ROTATION;
 pub(crate) use attempt::FAREWELL;
 pub(crate) use claim::Claim;
 pub(crate) use extend::Extension;
-pub(crate) use holder::{Blocker, Holder};
+pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
 pub(crate) use locks::{Listing, Locks};
 pub(crate) use owner::Owner;

@@ -105,7 +105,7 @@ impl Lock {
         line.remember();
         // The remains of the tries before have no name in the queue.
         self.withdraw(footprint).await;
-        let waiter = token::new_token();
+        let waiter = format!("{}{}", self.claim.unwrap_or_default().initial(), token::new_token());
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         footprint.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {
@@ -246,7 +246,9 @@ impl InLine<'_> {
 
     /// Keeps in mind which lease a single server has, for the case that it forgets it.
     fn remember(&mut self) {
-        if let (1, [holder]) = (self.called.len(), self.busy.by.holders())
+        // Of several the one that lasts longest.
+        let last = self.busy.by.holders().iter().max_by_key(|holder| holder.lease);
+        if let (1, Some(holder)) = (self.called.len(), last)
             && holder.lease.is_some()
             && let Some(fencing_token) = holder.fencing_token
         {
@@ -254,6 +256,8 @@ impl InLine<'_> {
                 token: holder.token.clone(),
                 run_id: self.busy.node.run_id.clone().unwrap_or_default(),
                 fencing_token,
+                claim: holder.claim,
+                slot: holder.slot,
                 until: Boot::now() + holder.longest(),
                 longest: Some(holder.longest()),
             });

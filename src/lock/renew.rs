@@ -7,7 +7,7 @@ use super::quorum::surely;
 use super::recreate::{self, Judgement, NodeReport, Round};
 use super::{Lock, scripts};
 use crate::error::named;
-use crate::redis::{Answers, Fault};
+use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
 use crate::text::escaped;
 use std::time::Duration;
@@ -58,6 +58,7 @@ impl Lock {
         if answers.said().any(|answer| matches!(answer, LeaseAnswer::Known(ExtendAnswer::Released))) {
             return Renewal::Released;
         }
+        self.locks.cover(&answers);
         let judgement = self.judge(lease, &answers, start, moved);
         let slot = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, slot, moved).await;
@@ -140,13 +141,18 @@ impl Lock {
             }
         }
         for (node, run) in &judgement.recreate {
-            let args = lease.owner.add_to(lease.args()).with("hold", lease.hold.as_str());
-            let args = args.with("fence", lease.fencing_token).with("run", run.as_deref());
-            let args = args.with("alone", answers.nodes() == 1).with("held", lease.since.elapsed());
-            calls[*node] = Some(self.call(&scripts::RECREATE, args).in_order());
+            calls[*node] = Some(self.recreate_call(lease, run.as_deref()));
         }
         let deadline = Boot::now() + slot;
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| take_in(lease, new, moved)).await
+    }
+
+    /// The request to give the lease to a node that has not got it, on this run.
+    pub(super) fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
+        let args = lease.owner.add_to(lease.args()).with("hold", lease.hold.as_str());
+        let args = args.with("fence", lease.fencing_token).with("run", run);
+        let args = args.with("alone", self.locks.nodes.len() == 1).with("held", lease.since.elapsed());
+        self.call(&scripts::RECREATE, args).in_order()
     }
 
     /// The fate of a lost lease, by the most informative answer.
@@ -160,9 +166,7 @@ impl Lock {
                 LeaseAnswer::Known(ExtendAnswer::Revoked { by }) => {
                     (0, format!("it was revoked by {} ({node})", escaped(by, 80)))
                 }
-                LeaseAnswer::Other(Blocker::Leases(holders)) => {
-                    (1, format!("{} now holds it ({node})", named(holders)))
-                }
+                LeaseAnswer::Other(Blocker::Leases(leases)) => (1, format!("{} now holds it ({node})", named(leases))),
                 LeaseAnswer::Other(_) => (1, format!("another program now holds it ({node})")),
                 LeaseAnswer::Gone(_) => (2, format!("it was released or deleted on {node}")),
                 LeaseAnswer::Known(_) => return None,

@@ -43,10 +43,21 @@ impl Lock {
         if matches!(status.state, State::Free | State::Reserved) {
             return Err(not_ours(NotOurs::Free));
         }
-        let named = status.holders().iter().find(|holder| holder.begins_with(token_prefix));
-        if named.is_none() && !(status.holders().is_empty() && token_prefix.is_empty()) {
-            return Err(not_ours(NotOurs::Other(status.held())));
-        }
+        let named: Vec<&Holder> = status.holders().iter().filter(|holder| holder.begins_with(token_prefix)).collect();
+        let named = match named.as_slice() {
+            [holder] => Some(*holder),
+            [] if !(status.holders().is_empty() && token_prefix.is_empty()) => {
+                return Err(not_ours(NotOurs::Other(status.held())));
+            }
+            // All of them.
+            _ if token_prefix.is_empty() => None,
+            several => {
+                let (count, name) = (several.len(), &self.name);
+                return Err(Error::Usage(format!(
+                    "the tokens of {count} leases on {name:?} begin with {token_prefix:?}; give more of one"
+                )));
+            }
+        };
         let args = Args::default().with("by", signature().as_str()).with("force", force);
         let args = args.with("prefix", named.map(|holder| holder.token.as_slice()));
         let call = self.call(&scripts::REVOKE, args);

@@ -3,14 +3,17 @@
 use super::answer::StatusAnswer;
 use super::claim::Claim;
 use super::fields::Args;
-use super::holder::{Blocker, Holder, leases};
-use super::quorum::quorum;
+use super::holder::{Blocker, Holder, Leases, leases};
+use super::quorum::{middle, quorum};
 use super::{Lock, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Fault};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::time::Duration;
+
+/// The number of holders that are asked for: of 10,000 a node would say too much.
+const HOLDERS: u32 = 1_000;
 
 /// The state of a lock as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -113,7 +116,7 @@ impl Lock {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             return Ok(Status { nodes, ..Status::unused(&name, &key) });
         }
-        let call = self.call(&scripts::INSPECT, Args::default());
+        let call = self.call(&scripts::INSPECT, Args::default().with("most", HOLDERS));
         let together = |answers: &Answers<StatusAnswer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
             combine(&name, &key, &each.collect::<Vec<_>>())
@@ -150,8 +153,12 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
     let blockers: Vec<&Blocker> = known.iter().filter_map(|answer| answer.by.as_ref()).collect();
     let leases = leases(&blockers);
     let in_force = leases.iter().filter(|same| same.len() >= needed).map(|same| Holder::agreed(same, needed));
-    let in_force: Vec<Holder> = in_force.collect();
+    let mut in_force: Vec<Holder> = in_force.collect();
+    in_force.sort_by_key(|holder| holder.slot);
     let (mut other_types, mut reserved) = (Vec::new(), Vec::new());
+    let counts =
+        blockers.iter().filter_map(|by| if let Blocker::Leases(leases) = by { Some(leases.count) } else { None });
+    let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
     for by in blockers {
         match by {
             Blocker::OtherType(left) => other_types.push(*left),
@@ -162,7 +169,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
     let most = leases.iter().map(Vec::len).max().unwrap_or(0).max(other_types.len());
     let mode = in_force.iter().find(|holder| holder.has_record()).map(|holder| holder.claim);
     let (state, by) = if !in_force.is_empty() {
-        (State::of(&in_force), Some(Blocker::Leases(in_force)))
+        (State::of(&in_force), Some(Blocker::Leases(Leases { count, ..Leases::of(in_force) })))
     } else if other_types.len() >= needed {
         (State::Foreign, Some(Blocker::OtherType(other_types.into_iter().flatten().max())))
     } else if most + silent >= needed || known.len() < needed {

@@ -24,6 +24,12 @@ fn random() -> f64 {
     f64::from(u32::try_from(bits >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
+/// A random number below `end`, which is not 0.
+pub(crate) fn below(end: u32) -> u32 {
+    let (bits, _) = uuid().as_u64_pair();
+    u32::try_from(((bits >> 32) * u64::from(end)) >> 32).unwrap_or(0)
+}
+
 /// This duration ± 10 %, so that processes that started together drift apart.
 pub(crate) fn jitter(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * random())
@@ -43,5 +49,7 @@ mod tests {
         let drawn: Vec<f64> = (0..1000).map(|_| random()).collect();
         assert!(drawn.iter().all(|x| (0.0..=1.0).contains(x)));
         assert!(drawn.iter().any(|&x| x < 0.1) && drawn.iter().any(|&x| x > 0.9));
+        let places: Vec<u32> = (0..1000).map(|_| below(3)).collect();
+        assert!(places.iter().all(|&place| place < 3) && (0..3).all(|place| places.contains(&place)));
     }
 }

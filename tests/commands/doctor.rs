@@ -326,6 +326,11 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         said.says("ok", "permissions", &[]);
         assert_eq!(said.that("unknown"), ["persistence"]);
     }
+    // A rule of an earlier version.
+    let url = user(&redis, &["~*", "&*", "+@all", "-zcount", "-pexpireat"]);
+    let said = Checkup::of(Test::new(url.as_str()), 0);
+    let lacks = "lacks zcount, pexpireat: locks work, but not --shared and --slots";
+    said.says("warn", "permissions", &[lacks, "+zcount +pexpireat"]);
     assert!(redis.keys().is_empty());
 }
 

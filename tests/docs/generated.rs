@@ -73,7 +73,14 @@ const ALL_OF_IT: &str = "
     redlock release acl --revoke
     redlock release acl --token $token
     ! redlock run --name acl --wait 10s -- redlock run --name acl --wait 100ms -- true
-    redlock run --name '{tag}:acl' --wait -- true";
+    redlock run --name '{tag}:acl' --wait -- true
+    for shape in --shared '--slots 2'; do
+        token=$(redlock acquire acl $shape)
+        redlock acquire acl $shape
+        redlock extend acl --token $token
+        redlock release acl --token $token
+        redlock release acl --force
+    done";
 
 #[test]
 fn the_documented_permissions_suffice_and_none_is_idle() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 /// The lock, whose other keys and channels are named like this.
 const LOCK: &str = "redlock:x";
 const BASE: &str = "{redlock:x}:\u{1f}";
-const PARTS: [&str; 5] = ["lease", "fence", "queue", "reserved", "holds"];
+const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "members", "places", "fences"];
 const CLOCK: &str = "1700000000000";
 const OWNER: &str = "host=host pid=1 user=u label=label";
 
@@ -26,17 +26,17 @@ macro_rules! script {
 }
 
 const SCRIPTS: [(&str, &str); 11] = [
-    script!("prelude" "lease" => "take"),
-    script!("prelude" "lease" => "fence"),
-    script!("prelude" => "leave"),
+    script!("prelude" "line" "lease" => "take"),
+    script!("prelude" "line" "lease" => "fence"),
+    script!("prelude" "line" => "leave"),
     script!("prelude" => "rollback"),
-    script!("prelude" "lease" => "extend"),
-    script!("prelude" "lease" => "enter"),
-    script!("prelude" "lease" => "release"),
-    script!("prelude" "lease" => "recreate"),
-    script!("prelude" "lease" => "revoke"),
-    script!("prelude" "lease" => "holds"),
-    script!("prelude" "lease" => "inspect"),
+    script!("prelude" "line" "lease" => "extend"),
+    script!("prelude" "line" "lease" => "enter"),
+    script!("prelude" "line" "lease" => "release"),
+    script!("prelude" "line" "lease" => "recreate"),
+    script!("prelude" "line" "lease" => "revoke"),
+    script!("prelude" "line" "lease" => "holds"),
+    script!("prelude" "line" "lease" => "inspect"),
 ];
 
 fn part(name: &str) -> String {

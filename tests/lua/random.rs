@@ -354,7 +354,7 @@ impl Run<'_> {
 
     /// Compares what is in Redis with the model.
     fn compare(&mut self) {
-        let [lease, fence, queue, reserved, holds] = PARTS.map(part);
+        let [lease, fence, queue, reserved, holds, ..] = PARTS.map(part);
         let mut pipe = redis::pipe();
         pipe.cmd("TYPE").arg(LOCK);
         pipe.cmd("HGETALL").arg(&lease).cmd("GET").arg(&fence);

@@ -1,22 +1,21 @@
--- Stands behind the prelude in all scripts but leave.lua and rollback.lua: records, holds, the fencing counter, identity.
+-- Stands behind line.lua in all scripts but leave.lua and rollback.lua: records, holds, the fencing counter, identity.
 local FENCE_MS = 2592000000 -- the fencing counter outlives its last use by 30 days
+
+local astray -- a member was dropped that stood at another place than its own
+
+-- True if this token has the lock, at ARG.place if that is given. One that stands at another place was granted that too late.
+local function here(token)
+  if not mine(token) then return false end
+  if not shape or not ARG.place or redis.call('ZSCORE', P, token) == ARG.place then return true end
+  drop(token)
+  astray = true
+  return false
+end
 
 -- True if the lease is this token's, and the hold that it names. A token of another library may only look as if it named one.
 local function whose(token, hold)
-  if mine(token) then return true, hold end
-  return hold and mine(token .. '.' .. hold), nil
-end
-
--- Large numbers in full: Lua writes 15 digits at most.
-local function digits(n)
-  return string.format('%.0f', n)
-end
-
--- The server's clock; 0 where it is refused: no lock depends on it.
-local function server_us()
-  local t = redis.pcall('TIME')
-  if t.err then return 0 end
-  return t[1] * 1000000 + t[2]
+  if here(token) then return true, hold end
+  return hold and not shape and mine(token .. '.' .. hold), nil
 end
 
 -- The identity of the node: seconds since its start, and its run. A start in the future, by a clock
@@ -36,68 +35,149 @@ local function seen(outcome, fields)
   return answer(outcome, fields)
 end
 
--- The time until the lock may be free: the rest of the lease, or of the reservation.
-local function until_free()
-  return redis.call('PTTL', value == false and R or K)
+-- The rest of the lease of this token, which has the lock.
+local function until_end(token)
+  if shape then return redis.call('ZSCORE', M, token) - server_ms() end
+  return redis.call('PTTL', K)
 end
 
--- The holders of the lock, with the first ARG.bytes of its value (nil: all). Of another library's lease no more is known.
-local function holders()
-  if value == false then return {} end
-  if value == nil then return {{'type', redis.call('TYPE', K).ok, 'left', until_free()}} end
-  local part = string.sub(value, 1, tonumber(ARG.bytes) or -1)
-  local holder, record, ours = {'value', part, 'left', until_free()}, redis.call('HGETALL', L), false
-  for i = 1, #record, 2 do ours = ours or record[i] == 'token' and record[i + 1] == value end
+-- Where the record of this token is.
+local function record_of(token)
+  return shape and BASE .. 'member:' .. token or L
+end
+
+local function append(list, items)
+  for _, item in ipairs(items) do list[#list + 1] = item end
+end
+
+-- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is known.
+local function holder(token)
+  local part = string.sub(token, 1, tonumber(ARG.bytes) or -1)
+  local holder, record, ours = {'value', part, 'left', until_end(token)}, redis.call('HGETALL', record_of(token)), false
+  for i = 1, #record, 2 do ours = ours or record[i] == 'token' and record[i + 1] == token end
   if ours then
-    for i = 1, #record do holder[#holder + 1] = record[i] end
-    holder[#holder + 1] = 'now'
-    holder[#holder + 1] = digits(server_us())
+    append(holder, record)
+    append(holder, {'now', digits(server_us())})
   end
-  return {holder}
+  if shape then
+    append(holder, {'claim', shape})
+    local place = redis.call('ZSCORE', P, token)
+    if place then append(holder, {'slot', place}) end
+  end
+  return holder
 end
 
--- The answer about a lease that is not here: the lock is free, or others have it.
+-- Those who have the lock, as the fields of an answer. At most so many members (nil: all), the one that lasts longest among them.
+local function holders(most)
+  if value == false then return {holders = {}} end
+  if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
+  if not shape then return {holders = {holder(value)}} end
+  local listed, known = {}, {}
+  local function list(tokens)
+    for _, token in ipairs(tokens) do
+      if not known[token] and mine(token) then listed[#listed + 1] = holder(token) end
+      known[token] = true
+    end
+  end
+  -- By their places all nodes name the same.
+  local last = most and most - 1 or -1
+  if shape == 'shared' then
+    list(redis.call('ZREVRANGE', M, 0, last))
+  else
+    list(redis.call('ZRANGE', P, 0, last))
+    list(redis.call('ZRANGE', M, -1, -1))
+  end
+  local soonest = redis.call('ZRANGE', M, 0, 0, 'WITHSCORES')[2] or server_ms()
+  return {holders = listed, members = redis.call('ZCARD', M), longest = redis.call('HGET', L, 'longest'),
+    next = math.max(soonest - server_ms(), 0)}
+end
+
+-- True if ARG.claim could be had at ARG.place, as far as the members go.
+local function is_vacant()
+  if not shape then return value == false end
+  if ARG.claim and shape ~= ARG.claim then return false end
+  return not ARG.place or #redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE') == 0
+end
+
+-- The answer about a lease that is not here: there is room for it, or others have the lock.
 local function not_mine()
-  if fits(ARG.claim) then return seen('gone', {node = flat(node())}) end
-  return seen('other', {holders = holders()})
+  if astray then hand_over() end
+  if is_vacant() then
+    return seen('gone', {node = flat(node()), longest = shape and redis.call('HGET', L, 'longest')})
+  end
+  return seen('other', holders(10))
 end
 
-local function counter()
-  return tonumber(redis.call('GET', F)) or 0
+-- The counter of fencing tokens: that of the place, or of the name.
+local function counter(place)
+  return tonumber(place and redis.call('HGET', S, place) or not place and redis.call('GET', F)) or 0
 end
 
-local function set_counter(n)
-  redis.call('SET', F, digits(n), 'PX', FENCE_MS)
+-- Every place counts for itself, and raises one counter of all places.
+local function set_counter(n, place)
+  if not place then return redis.call('SET', F, digits(n), 'PX', FENCE_MS) end
+  redis.call('HSET', S, place, digits(n), 'all', digits(math.max(n, counter('all'))))
+  redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Gives the free lock to ARG.token for ARG.ttl, with this fencing token; the counter of them then stands at `count`. ARG.held:
--- for how long (ms) the token has had it already.
-local function grant(fence, count)
-  redis.call('SET', K, ARG.token, 'NX', 'PX', ARG.ttl)
-  value = ARG.token
-  set_counter(count)
-  redis.call('DEL', L, H)
-  local since = server_us() - (tonumber(ARG.held) or 0) * 1000
-  redis.call('HSET', L, 'token', value, 'fence', digits(fence), 'ttl', ARG.ttl, 'since', digits(since),
+-- A member lasts ttl ms from now: notes that. Its record stays a little longer.
+local function lasts(token, ttl)
+  local ends = server_ms() + ttl
+  redis.call('ZADD', M, digits(ends), token)
+  redis.call('PEXPIREAT', record_of(token), digits(ends + 1000))
+  settle()
+end
+
+-- Notes the ttl of a member: as long may a node that restarts have forgotten it.
+local function note_ttl(ttl)
+  redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+end
+
+-- Gives the lock to ARG.token for ARG.ttl, beside those that it fits beside, with this fencing token; the counter of them then
+-- stands at `count`. ARG.held: for how long (ms) the token has had it already.
+local function grant(fence, count, place)
+  if ARG.claim == 'exclusive' then
+    redis.call('SET', K, ARG.token, 'NX', 'PX', ARG.ttl)
+    value = ARG.token
+    redis.call('DEL', L, H)
+  else
+    if value == false then
+      -- What an older version's --force has left of members that are no more goes with the first new one.
+      value, shape = ARG.claim .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16), ARG.claim
+      redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
+      redis.call('DEL', L, H, M, P)
+    end
+    if place then redis.call('ZADD', P, place, ARG.token) end
+    note_ttl(tonumber(ARG.ttl))
+  end
+  set_counter(count, place)
+  local record, since = record_of(ARG.token), server_us() - (tonumber(ARG.held) or 0) * 1000
+  redis.call('HSET', record, 'token', ARG.token, 'fence', digits(fence), 'ttl', ARG.ttl, 'since', digits(since),
     'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
-  redis.call('PEXPIRE', L, ARG.ttl)
+  if shape then lasts(ARG.token, ARG.ttl) else redis.call('PEXPIRE', L, ARG.ttl) end
 end
 
--- The record of the lease that there is; empty for another library's.
-local function lease()
-  local record = redis.call('HMGET', L, 'token', 'ttl', 'fence', 'revoked')
-  if record[1] ~= value then return {} end
+-- The record of the lease of this token, which has the lock; empty for another library's.
+local function lease(token)
+  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked')
+  if record[1] ~= (shape and token or value) then return {} end
   return {ttl = tonumber(record[2]), fence = record[3], revoked = record[4]}
 end
 
 -- Makes the lease last ttl ms from now, but never shortens it. Returns its rest; -1 when it never expires.
-local function lengthen(ttl)
-  local left = until_free()
+local function lengthen(token, ttl)
+  local left = until_end(token)
   if left < 0 or left >= ttl then return left end
+  redis.call('PEXPIRE', F, FENCE_MS)
+  if shape then
+    redis.call('PEXPIRE', S, FENCE_MS)
+    note_ttl(ttl)
+    lasts(token, ttl)
+    return ttl
+  end
   redis.call('PEXPIRE', K, ttl)
   redis.call('PEXPIRE', L, ttl)
   redis.call('PEXPIRE', H, ttl)
-  redis.call('PEXPIRE', F, FENCE_MS)
   return ttl
 end
 
@@ -106,8 +186,8 @@ end
 -- error where memory is short.
 local function lengthen_for(hold, lease)
   local ttl = tonumber(ARG.ttl) or lease.ttl or tonumber(ARG.default)
-  local left = lengthen(ttl)
-  if lease.ttl and ttl > lease.ttl then
+  local left = lengthen(ARG.token, ttl)
+  if not shape and lease.ttl and ttl > lease.ttl then
     local known = tonumber(redis.call('HGET', L, 'to:' .. hold)) or 0
     redis.pcall('HSET', L, 'to:' .. hold, digits(math.max(known, server_us() + ttl * 1000)))
   end
@@ -127,7 +207,7 @@ local function add_hold(hold)
     redis.call('ZADD', H, 0, 'base')
   end
   redis.call('ZADD', H, 'NX', hold == 'base' and 0 or behind_all(H), hold)
-  local left = until_free()
+  local left = redis.call('PTTL', K)
   if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 

@@ -2,10 +2,11 @@
 -- arguments it moves a line that has stopped.
 -- ARG: waiter, token
 -- Answers: done
+sweep()
 undo(ARG.token)
 if ARG.waiter then
   redis.call('ZREM', Q, ARG.waiter)
   if redis.call('GET', R) == ARG.waiter then redis.call('DEL', R) end
 end
-if value == false and redis.call('EXISTS', R) == 0 then hand_over() else tell() end
+hand_over()
 return answer('done')

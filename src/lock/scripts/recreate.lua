@@ -1,20 +1,22 @@
 -- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue nor
 -- the reservation: the holder goes before all that wait.
--- ARG: token, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms)
+-- ARG: token, place, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms)
 --      run (of the node that said gone; nil: refused), alone (the only node)
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node, and it
 --      has granted a later lease since), revoked (by), other (holders)
 local who, fence = node(), tonumber(ARG.fence)
 if who.run ~= (ARG.run or '') then return seen('restarted') end
-if not mine(ARG.token) then
-  if not fits(ARG.claim) then return not_mine() end
-  local count = counter()
-  if ARG.alone and count > fence then return seen('higher') end
-  grant(fence, math.max(count, fence))
-  redis.call('DEL', R)
+if not here(ARG.token) then
+  sweep()
+  if not is_vacant() then return not_mine() end
+  local count = counter(ARG.place)
+  if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return seen('higher') end
+  grant(fence, math.max(count, fence), ARG.place)
+  -- The lock was promised to this holder, or to a waiter that has to go behind it; others may hold it beside a member.
+  if not shape or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
-local lease = lease()
+local lease = lease(ARG.token)
 if lease.revoked then return seen('revoked', {by = lease.revoked}) end
 local left = lengthen_for(ARG.hold or 'base', lease)
-if ARG.hold then add_hold(ARG.hold) end
+if ARG.hold and not shape then add_hold(ARG.hold) end
 return answer('extended', {left = left, holds = count_holds(), node = flat(who)})

@@ -2,19 +2,20 @@
 -- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms), note (nil: none; the key that tells the process
 --      that renews the lease, for as long as that would have lasted, that it was released)
 -- Answers: released, still-held (holds), gone (node), other (holders)
+sweep()
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
-local lasts = ARG.note and math.max(until_free(), 1)
+local rest = ARG.note and math.max(ours and until_end(ARG.token) or redis.call('PTTL', R), 1)
 
 -- Behind another write: a server out of memory refuses it otherwise.
 local function leave_note()
-  if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', lasts) end
+  if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
 
 if not ours then
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'
-  if not fits(ARG.claim) or not outer or redis.call('GET', R) ~= ARG.token then return not_mine() end
+  if value ~= false and not shape or not outer or redis.call('GET', R) ~= ARG.token then return not_mine() end
   if keep then
     redis.call('PEXPIRE', R, keep)
   else
@@ -33,11 +34,11 @@ local left = redis.call('ZCARD', H)
 if left > 0 then
   -- The time that this hold has added ends with it. The ttl of the lease and the time that other holds have added stay.
   redis.call('HDEL', L, 'to:' .. hold)
-  local lasts, now, record = lease().ttl, server_us(), redis.call('HGETALL', L)
+  local lasts, now, record = lease(value).ttl, server_us(), redis.call('HGETALL', L)
   for i = 1, lasts and #record or 0, 2 do
     if string.sub(record[i], 1, 3) == 'to:' then lasts = math.max(lasts, math.floor((record[i + 1] - now) / 1000)) end
   end
-  if lasts and until_free() > lasts then
+  if lasts and until_end(value) > lasts then
     redis.call('PEXPIRE', K, lasts)
     redis.call('PEXPIRE', L, lasts)
     redis.call('PEXPIRE', H, lasts)
@@ -46,11 +47,11 @@ if left > 0 then
 end
 if keep then
   -- The expiry first, then the note: a server out of memory refuses to write what is not behind another write.
-  redis.call('PEXPIRE', K, keep)
-  redis.pcall('HSET', L, 'kept', digits(server_us()))
-  redis.call('PEXPIRE', L, keep)
+  if shape then lasts(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
+  redis.pcall('HSET', record_of(ARG.token), 'kept', digits(server_us()))
+  if not shape then redis.call('PEXPIRE', L, keep) end
 else
-  drop()
+  drop(ARG.token)
   leave_note()
   hand_over()
 end

@@ -2,26 +2,77 @@
 -- queues the waiter, if there is one.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970), host, pid, user, label, quarantine (s; nil: off),
 --      waiter (nil: takes or leaves it), ticket (nil: the server gives one)
---      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence
--- Answers: granted (fence, node), held (holders, node, place), reserved (left, node, place), young (node, place)
---      place: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
+--      start (slots: the first place to look at), list (slots: how many free places to tell)
+--      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
+--      seen_slot
+-- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
+--      node, place in line), young (longest, node, place in line), other-shape (holders, node)
+--      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
+local limit = tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
 
-local function granted(fence)
-  return answer('granted', {fence = fence, node = flat(who)})
+local function is_taken(first, last)
+  return redis.call('ZCOUNT', P, first, last) == last - first + 1
 end
 
--- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1.
+-- The first free place from this one on, round; nil when there is none.
+local function free_from(first)
+  if not is_taken(first, first) then return first end
+  local last = limit - 1
+  if is_taken(first, last) then
+    first, last = 0, first - 1
+    if last < 0 or is_taken(first, last) then return nil end
+  end
+  while first < last do
+    local middle = math.floor((first + last) / 2)
+    if is_taken(first, middle) then first = middle + 1 else last = middle end
+  end
+  return first
+end
+
+-- The next free places: who got too few of one tries one that a quorum has free.
+local function free_places()
+  local list, place = {}, tonumber(ARG.start)
+  for _ = 1, tonumber(ARG.list) or 0 do
+    place = free_from(place)
+    if not place or place == list[1] then break end
+    list[#list + 1] = place
+    place = (place + 1) % limit
+  end
+  return list
+end
+
+local function with_facts(fields)
+  fields.node = flat(who)
+  fields.free = limit and free_places()
+  fields.longest = shape and redis.call('HGET', L, 'longest')
+  return fields
+end
+
+local function granted(fence, place)
+  return answer('granted', with_facts({fence = fence, place = place}))
+end
+
+-- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1. Shared
+-- leases do not count: over several nodes they would outbid each other.
 local function take()
-  local fence = math.max(counter() + 1, tonumber(ARG.now))
-  grant(fence, fence)
-  return granted(digits(fence))
+  if ARG.claim ~= 'exclusive' then redis.call('TIME') end -- where that is refused, members would never run out
+  local place = limit and free_from(tonumber(ARG.start))
+  local fence = counter(place)
+  if ARG.claim ~= 'shared' then fence = fence + 1 end
+  fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now)) or fence
+  grant(fence, fence, place)
+  if shape then hand_over() end
+  return granted(digits(fence), place)
 end
+
+local swept = sweep()
 
 -- Gives the waiter a place in line, its old one if it has one.
 local function refused(outcome, fields)
-  fields.node = flat(who)
+  if swept then hand_over() end
+  with_facts(fields)
   if me and value ~= nil then
     local score = redis.call('ZSCORE', Q, me)
     fields.queued = not score and 1
@@ -38,20 +89,31 @@ end
 local function keep_for_holder()
   local run, left, fence = ARG.seen_run, tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
   if not ARG.seen or not run or who.run == '' or who.run == run then return false end
-  if not left or left < 1 or not fence or counter() >= fence then return false end
+  if not left or left < 1 or not fence then return false end
+  local count = counter(ARG.seen_slot)
+  if count > fence or count == fence and ARG.seen_claim ~= 'shared' then return false end
   redis.call('SET', R, ARG.seen, 'PX', left)
   return ARG.seen
 end
 
 if mine(ARG.token) then -- an earlier reply was lost
-  lengthen(tonumber(ARG.ttl))
-  return granted(redis.call('HGET', L, 'fence') or '0')
+  lengthen(ARG.token, tonumber(ARG.ttl))
+  return granted(redis.call('HGET', record_of(ARG.token), 'fence') or '0', shape and redis.call('ZSCORE', P, ARG.token))
 end
-if not fits(ARG.claim) then return refused('held', {holders = holders()}) end
+if value ~= false and shape ~= ARG.claim then
+  local is_other = value ~= nil and (limit or shape and shape ~= 'shared' and ARG.claim ~= shape)
+  if not is_other then return refused('held', holders(10)) end
+  if swept then hand_over() end
+  return seen('other-shape', with_facts(holders(10)))
+end
 
-local reserved = redis.call('GET', R) or keep_for_holder()
+local reserved = redis.call('GET', R) or value == false and keep_for_holder()
 if quarantine > 0 and (not uptime or uptime < quarantine + 1) then -- it has a grain of a second
   return refused('young', {})
+end
+if not fits(ARG.claim) then
+  if me and reserved == me then redis.call('DEL', R) end
+  return refused('held', holders(10))
 end
 if me and reserved == me then
   redis.call('DEL', R)
@@ -62,6 +124,10 @@ if not reserved then
   if redis.call('EXISTS', Q) == 0 then return take() end
   if me and ticket then redis.call('ZADD', Q, 'NX', ticket, me) end -- thawed: its old place
   reserved = call(me)
+  if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
   if not reserved or reserved == me then return take() end
 end
-return refused('reserved', {left = until_free()})
+-- Another is called, and there is room for both: who does not wait would be turned away for nothing.
+local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
+if alike and redis.call('EXISTS', Q) == 0 and (not limit or redis.call('ZCARD', P) + 2 <= limit) then return take() end
+return refused('reserved', {left = redis.call('PTTL', R)})

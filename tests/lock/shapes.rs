@@ -1,0 +1,430 @@
+//! Locks that several hold: readers and writers, and slots.
+
+use crate::support::{
+    Directory, Line, Redis, Running, SOON, Where, acquire, any, eventually, like, message, redlock, release, several,
+    status,
+};
+use nix::sys::signal::Signal;
+use std::io::PipeWriter;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Takes the lock `backup` with these arguments, and returns its token.
+#[track_caller]
+fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
+    redlock(servers, format!("acquire backup {arguments}")).stdout(like("<token>\n")).run().token()
+}
+
+/// Is turned away from it.
+#[track_caller]
+fn busy<W: Where + ?Sized>(servers: &W, arguments: &str, said: &str) {
+    redlock(servers, format!("acquire backup {arguments}")).status(75).stderr(message([said])).run();
+}
+
+/// Queues for it, behind all that are in line.
+#[track_caller]
+fn queue(redis: &Redis, arguments: &str) -> Running {
+    Line::join(redis, Line::waiter(redis).args(arguments.split_whitespace()))
+}
+
+/// The places of those that have it.
+#[track_caller]
+fn slots<W: Where + ?Sized>(servers: &W) -> Vec<u64> {
+    let status = status(servers, "backup");
+    status["holders"].as_array().unwrap().iter().map(|holder| holder["slot"].as_u64().unwrap()).collect()
+}
+
+#[track_caller]
+fn count<W: Where + ?Sized>(servers: &W) -> usize {
+    status(servers, "backup")["holders"].as_array().unwrap().len()
+}
+
+/// A job with these arguments that has begun, and ends when what it reads from is closed.
+#[track_caller]
+fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) -> (Running, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = redlock(servers, format!("run backup {arguments} -- sh -c")).arg("echo ready; cat").stdin_from(reader);
+    let job = test.status(status).stderr(any()).spawn();
+    job.prints("ready");
+    (job, writer)
+}
+
+/// What is left of the lock besides the counters.
+#[track_caller]
+fn remains(redis: &Redis) -> Vec<String> {
+    redis.keys().into_iter().filter(|key| !key.ends_with("fence") && !key.ends_with("fences")).collect()
+}
+
+#[test]
+fn readers_hold_it_together_and_keep_writers_out() {
+    let redis = Redis::start();
+    let (one, other) = (take(&redis, "-s"), take(&redis, "--shared --label nightly"));
+    busy(&redis, "", "\"backup\" is shared by 2: ");
+    let object = status(&redis, "backup");
+    assert_eq!((&object["mode"], &object["limit"], count(&redis)), (&"shared".into(), &serde_json::Value::Null, 2));
+    release(&redis, "backup", &one);
+    busy(&redis, "-x", "(nightly)");
+    // As for flock, the last one counts.
+    busy(&redis, "-s -x", "shared by 1");
+    release(&redis, "backup", &other);
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+    let writer = take(&redis, "-s -e");
+    busy(&redis, "-x -s", "held by");
+    release(&redis, "backup", &writer);
+    let token = take(&redis, "-s");
+    redlock(&redis, format!("release backup --token {token}")).stderr(message(["released"])).run();
+    redlock(&redis, format!("release backup --token {token}")).status(77).stderr(message(["not held"])).run();
+}
+
+#[test]
+fn first_come_first_served_and_readers_in_a_row_enter_together() {
+    let redis = Redis::start();
+    let first = take(&redis, "-s");
+    let writer = queue(&redis, "");
+    // There is room for a reader, but a writer is before it.
+    busy(&redis, "-s", "shared by 1");
+    let mut readers: Vec<Running> = (0..3).map(|_| queue(&redis, "-s")).collect();
+    let mut last = queue(&redis, "");
+    let mut behind = queue(&redis, "-s");
+    release(&redis, "backup", &first);
+    let written = writer.finish().token();
+    assert!(readers.iter_mut().all(|reader| !reader.has_ended()));
+    release(&redis, "backup", &written);
+    let read: Vec<String> = readers.drain(..).map(|reader| reader.finish().token()).collect();
+    assert_eq!(count(&redis), 3);
+    assert!(!last.has_ended() && !behind.has_ended());
+    read.iter().for_each(|token| release(&redis, "backup", token));
+    let written = last.finish().token();
+    assert!(!behind.has_ended());
+    release(&redis, "backup", &written);
+    release(&redis, "backup", &behind.finish().token());
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+}
+
+#[test]
+fn a_dead_writer_in_line_holds_no_reader_back() {
+    let redis = Redis::start();
+    let _first = take(&redis, "-s");
+    let writer = Line::join(&redis, Line::waiter(&redis).signal(Signal::SIGKILL));
+    writer.send(Signal::SIGKILL);
+    writer.finish();
+    take(&redis, "-s");
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
+    let redis = Redis::start();
+    let env = redlock(&redis, "acquire backup --slots 3 --format env").stdout(any()).run();
+    assert!(env.stdout.ends_with("\nREDLOCK_SLOT=0\n"), "{}", env.stdout);
+    let json = redlock(&redis, "acquire backup --slots 3 --format json").stdout(any()).run().json();
+    assert_eq!(json["slot"], 1);
+    let run = "run backup -q --slots 3 -- sh -c";
+    let inner =
+        "echo $REDLOCK_SLOT; redlock run -q inner -- sh -c 'echo ${REDLOCK_SLOT-none}'; redlock status backup >all";
+    redlock(&redis, run).arg(inner).stdout("2\nnone\n").run();
+    let third = take(&redis, "--slots 3");
+    assert_eq!(slots(&redis), [0, 1, 2]);
+    busy(&redis, "--slots 3", "\"backup\" has all 3 slots taken: ");
+    let second = json["token"].as_str().unwrap();
+    release(&redis, "backup", second);
+    assert_eq!(slots(&redis), [0, 2]);
+    let waiter = redlock(&redis, "acquire backup --slots 3 --format json").stdout(any()).run().json();
+    assert_eq!(waiter["slot"], 1);
+    let object = status(&redis, "backup");
+    assert_eq!((&object["mode"], &object["limit"]), (&"slots".into(), &3.into()));
+    // Each place has its own counter.
+    assert!(waiter["fencing_token"].as_u64() > json["fencing_token"].as_u64());
+    redlock(&redis, format!("extend backup --token {third} --ttl 5m")).stderr(message(["extended"])).run();
+    redlock(&redis, "release backup --force").stdout(any()).run();
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+}
+
+#[test]
+fn the_last_of_ten_thousand_slots_is_found() {
+    let redis = Redis::start();
+    take(&redis, "--slots 10000");
+    // As if all but the last place were taken.
+    let (members, places) = ("{redlock:backup}:\u{1f}members", "{redlock:backup}:\u{1f}places");
+    for first in (0..9_999).step_by(1_000) {
+        let tokens = || (first..(first + 1_000).min(9_999)).map(|place| (place, format!("{place:032}")));
+        let members: Vec<String> = [String::from("ZADD"), members.to_owned()]
+            .into_iter()
+            .chain(tokens().flat_map(|(_, token)| [String::from("99999999999999"), token]))
+            .collect();
+        redis.command(&members.iter().map(String::as_str).collect::<Vec<_>>());
+        let places: Vec<String> = [String::from("ZADD"), places.to_owned()]
+            .into_iter()
+            .chain(tokens().filter(|(place, _)| *place > 0).flat_map(|(place, token)| [place.to_string(), token]))
+            .collect();
+        redis.command(&places.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    let last = redlock(&redis, "acquire backup --slots 10000 --format json").stdout(any()).run().json();
+    assert_eq!(last["slot"], 9_999);
+    busy(&redis, "--slots 10000", "all 10000 slots taken: ");
+    redlock(&redis, "release backup --force").stdout(any()).run();
+    assert!(remains(&redis).is_empty());
+}
+
+#[test]
+fn a_slot_is_free_when_its_lease_has_run_out_or_its_holder_was_killed() {
+    let redis = Redis::start();
+    take(&redis, "--slots 2");
+    take(&redis, "--slots 2 --ttl 300ms");
+    let waiter = queue(&redis, "--slots 2");
+    let second = waiter.finish().token();
+    release(&redis, "backup", &second);
+    let test = redlock(&redis, "run backup -q --slots 2 --ttl 500ms -- sleep 600").signal(Signal::SIGKILL);
+    let holder = test.spawn();
+    eventually(SOON, "both are taken", || count(&redis) == 2);
+    let waiter = queue(&redis, "--slots 2");
+    holder.send(Signal::SIGKILL);
+    waiter.finish();
+    assert_eq!(slots(&redis), [0, 1]);
+}
+
+#[test]
+fn a_lock_in_use_in_another_way_is_a_mistake_of_the_caller() {
+    let redis = Redis::start();
+    let refused = |arguments: &str, said: [&str; 2]| {
+        redlock(&redis, format!("acquire backup {arguments}")).status(64).stderr(message(said)).run();
+    };
+    for wait in ["", "--wait"] {
+        let token = take(&redis, "--slots 3");
+        for (arguments, not) in [("--slots 4", ", not 4"), ("", ", not exclusively"), ("-s", ", not with --shared")] {
+            refused(&format!("{arguments} {wait}"), ["\"backup\" is in use with 3 slots (by ", not]);
+        }
+        release(&redis, "backup", &token);
+        for (arguments, used) in [("-s", "with --shared"), ("", "exclusively")] {
+            let token = take(&redis, arguments);
+            refused(&format!("--slots 3 {wait}"), [&format!("is in use {used} (by "), ", not with 3 slots"]);
+            release(&redis, "backup", &token);
+        }
+    }
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+}
+
+#[test]
+fn who_waits_is_told_of_another_use_as_well() {
+    let redis = Redis::start();
+    take(&redis, "--slots 1");
+    let waiter =
+        Line::join(&redis, Line::waiter(&redis).args(["--slots", "1"]).status(64).stderr(message(["not with 1 slot"])));
+    redis.command(&["SET", Line::KEY, "of another library", "PX", "60000"]);
+    waiter.finish();
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn others_take_the_mark_for_a_strangers_lock() {
+    let redis = Redis::start();
+    for arguments in ["-s", "--slots 3"] {
+        let token = take(&redis, arguments);
+        let mark = redis.get(Line::KEY).unwrap();
+        let taken: redis::Value = redis.query(&["SET", Line::KEY, "theirs", "NX", "PX", "1000"]);
+        assert_eq!(taken, redis::Value::Nil, "as redis-py takes it");
+        // The mark is no token, nor is what it begins with.
+        for stranger in [mark.as_str(), mark.split('.').next().unwrap()] {
+            let test = redlock(&redis, format!("release backup --token {stranger}"));
+            test.any_end().stdout(any()).stderr(any()).run();
+        }
+        assert_eq!(redis.get(Line::KEY), Some(mark));
+        // Deleted behind our back, as an older redlock does it with --force: the members are no more.
+        redis.command(&["DEL", Line::KEY, "{redlock:backup}:\u{1f}lease"]);
+        redlock(&redis, format!("extend backup --token {token}")).status(77).stderr(any()).run();
+        let next = take(&redis, arguments);
+        assert_eq!(count(&redis), 1);
+        release(&redis, "backup", &next);
+        assert!(remains(&redis).iter().all(|key| key.contains("member:")), "{:?}", redis.keys());
+    }
+}
+
+#[test]
+fn a_lease_that_is_not_listed_is_not_held() {
+    let redis = Redis::start();
+    for (arguments, stranger) in [("-s", "-s"), ("--slots 2", "--slots 2")] {
+        let gone = take(&redis, stranger);
+        let stays = take(&redis, arguments);
+        release(&redis, "backup", &gone);
+        for command in ["extend", "release"] {
+            let test = redlock(&redis, format!("{command} backup --format json --token {gone}")).status(77);
+            assert_eq!(test.stdout(any()).stderr(any()).run().json()["outcome"], "not-held");
+        }
+        release(&redis, "backup", &stays);
+    }
+}
+
+#[test]
+fn revoking_ends_all_leases_or_the_one_that_is_named() {
+    let redis = Redis::start();
+    let (one, one_input) = job(&redis, "-s", 76);
+    let (other, other_input) = job(&redis, "-s", 76);
+    let third = take(&redis, "-s");
+    let prefix = &third[..8];
+    redlock(&redis, format!("release backup --force --token {prefix}")).stdout(any()).run();
+    assert_eq!(count(&redis), 2);
+    redlock(&redis, format!("release backup --revoke --token {prefix}")).status(77).stderr(message(["changed"])).run();
+    redlock(&redis, "release backup --revoke").stdout(any()).run();
+    for (job, input) in [(one, one_input), (other, other_input)] {
+        let ended = job.finish();
+        assert!(ended.stderr.contains("it was revoked by"), "{}", ended.stderr);
+        drop(input);
+    }
+    eventually(SOON, "the lock is free", || remains(&redis).is_empty());
+}
+
+#[test]
+fn a_prefix_of_several_tokens_names_none_of_them() {
+    let redis = Redis::start();
+    let tokens = ["aaaaaaaa1", "aaaaaaaa2"].map(|token| format!("{token:0<32}"));
+    let token = take(&redis, "-s");
+    for token in &tokens {
+        redis.command(&["ZADD", "{redlock:backup}:\u{1f}members", "99999999999999", token]);
+    }
+    for how in ["--revoke", "--force"] {
+        let test = redlock(&redis, format!("release backup {how} --token aaaaaaaa")).status(64);
+        test.stderr(message(["the tokens of 2 leases on \"backup\" begin with \"aaaaaaaa\""])).run();
+    }
+    redlock(&redis, format!("release backup --force --token {}", tokens[0])).stdout(any()).run();
+    assert_eq!(count(&redis), 2);
+    release(&redis, "backup", &token);
+}
+
+#[test]
+fn a_kept_share_keeps_writers_out_and_readers_not() {
+    let redis = Redis::start();
+    redlock(&redis, "run backup -q -s --hold-at-least 60s -- true").run();
+    assert_eq!(status(&redis, "backup")["state"], "kept");
+    busy(&redis, "", "shared by 1");
+    let reader = take(&redis, "-s");
+    redlock(&redis, "release backup --revoke").stdout(any()).run();
+    assert_eq!(count(&redis), 1, "the kept one is gone, the other one is asked to end");
+    release(&redis, "backup", &reader);
+    assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+}
+
+#[test]
+fn wait_ends_with_the_last_of_them() {
+    let redis = Redis::start();
+    let tokens = [take(&redis, "--slots 2"), take(&redis, "--slots 2")];
+    let mut watcher = redlock(&redis, "wait backup -q").spawn();
+    release(&redis, "backup", &tokens[0]);
+    redlock(&redis, "wait backup -q --timeout 0").status(75).stderr(any()).run();
+    assert!(!watcher.has_ended());
+    release(&redis, "backup", &tokens[1]);
+    watcher.finish();
+}
+
+#[test]
+fn readers_survive_a_restart_of_the_only_server_and_waiters_stay_out() {
+    for arguments in ["-s", "--slots 2"] {
+        let mut redis = Redis::with_tcp(&[]);
+        let url = redis.tcp_url();
+        let (one, one_input) = job(url.as_str(), arguments, 0);
+        let (other, other_input) = job(url.as_str(), arguments, 0);
+        redis.restart();
+        eventually(SOON, "both have it again", || count(url.as_str()) == 2);
+        busy(url.as_str(), if arguments == "-s" { "" } else { arguments }, "\"backup\"");
+        drop((one_input, other_input));
+        one.finish();
+        other.finish();
+        assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+    }
+}
+
+#[test]
+fn a_user_of_an_older_rule_meets_a_mark_as_a_held_lock() {
+    let redis = Redis::with_tcp(&[]);
+    redis.command(&["ACL", "SETUSER", "old", "on", ">pw", "~*", "&*", "+@all", "-zcount", "-pexpireat", "-time"]);
+    let old = redis.tcp_url().replace("redis://", "redis://old:pw@");
+    for arguments in ["-s", "--slots 2"] {
+        let test = redlock(old.as_str(), format!("acquire backup {arguments}")).status(78);
+        test.stderr(message(["NOPERM"])).run();
+        assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
+    }
+    let token = take(&redis, "-s --ttl 1s");
+    busy(old.as_str(), "", "shared by 1");
+    redlock(old.as_str(), "acquire backup --wait").stdout(like("<token>\n")).stderr(any()).run();
+    redlock(&redis, format!("release backup --token {token}")).status(77).stderr(any()).run();
+}
+
+#[test]
+fn a_job_does_not_wait_for_itself() {
+    let redis = Redis::start();
+    let test = redlock(&redis, "run backup -q -s -- redlock run -q backup --wait -- true").status(75);
+    test.stderr(message(["this job is part of one that holds it"])).run();
+}
+
+#[test]
+fn over_three_masters_readers_are_together_and_writers_alone() {
+    let nodes = several(3);
+    let (one, other) = (take(&nodes, "-s"), take(&nodes, "-s"));
+    busy(&nodes, "", "shared by 2");
+    redlock(&nodes, "acquire backup --slots 2").status(64).stderr(message(["with --shared"])).run();
+    let writer = Line::waiter(&nodes).spawn();
+    nodes.iter().for_each(|node| Line::becomes(node, 1));
+    busy(&nodes, "-s", "shared by 2");
+    redlock(&nodes, format!("extend backup --token {one}")).stderr(message(["extended"])).run();
+    release(&nodes, "backup", &one);
+    release(&nodes, "backup", &other);
+    release(&nodes, "backup", &writer.finish().token());
+    acquire(&nodes, "backup");
+}
+
+/// So many jobs over so many slots: each notes where it is, and no two are at the same place, over these nodes.
+#[track_caller]
+fn crowd(nodes: &Vec<Redis>, jobs: usize, limit: usize) {
+    let directory = Arc::new(Directory::new());
+    let script = "mkdir at-$REDLOCK_SLOT || echo twice >>faults; echo >>done
+        set -- at-*; test $# -le $LIMIT || echo many >>faults; sleep 0.05; rmdir at-$REDLOCK_SLOT";
+    let contenders: Vec<Running> = (0..jobs)
+        .map(|_| {
+            let test = redlock(nodes, format!("run -q backup --slots {limit} --wait -- sh -c")).arg(script);
+            test.env("LIMIT", limit.to_string()).in_directory(&directory).within(Duration::from_secs(60)).spawn()
+        })
+        .collect();
+    contenders.into_iter().for_each(|contender| drop(contender.finish()));
+    let lines = |file: &str| std::fs::read_to_string(directory.path().join(file)).unwrap_or_default();
+    assert_eq!((lines("done").lines().count(), lines("faults").as_str()), (jobs, ""));
+}
+
+#[test]
+fn slots_are_never_more_than_there_are_and_none_is_given_twice() {
+    crowd(&vec![Redis::start()], 12, 3);
+    crowd(&several(3), 12, 3);
+    crowd(&several(5), 10, 10);
+}
+
+#[test]
+fn a_slot_is_taken_on_every_master_though_all_contend_for_it() {
+    let nodes = several(3);
+    let contenders: Vec<Running> = (0..6)
+        .map(|_| redlock(&nodes, "acquire backup --slots 6 --wait 30s").stdout(any()).stderr(any()).spawn())
+        .collect();
+    let tokens: Vec<String> = contenders.into_iter().map(|contender| contender.finish().token()).collect();
+    assert_eq!(slots(&nodes), [0, 1, 2, 3, 4, 5]);
+    for token in tokens {
+        release(&nodes, "backup", &token);
+    }
+    for node in &nodes {
+        eventually(SOON, "nothing is left", || remains(node).is_empty());
+    }
+}
+
+#[test]
+fn a_place_that_was_granted_too_late_is_dropped_by_the_next_renewal() {
+    let nodes = several(3);
+    let (holder, input) = job(&nodes, "--slots 4 --ttl 4s", 0);
+    let slot = slots(&nodes)[0];
+    let places = "{redlock:backup}:\u{1f}places";
+    let place = |node: &Redis| node.query::<Vec<String>>(&["ZRANGE", places, "0", "-1", "WITHSCORES"]).get(1).cloned();
+    let token: Vec<String> = nodes[2].query(&["ZRANGE", places, "0", "-1"]);
+    let elsewhere = (slot + 1) % 4;
+    nodes[2].command(&["ZADD", places, &elsewhere.to_string(), &token[0]]);
+    eventually(SOON, "it is not there any more", || place(&nodes[2]) != Some(elsewhere.to_string()));
+    drop(input);
+    holder.finish();
+    for node in &nodes {
+        eventually(SOON, "nothing is left", || remains(node).is_empty());
+    }
+}
