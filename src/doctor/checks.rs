@@ -64,7 +64,7 @@ pub(super) fn unreached(fault: &Fault) -> CheckResult {
 /// The server of `local:`, seen from its directory.
 pub(super) fn local(server: &Local) -> CheckResult {
     let directory = server.directory().display();
-    if server.is_of_another() {
+    if !server.is_ours() {
         return Ok("owned by another user, who starts it".to_owned());
     }
     let install = server.missing_server();

@@ -144,11 +144,6 @@ impl Local {
         SERVERS.iter().all(|name| host::program(name).is_none()).then(how_to_install)
     }
 
-    /// True if only another user can start the server.
-    pub(crate) fn is_of_another(&self) -> bool {
-        !self.is_ours()
-    }
-
     /// True if no server has ever run here, so that there are no locks.
     pub(crate) fn is_unused(&self) -> bool {
         let absent =
@@ -233,7 +228,8 @@ impl Local {
         self.directory.join(name)
     }
 
-    fn is_ours(&self) -> bool {
+    /// True if this user can start the server.
+    pub(crate) fn is_ours(&self) -> bool {
         // A missing directory will be created by this user.
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
