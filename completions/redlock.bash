@@ -2,7 +2,7 @@
 
 # The names of the locks on the nodes that these options name, one a line; none when the nodes do not answer soon.
 _redlock_names() {
-    timeout 1 redlock status --format json --node-timeout 200ms "$@" 2>/dev/null |
+    timeout 1 redlock status --all --format json --node-timeout 200ms "$@" 2>/dev/null |
         grep -o '{"name":"[^"\\]*"' | cut -d '"' -f 4
 }
 
@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=option ;;&
-        --format | --grace | --hold-at-least | --kill-after | --label | --max-run | --name | --node-timeout | --on-lost | --password-file | --prefix | --quarantine | --redis | --replicas | --slots | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c)
+        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --node-timeout | --on-lost | --password-file | --prefix | --quarantine | --redis | --replicas | --since | --slots | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | -n | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -62,15 +62,16 @@ _redlock() {
 
     local options candidates=() head= candidate
     case $command in
-    '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    release) options='--name --token --revoke --force --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    status) options='--name --token --exit-code --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    wait) options='--name --timeout --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    doctor) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
-    completions) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --format --quiet --verbose --help' ;;
+    '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    release) options='--name --token --revoke --force --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    status) options='--name --all --token --exit-code --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    log) options='--name --lines --since --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    wait) options='--name --timeout --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    doctor) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    completions) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     esac
     if [[ $current == --*=* ]]; then
         option=${current%%=*}
@@ -86,7 +87,7 @@ _redlock() {
     elif [[ $current == -* ]]; then
         candidates=($options)
     elif [[ ! $command ]]; then
-        candidates=(run acquire extend release status wait doctor completions)
+        candidates=(run acquire extend release status log wait doctor completions)
     elif [[ $command$name == runplain ]]; then
         candidates=(--)
     elif [[ $command$name == runoption ]]; then

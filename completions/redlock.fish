@@ -14,7 +14,7 @@ function __redlock_names
                 set -a nodes $tokens[$at]
         end
     end
-    timeout 1 redlock status --format json --node-timeout 200ms $nodes 2>/dev/null |
+    timeout 1 redlock status --all --format json --node-timeout 200ms $nodes 2>/dev/null |
         grep -o '{"name":"[^"\\\\]*"' | cut -d '"' -f 4
 end
 
@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name option
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c
+            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --since --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c -n --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -89,6 +89,7 @@ complete -c redlock -n '__redlock_at start' -a acquire -d 'Take a lock and print
 complete -c redlock -n '__redlock_at start' -a extend -d 'Extend a lease'
 complete -c redlock -n '__redlock_at start' -a release -d 'Release a lock'
 complete -c redlock -n '__redlock_at start' -a status -d 'Show who holds a lock, or all locks'
+complete -c redlock -n '__redlock_at start' -a log -d 'Show the last runs: who, when, how long, and the result'
 complete -c redlock -n '__redlock_at start' -a wait -d 'Wait until a lock is free, without taking it'
 complete -c redlock -n '__redlock_at start' -a doctor -d 'Check whether Redis is ready for locks'
 complete -c redlock -n '__redlock_at start' -a completions -d 'Print shell completions'
@@ -102,6 +103,7 @@ complete -c redlock -n '__redlock_at options' -l tls-cert -x -d 'The client cert
 complete -c redlock -n '__redlock_at options' -l tls-key -x -d 'The key (PEM) of the client certificate'
 complete -c redlock -n '__redlock_at options' -l replicas -x -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a failover does not lose it'
 complete -c redlock -n '__redlock_at options' -l label -x -d 'How the holder appears to others; for run and acquire only'
+complete -c redlock -n '__redlock_at options' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
 complete -c redlock -n '__redlock_at options' -l format -xa 'text json env' -d 'Output format: text, json, or (acquire only) env for a shell\'s eval'
 complete -c redlock -n '__redlock_at options' -s q -l quiet -d 'Print errors only'
 complete -c redlock -n '__redlock_at options' -s v -l verbose -d 'Print more detail'
@@ -144,8 +146,12 @@ complete -c redlock -n '__redlock_at release' -l token -x -d 'The token that acq
 complete -c redlock -n '__redlock_at release' -l revoke -d 'End another holder\'s lease safely: its job is stopped first'
 complete -c redlock -n '__redlock_at release' -l force -d 'Free the lock now; the holder\'s job may still be running'
 complete -c redlock -n '__redlock_at status' -l name -xa '(__redlock_names)' -d 'A lock, in place of NAME'
+complete -c redlock -n '__redlock_at status' -s a -l all -d 'In a list: also locks that are free, if their last runs are known'
 complete -c redlock -n '__redlock_at status' -l token -x -d 'Exit 0 if this token holds the lock, else 77'
 complete -c redlock -n '__redlock_at status' -l exit-code -d 'Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing'
 complete -c redlock -n '__redlock_at status' -l watch -d 'Refresh every D'
+complete -c redlock -n '__redlock_at log' -l name -xa '(__redlock_names)' -d 'A lock, in place of NAME'
+complete -c redlock -n '__redlock_at log' -s n -l lines -x -d 'Show the last N runs'
+complete -c redlock -n '__redlock_at log' -l since -x -d 'Show runs that ended within the last D, or go on'
 complete -c redlock -n '__redlock_at wait' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at wait' -l timeout -x -d 'Wait for at most D'

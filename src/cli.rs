@@ -51,10 +51,9 @@ const COMMON: &str = "Options of every command (--redis, --prefix, -q, -v ...): 
 
 const STATUSES_SHORT: &str = "\
 Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
-   64 usage error      70 internal error   75 held by another (-E N: N instead)
-   69 Redis unreachable or unable to serve 76 run: the lease was lost
-   74 output failed                        77 the token does not hold the lock
-   78 refused: password, ACL, certificate 124 run: --max-run exceeded
+   64 usage error   70 internal error   74 output failed   75 held by another
+   69 Redis unreachable or unable to serve   78 refused: password, ACL, ...
+   76 run: lease lost   77 token does not hold the lock   124 run: --max-run
 
 'redlock run -h' shows the options of run, 'redlock --help' everything.";
 
@@ -109,6 +108,11 @@ pub(crate) enum Command {
     ///
     /// Without a name: every lock under the prefix. With several names, or a * in one: those that match, as a table.
     Status(StatusArgs),
+    /// Show the last runs: who, when, how long, and the result
+    ///
+    /// A line for each run, newest last. Without a name: the runs of all locks under the prefix. Redis remembers the last 20 of each
+    /// lock (run and acquire --log N) for 30 days.
+    Log(LogArgs),
     /// Wait until a lock is free, without taking it
     ///
     /// Exits 0 once the lock is free, or 75 when the time is up.
@@ -209,6 +213,9 @@ pub(crate) struct Common {
     /// How the holder appears to others; for run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) label: Option<String>,
+    /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
+    #[arg(long, global = true, value_name = "N")]
+    pub(crate) log: Option<String>,
     /// Output format: text, json, or (acquire only) env for a shell's eval. run prints no results [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
@@ -442,6 +449,9 @@ pub(crate) struct StatusArgs {
     /// One or more locks; a * in quotes matches anything
     #[arg(value_name = "NAME", value_parser = lock_name)]
     pub(crate) names: Vec<String>,
+    /// In a list: also locks that are free, if their last runs are known
+    #[arg(short, long)]
+    pub(crate) all: bool,
     /// Exit 0 if this token holds the lock, else 77
     #[arg(long, value_name = "T", value_parser = token)]
     pub(crate) token: Option<String>,
@@ -462,6 +472,30 @@ impl StatusArgs {
             [name] if !name.contains('*') => Some(name),
             _ => None,
         }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(override_usage = "redlock log [NAME...] [-n N] [--since D] [OPTIONS]")]
+pub(crate) struct LogArgs {
+    /// A lock, in place of NAME
+    #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
+    pub(crate) option: Vec<String>,
+    /// One or more locks; a * in quotes matches anything
+    #[arg(value_name = "NAME", value_parser = lock_name)]
+    pub(crate) names: Vec<String>,
+    /// Show the last N runs
+    #[arg(short = 'n', long = "lines", value_name = "N")]
+    pub(crate) lines: Option<usize>,
+    /// Show runs that ended within the last D, or go on
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) since: Option<Duration>,
+}
+
+impl LogArgs {
+    /// True if all runs are of one lock.
+    pub(crate) fn is_about_one(&self) -> bool {
+        matches!(self.names.as_slice(), [name] if !name.contains('*'))
     }
 }
 
@@ -507,7 +541,7 @@ impl Cli {
             Command::Release(args) => args.lock.name(),
             Command::Status(args) => args.one_name(),
             Command::Wait(args) => args.lock.name(),
-            Command::Doctor | Command::Completions(_) => None,
+            Command::Log(_) | Command::Doctor | Command::Completions(_) => None,
         }
     }
 

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// The longest password, in bytes.
 const LONGEST_PASSWORD: usize = 4096;
+/// Each release writes the whole log of its lock.
+const MOST_RUNS: u64 = 1000;
 /// The pause before files that do not match are read again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -83,10 +85,12 @@ const REPLICAS: Definition =
 const LABEL: Definition =
     define("label", "--label", |c| c.label.clone(), &[("REDLOCK_LABEL", Kind::Text)], "the command's base name");
 
+const LOG: Definition = define("log", "--log", |c| c.log.clone(), &[("REDLOCK_LOG", Kind::Text)], "20");
+
 /// All settings: where the locks are, and who asks. The job gets those that say where as variables.
 const WHERE: [&Definition; 9] =
     [&REDIS, &PREFIX, &NODE_TIMEOUT, &QUARANTINE, &PASSWORD, &TLS_CA, &TLS_CERT, &TLS_KEY, &REPLICAS];
-const WHO: [&Definition; 1] = [&LABEL];
+const WHO: [&Definition; 2] = [&LABEL, &LOG];
 
 /// The variable of other programs. It names the nodes if nothing else does, from the environment only.
 const REDIS_URL: &str = "REDIS_URL";
@@ -121,6 +125,8 @@ pub(crate) struct Settings {
     pub(crate) node_timeout: Option<Duration>,
     pub(crate) quarantine: Option<Duration>,
     pub(crate) label: Option<String>,
+    /// The number of runs that the log of a lock keeps.
+    pub(crate) log: u64,
     /// The flags that say where the locks are, as variables for the job. The job finds the other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are unique.
@@ -231,6 +237,7 @@ fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, Stri
     let number = |text: &str| text.parse::<u32>().map_err(|_| "not a number of replicas".to_owned());
     let replicas = find(&REPLICAS)?.map_or(Ok(0), |value| value.parse(number))?;
     let label = find(&LABEL)?.map(|value| value.parse(label)).transpose()?;
+    let log = find(&LOG)?.unwrap_or_else(|| LOG.default()).parse(runs)?;
 
     let urls = url::split(&redis.text);
     let with_tls = urls.iter().any(|url| url::is_tls(url));
@@ -255,6 +262,7 @@ fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, Stri
         node_timeout,
         quarantine,
         label,
+        log,
         environment: environment(sources.common),
         ancestors: ancestors(sources)?,
         enclosing: sources.text("REDLOCK_NAME")?.zip(sources.text("REDLOCK_TOKEN")?),
@@ -276,6 +284,13 @@ fn label(text: &str) -> Result<String, String> {
     match text.len() > LONGEST_LABEL {
         true => Err(format!("longer than {LONGEST_LABEL} bytes")),
         false => plain_text(text),
+    }
+}
+
+fn runs(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(runs) if runs <= MOST_RUNS => Ok(runs),
+        _ => Err(format!("not a number of runs, which is at most {MOST_RUNS}")),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Messages, and results as text and JSON. No other file knows the form of either.
 
+mod log;
+
 use crate::cli::values::LONGEST_NAME;
 use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
@@ -9,6 +11,7 @@ use crate::lock::{Claim, Extension, Holder, Lease, Lock, Revocation, State, Stat
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable};
+pub(crate) use log::runs;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
@@ -321,6 +324,9 @@ pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> Str
 
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), state(status));
+    if status.state == State::Free {
+        text += &log::last_run(status);
+    }
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
     for holder in status.holders() {
         holder_lines(holder, &mut line);
@@ -381,7 +387,7 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
 }
 
 fn table(all: &[Status], columns: Option<usize>) -> String {
-    let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING"].map(str::to_owned)];
+    let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].map(str::to_owned)];
     for status in all {
         let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
         let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), human);
@@ -400,9 +406,10 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
                 (lease, _) => time(lease),
             },
             status.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
+            log::last_cell(status),
         ]);
     }
-    let mut width = [0; 6];
+    let mut width = [0; 7];
     for row in &rows {
         for (width, cell) in width.iter_mut().zip(row) {
             *width = (*width).max(cell.width());

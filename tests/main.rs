@@ -25,6 +25,7 @@ mod commands {
     mod extend;
     mod flock;
     mod json;
+    mod log;
     mod permissions;
     mod release;
     mod scripts;

@@ -2,7 +2,7 @@
 
 # The names of the locks on the nodes that these options name, one a line; none when the nodes do not answer soon.
 _redlock_names() {
-    timeout 1 redlock status --format json --node-timeout 200ms "$@" 2>/dev/null |
+    timeout 1 redlock status --all --format json --node-timeout 200ms "$@" 2>/dev/null |
         grep -o '{"name":"[^"\\]*"' | cut -d '"' -f 4
 }
 

@@ -14,7 +14,7 @@ function __redlock_names
                 set -a nodes $tokens[$at]
         end
     end
-    timeout 1 redlock status --format json --node-timeout 200ms $nodes 2>/dev/null |
+    timeout 1 redlock status --all --format json --node-timeout 200ms $nodes 2>/dev/null |
         grep -o '{"name":"[^"\\\\]*"' | cut -d '"' -f 4
 end
 

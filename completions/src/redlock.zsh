@@ -4,7 +4,7 @@
 _redlock_names() {
     local expl
     local -a names
-    names=(${(f)"$(timeout 1 redlock status --format json --node-timeout 200ms $nodes 2>/dev/null |
+    names=(${(f)"$(timeout 1 redlock status --all --format json --node-timeout 200ms $nodes 2>/dev/null |
         grep -o '{"name":"[^"\\]*"' | cut -d '"' -f 4)"})
     _wanted locks expl lock compadd -a names
 }

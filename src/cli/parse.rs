@@ -2,7 +2,7 @@
 //! line, mostly in clap's words.
 
 use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, Watch};
-use crate::cli::{self, Cli, Command, Common, Format, LeaseArgs, StatusArgs};
+use crate::cli::{self, Cli, Command, Common, Format, LeaseArgs, LogArgs, StatusArgs};
 use crate::text::{escaped, nearest};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{FromArgMatches, Subcommand};
@@ -145,6 +145,11 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
             names.sort();
             names.dedup();
         }
+        Command::Log(LogArgs { option, names, .. }) => {
+            names.append(option);
+            names.sort();
+            names.dedup();
+        }
         Command::Release(args) => {
             // `status` shows the start of a token with an ellipsis.
             args.token = args.token.take().map(|token| token.trim_end_matches('…').to_owned());
@@ -168,12 +173,13 @@ fn names_in_order(mut names: Vec<String>) -> Result<Vec<String>, String> {
 /// Rejects invalid option combinations that can be detected from the command line alone.
 fn check(cli: &Cli) -> Result<(), String> {
     let refuse = |wrong: bool, why: &str| if wrong { Err(why.to_owned()) } else { Ok(()) };
-    let Common { quiet, verbose, format, label, .. } = &cli.common;
+    let Common { quiet, verbose, format, label, log, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
     let acquires = matches!(cli.command, Command::Acquire(_));
     refuse(*format == Format::Env && !acquires, "--format env is for acquire only; there are text and json")?;
     let takes = acquires || matches!(cli.command, Command::Run(_));
     refuse(label.is_some() && !takes, "--label is for run and acquire only")?;
+    refuse(log.is_some() && !takes, "--log is for run and acquire only; redlock log shows the last runs")?;
     let taking = |taking: &LeaseArgs| {
         let pointless = taking.token.is_some() && !taking.reentrant;
         refuse(pointless, "--token needs --reentrant: it is the lease to share")?;

@@ -4,7 +4,7 @@ use super::{block_on, claim, interrupted, lock, request, settings_in_time, signa
 use crate::cli::{AcquireArgs, Common, Format, OnLost};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Lease, Lock, Request, WaitReport};
+use crate::lock::{End, Lease, Lock, Request, WaitReport};
 use crate::output;
 use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
@@ -87,7 +87,7 @@ async fn acquire_and_print(
 
 /// Releases a lease whose token could not be printed: the caller cannot release it.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
-    let released = lock.release(lease, None).await;
+    let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {
         (Error::Output(why), Ok(_)) => Error::Output(format!("{why}; {:?} was released again", lock.name)),
         (Error::Output(why), Err(_)) => Error::Output(format!("{why}; {:?} is free when its lease ends", lock.name)),

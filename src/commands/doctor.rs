@@ -5,7 +5,7 @@ use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, Inventory, Practice};
 use crate::exit::Exit;
-use crate::lock::{Holder, Status};
+use crate::lock::{Holder, Selection, Status};
 use crate::output;
 use crate::redis::Local;
 use std::time::Duration;
@@ -40,7 +40,10 @@ fn whereabouts(local: Local) -> Setting {
 
 async fn practice(settings: &Settings) -> Practice<'_> {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
-    let locks = on_nodes.list(&settings.prefix, &[]).await.map(|all| locks(&all.locks));
+    let locks = on_nodes
+        .list(&settings.prefix, Selection { names: &[], free: false, runs: 0 })
+        .await
+        .map(|all| locks(&all.locks));
     Practice {
         addresses: &settings.nodes,
         prefix: &settings.prefix,

@@ -4,6 +4,7 @@ mod acquire;
 mod completions;
 mod doctor;
 mod extend;
+mod log;
 mod release;
 mod run;
 mod status;
@@ -42,6 +43,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Extend(args) => extend::run(args, common),
         Command::Release(args) => release::run(args, common),
         Command::Status(args) => status::run(args, common),
+        Command::Log(args) => log::run(args, common),
         Command::Wait(args) => wait::run(args, common),
         Command::Doctor => doctor::run(common),
         // Needs no settings, and works with broken ones too.
@@ -137,7 +139,7 @@ async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) 
     if token.is_some() || ancestors.is_empty() {
         return Ok(token);
     }
-    let status = lock.inspect().await?;
+    let status = lock.inspect(0).await?;
     let holds = |token: &&String| status.holders().iter().any(|holder| holder.has(token));
     match (ancestors.iter().rev().find(holds), status.unanswered) {
         (None, Some(error)) => Err(error),
@@ -238,6 +240,7 @@ fn request(taking: &LeaseArgs, wait: Wait, settings: &Settings, pid: u32, label:
         ancestors,
         reenter,
         noted: false,
+        log: settings.log,
     }
 }
 

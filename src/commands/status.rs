@@ -6,10 +6,13 @@ use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::error::{Error, listed};
 use crate::exit::Exit;
-use crate::lock::{Listing, Lock, Locks, State, Status};
+use crate::lock::{Listing, Lock, Locks, Selection, State, Status};
 use crate::output;
 use crate::redis::Fault;
 use crate::sys::wait;
+
+/// The number of runs that a status tells, besides the last success.
+const LAST_RUN: u64 = 1;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
@@ -20,7 +23,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
             match &args.watch {
                 Some(every) => {
                     watch(every.every(), is_json, async || {
-                        let status = lock.inspect().await?;
+                        let status = lock.inspect(LAST_RUN).await?;
                         Ok(move |_| output::status(&status, is_json))
                     })
                     .await
@@ -35,29 +38,33 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         match &args.watch {
             Some(every) => {
                 watch(every.every(), is_json, async || {
-                    let Listing { locks: mut all, faults } = locks.list(&settings.prefix, &args.names).await?;
+                    let Listing { locks: mut all, faults } = locks.list(&settings.prefix, selection(args)).await?;
                     all.sort_by_key(Status::gravity);
                     let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
                     Ok(move |columns| warning.clone().unwrap_or_default() + &output::list(&all, is_json, columns))
                 })
                 .await
             }
-            None => several(&args.names, is_json, &settings, &mut locks).await,
+            None => several(args, is_json, &settings, &mut locks).await,
         }
     })
+}
+
+fn selection(args: &StatusArgs) -> Selection<'_> {
+    Selection { names: &args.names, free: args.all, runs: LAST_RUN }
 }
 
 fn blocking(look: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     wait::block_on(look).map_err(Error::cannot_wait)?
 }
 
-async fn several(names: &[String], is_json: bool, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
-    let Listing { locks: all, faults } = locks.list(&settings.prefix, names).await?;
+async fn several(args: &StatusArgs, is_json: bool, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
+    let Listing { locks: all, faults } = locks.list(&settings.prefix, selection(args)).await?;
     if let Some(warning) = without(&faults) {
         output::say(&warning);
     }
     if all.is_empty() && !is_json {
-        let which = match names {
+        let which = match args.names.as_slice() {
             [] => format!("under {:?}", settings.prefix),
             names => format!("called {}", names.join(" or ")),
         };
@@ -69,12 +76,12 @@ async fn several(names: &[String], is_json: bool, settings: &Settings, locks: &m
 }
 
 /// The nodes that have not answered, and why.
-fn without(faults: &[(String, Fault)]) -> Option<String> {
+pub(super) fn without(faults: &[(String, Fault)]) -> Option<String> {
     (!faults.is_empty()).then(|| format!("{}; the list is from the other nodes", listed(faults)))
 }
 
 async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
-    let status = lock.inspect().await?;
+    let status = lock.inspect(LAST_RUN).await?;
     let name = &lock.name;
     if !common.quiet {
         output::show(&output::status(&status, common.format == Format::Json))?;

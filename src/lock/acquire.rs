@@ -32,7 +32,7 @@ impl Lock {
         notify: &mut dyn FnMut(&WaitReport),
         interrupted: impl Future<Output = Error>,
     ) -> Result<Lease, Error> {
-        let mut footprint = Footprint::default();
+        let mut footprint = Footprint::new();
         let acquired = tokio::select! {
             biased;
             error = interrupted => Err(error),

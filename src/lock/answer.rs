@@ -2,6 +2,7 @@
 
 use super::fields::Fields;
 use super::holder::{Blocker, Holder, Leases};
+use super::log::Run;
 use crate::redis::{FromReply, Reply};
 use std::time::Duration;
 
@@ -338,6 +339,8 @@ pub(super) struct StatusAnswer {
     /// None when the lock is free.
     pub(super) by: Option<Blocker>,
     pub(super) waiting: u64,
+    /// The last runs, if they were asked for.
+    pub(super) runs: Vec<Run>,
     /// Told by a node where no lease is known.
     node: Option<Identity>,
 }
@@ -350,7 +353,7 @@ impl Answer for StatusAnswer {
             "held" => (Some(Blocker::read(fields)), None),
             _ => return None,
         };
-        Some(StatusAnswer { by, waiting: fields.count("waiting")?, node })
+        Some(StatusAnswer { by, waiting: fields.count("waiting")?, runs: Run::read_all(fields), node })
     }
 
     fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {

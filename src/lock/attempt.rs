@@ -73,6 +73,8 @@ pub(super) struct Footprint {
     may_have_it: Vec<bool>,
     /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
     pub(super) hold: Option<(String, String)>,
+    /// The time at which the first try began.
+    began: Option<Boot>,
 }
 
 /// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
@@ -90,6 +92,10 @@ pub(super) struct LastSeenLease {
 }
 
 impl Footprint {
+    pub(super) fn new() -> Footprint {
+        Footprint { began: Some(Boot::now()), ..Footprint::default() }
+    }
+
     fn add_to(&self, args: Args) -> Args {
         let Footprint { token, waiter, ticket, .. } = self;
         args.with("token", token.as_deref()).with("waiter", waiter.as_deref()).with("ticket", ticket.as_deref())
@@ -159,6 +165,8 @@ impl Lock {
             .with("quarantine", quarantine)
             .with("start", self.limit().map(|limit| footprint.start.unwrap_or_else(|| self.any_place(limit))))
             .with("list", self.limit().filter(|_| self.locks.nodes.len() > 1).map(|_| FREE_PLACES))
+            .with("log", Some(request.log).filter(|&runs| runs > 0))
+            .with("waited", footprint.began.map(Boot::elapsed))
             .with("seen", seen.map(|seen| seen.token.as_slice()))
             .with("seen_run", seen.map(|seen| seen.run_id.as_str()))
             .with("seen_left", seen.map(|seen| seen.until.left()))
@@ -265,7 +273,7 @@ impl Lock {
     /// Takes back all that the footprint names: a grant, a place in line, a hold. Ends within 80 ms.
     pub(super) async fn withdraw(&mut self, footprint: &Footprint) {
         if let Some((stem, hold)) = &footprint.hold {
-            let call = self.release_call(stem, hold, None).behind();
+            let call = self.release_call(stem, hold, None, None).behind();
             let _: Answers<LeaseAnswer<ReleaseAnswer>> = self.undo(&call, |_| true).await;
         }
         let Footprint { waiter, token, may_have_it, .. } = footprint;

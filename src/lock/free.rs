@@ -31,10 +31,10 @@ impl Lock {
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {
-                None => self.inspect().await?,
+                None => self.inspect(0).await?,
                 Some(error) => tokio::select! {
                     biased;
-                    status = self.inspect() => status?,
+                    status = self.inspect(0) => status?,
                     () = sleep_until(end) => return Err(error),
                 },
             };

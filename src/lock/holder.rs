@@ -221,11 +221,11 @@ fn shown<S: Serializer>(token: &[u8], to: S) -> Result<S::Ok, S::Error> {
     token::shown(&String::from_utf8_lossy(token)).serialize(to)
 }
 
-fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
 }
 
 /// To the second, in UTC; null when what was written is a time that no calendar has.
-fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+pub(super) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     since.and_then(rfc3339).serialize(to)
 }

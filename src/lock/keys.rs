@@ -18,6 +18,10 @@ const PARTS: [&str; 8] = [
     "fences",   // Hash: the counters of fencing tokens of the places, and one of all.
 ];
 
+/// The scripts name two keys themselves, with what follows this: a longer request would not be read to its end (see
+/// scripts.rs).
+pub(super) const LOG: &str = "log";
+
 /// The keys and the channels of one lock, all in one Cluster slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
@@ -64,6 +68,15 @@ impl Keys {
     }
 }
 
+/// The lock whose log this key is, or what is still open of it; see journal.lua.
+pub(super) fn logged(key: &str) -> Option<String> {
+    let front = key.split_once(SEPARATOR)?.0;
+    let with_tag = front.split_once("}:").map(|(_, lock)| lock);
+    let without = front.strip_prefix('{').and_then(|front| front.strip_suffix("}:"));
+    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| part.starts_with(LOG));
+    [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
+}
+
 /// The prefix of all names besides the locks themselves, for locks whose keys begin with `prefix` and have no hash tag
 /// behind it.
 pub(crate) fn beside(prefix: &str) -> String {
@@ -96,7 +109,12 @@ mod tests {
         for lock in ["redlock:backup", "a{b", "{t}x", "redlock:{user:7}:mail", "x{a}{b}"] {
             assert!(fits_one_slot(lock));
             let slot = hash_tag(lock).unwrap_or(lock);
-            for key in &Keys::of(lock).all()[1..] {
+            let keys = Keys::of(lock);
+            for part in ["log", "log:open"] {
+                assert_eq!(logged(&format!("{}{part}", keys.base)).as_deref(), Some(lock));
+            }
+            assert_eq!(logged(&keys.all()[1]), None);
+            for key in &keys.all()[1..] {
                 assert_eq!(hash_tag(key), Some(slot), "{key:?}");
             }
         }

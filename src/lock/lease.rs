@@ -30,6 +30,8 @@ pub(crate) struct Lease {
     /// The number of holds of the lease, this process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
+    /// The number of runs that the log keeps, as requested.
+    pub(super) log: u64,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that failed to grant it, and why. Not handed to another process.
@@ -52,6 +54,7 @@ impl Lease {
             since: Boot::now(),
             holds: 1,
             owner: request.owner.clone(),
+            log: request.log,
             backing: vec![Backing::default(); nodes],
             faults: Vec::new(),
         }

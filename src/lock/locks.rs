@@ -2,7 +2,7 @@
 
 use super::answer::StatusAnswer;
 use super::fields::Args;
-use super::keys::{Keys, SEPARATOR};
+use super::keys::{Keys, LOG, SEPARATOR, logged};
 use super::status::{State, Status, combine};
 use super::{Lock, Quarantine, scripts};
 use crate::error::Error;
@@ -21,6 +21,17 @@ const HOLDERS: u32 = 50;
 pub(crate) struct Locks {
     pub(super) nodes: Nodes,
     pub(super) quarantine: Quarantine,
+}
+
+/// The locks of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Selection<'a> {
+    /// A `*` in a name stands for anything. Without a name: all that there are.
+    pub(crate) names: &'a [String],
+    /// Also those that are free and have a log.
+    pub(crate) free: bool,
+    /// The number of runs to be told of each, besides the last success.
+    pub(crate) runs: u64,
 }
 
 /// Locks as a quorum shows them, and the faults of the nodes that did not answer.
@@ -69,24 +80,32 @@ impl Locks {
         }
     }
 
-    /// The locks of these names under `prefix`, in which a `*` stands for anything; without a name, all that there are. With an
-    /// empty prefix a name with a `*` finds only those with an owner record of redlock's: everything else in the database is
-    /// other data.
+    /// The selected locks under `prefix`. With an empty prefix a name with a `*` finds only those with an owner record of
+    /// redlock's: everything else in the database is other data.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
-    pub(crate) async fn list(&mut self, prefix: &str, names: &[String]) -> Result<Listing, Error> {
+    pub(crate) async fn list(&mut self, prefix: &str, selection: Selection<'_>) -> Result<Listing, Error> {
         let everything = [String::from("*")];
-        let names = if names.is_empty() { &everything } else { names };
+        let names = if selection.names.is_empty() { &everything } else { selection.names };
         let (patterns, exact): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.contains('*'));
         if self.nodes.are_unused() {
             let unused = exact.iter().map(|name| Status::unused(name, &format!("{prefix}{name}")));
             return Ok(Listing { locks: unused.collect(), faults: Vec::new() });
         }
         let mut keys: BTreeSet<String> = exact.iter().map(|name| format!("{prefix}{name}")).collect();
-        for pattern in patterns {
+        for pattern in &patterns {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
-            keys.extend(self.matching(&format!("{}{}", glob_escaped(prefix), pattern.join("*"))).await?);
+            let found = self.matching(&format!("{}{}", glob_escaped(prefix), pattern.join("*"))).await?;
+            keys.extend(found.into_iter().filter(|key| !key.contains(SEPARATOR)));
+        }
+        if selection.free && !patterns.is_empty() {
+            let logs = self.matching(&format!("{{*{SEPARATOR}{LOG}*")).await?;
+            let is_meant = |key: &String| {
+                let name = key.strip_prefix(prefix);
+                name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
+            };
+            keys.extend(logs.iter().filter_map(|key| logged(key)).filter(is_meant));
         }
         if keys.is_empty() {
             // A replica answers SCAN, too: its answer about one lock tells that it is one.
@@ -95,7 +114,7 @@ impl Locks {
         let keys: Vec<String> = keys.into_iter().collect();
         let (mut all, mut unanswered, mut faults) = (Vec::new(), None, BTreeMap::new());
         for page in keys.chunks(PAGE) {
-            let (page, error) = self.inspect_page(prefix, page, &mut faults).await?;
+            let (page, error) = self.inspect_page(prefix, page, selection.runs, &mut faults).await?;
             all.extend(page);
             unanswered = unanswered.or(error);
         }
@@ -105,7 +124,7 @@ impl Locks {
         }
         all.retain(|status| match status.state {
             _ if exact.contains(&&status.name) => true,
-            State::Free => false, // gone in the meantime
+            State::Free => selection.free && !status.runs.is_empty(), // or gone in the meantime
             State::Foreign => !prefix.is_empty(),
             _ => true,
         });
@@ -113,8 +132,8 @@ impl Locks {
         Ok(Listing { locks: all, faults })
     }
 
-    /// The keys of locks that match the pattern.
-    async fn matching(&mut self, pattern: &str) -> Result<impl Iterator<Item = String>, Error> {
+    /// The keys that match the pattern.
+    async fn matching(&mut self, pattern: &str) -> Result<BTreeSet<String>, Error> {
         let found = self.nodes.scan(pattern).await;
         let reached = found.iter().flatten().count();
         // Without a quorum of scans, a missing key proves nothing.
@@ -122,7 +141,7 @@ impl Locks {
             let faults = found.iter().enumerate().filter_map(|(node, found)| Some((node, found.as_ref().err()?)));
             return Err(self.unanswered(None, faults, reached));
         }
-        Ok(found.into_iter().flatten().flatten().filter(|key| !key.contains(SEPARATOR)))
+        Ok(found.into_iter().flatten().flatten().collect())
     }
 
     /// These locks, and the reason for unknown ones among them. Adds to the faults of the nodes.
@@ -130,14 +149,12 @@ impl Locks {
         &mut self,
         prefix: &str,
         page: &[String],
+        runs: u64,
         faults: &mut BTreeMap<usize, Fault>,
     ) -> Result<(Vec<Status>, Option<Error>), Error> {
-        let calls: Vec<_> = page
-            .iter()
-            .map(|key| {
-                Keys::of(key).call(&scripts::INSPECT, Args::default().with("bytes", BYTES).with("most", HOLDERS))
-            })
-            .collect();
+        let args =
+            Args::default().with("bytes", BYTES).with("most", HOLDERS).with("log", Some(runs).filter(|&runs| runs > 0));
+        let calls: Vec<_> = page.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, args.clone())).collect();
         let answers: Answers<Vec<StatusAnswer>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(None, &answers));
@@ -168,4 +185,29 @@ fn glob_escaped(text: &str) -> String {
         out.push(c);
     }
     out
+}
+
+/// True if the name is one that the pattern stands for.
+fn stands_for(pattern: &str, name: &str) -> bool {
+    let mut parts: Vec<&str> = pattern.split('*').collect();
+    let first = parts.remove(0);
+    let Some(last) = parts.pop() else { return name == first };
+    let rest = name.strip_prefix(first);
+    let rest = parts.iter().try_fold(rest.unwrap_or_default(), |rest, part| Some(rest.split_once(part)?.1));
+    name.starts_with(first) && rest.is_some_and(|rest| rest.ends_with(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, name) in [("*", "a"), ("a*", "a"), ("*a", "ba"), ("a*b*c", "a-b-b-c"), ("a", "a"), ("**", "")] {
+            assert!(stands_for(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("a*", "b"), ("*a", "ab"), ("a*a", "a"), ("a*b*c", "acb"), ("a", "ab")] {
+            assert!(!stands_for(pattern, name), "{pattern} {name}");
+        }
+    }
 }

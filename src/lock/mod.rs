@@ -17,6 +17,7 @@ mod holder;
 pub(crate) mod keys;
 mod lease;
 mod locks;
+mod log;
 mod owner;
 mod quarantine;
 mod queue;
@@ -35,7 +36,8 @@ pub(crate) use claim::Claim;
 pub(crate) use extend::Extension;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
-pub(crate) use locks::{Listing, Locks};
+pub(crate) use locks::{Listing, Locks, Selection};
+pub(crate) use log::{End, Outcome, Run};
 pub(crate) use owner::Owner;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use queue::WaitReport;
@@ -72,6 +74,8 @@ pub(crate) struct Request {
     pub(crate) reenter: Reenter,
     /// The process that renews the lease is not the one that releases it, and has to tell a release from a loss.
     pub(crate) noted: bool,
+    /// The number of runs that the log of the lock keeps; zero: it leaves no trace there.
+    pub(crate) log: u64,
 }
 
 /// The choice to share a lease that an ancestor holds, instead of waiting for it.

@@ -3,6 +3,7 @@
 use super::answer::{LeaseAnswer, NewestHold, ReleaseAnswer};
 use super::fields::Args;
 use super::lease::Lease;
+use super::log::End;
 use super::quorum::Verdict;
 use super::token::{self, BASE};
 use super::{Lock, scripts};
@@ -11,14 +12,16 @@ use crate::redis::{Answers, Call};
 use std::time::Duration;
 
 impl Lock {
-    /// Releases this process's hold of the lease; with `keep`, the lock stays taken for that long. Returns how many holds are
-    /// left. Has a deadline of its own.
+    /// Releases this process's hold of the lease, and tells how its run ended; with `keep`, the lock stays taken for that long.
+    /// Returns how many holds are left. Has a deadline of its own.
     ///
     /// # Errors
     /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] and [`Error::Young`] when too few nodes
     /// answered.
-    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>) -> Result<u64, Error> {
-        let call = self.release_call(lease.stem(), &lease.hold, keep);
+    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End) -> Result<u64, Error> {
+        // Holds leave nothing in the log.
+        let end = Some(end).filter(|_| lease.is_outermost());
+        let call = self.release_call(lease.stem(), &lease.hold, keep, end);
         self.release_by(call, &lease.token).await
     }
 
@@ -38,10 +41,12 @@ impl Lock {
         self.release_by(self.call_noted(&scripts::RELEASE, stem, args), token).await
     }
 
-    /// The request to release a hold of a lease.
-    pub(super) fn release_call(&self, stem: &str, hold: &str, keep: Option<Duration>) -> Call {
+    /// The request to release a hold of a lease, and to note in the log how its run ended.
+    pub(super) fn release_call(&self, stem: &str, hold: &str, keep: Option<Duration>, end: Option<End>) -> Call {
         let keep = keep.filter(|keep| keep.as_millis() > 0);
-        self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold).with("keep", keep))
+        let args = Args::default().with("token", stem).with("hold", hold).with("keep", keep);
+        let args = args.with("outcome", end.map(End::word)).with("code", end.and_then(|end| end.code));
+        self.call(&scripts::RELEASE, args.with("gone", end.map(End::word_if_gone)))
     }
 
     async fn release_by(&mut self, call: Call, token: &str) -> Result<u64, Error> {

@@ -152,6 +152,7 @@ impl Lock {
         let args = lease.owner.add_to(lease.args()).with("hold", lease.hold.as_str());
         let args = args.with("fence", lease.fencing_token).with("run", run);
         let args = args.with("alone", self.locks.nodes.len() == 1).with("held", lease.since.elapsed());
+        let args = args.with("log", Some(lease.log).filter(|&runs| runs > 0));
         self.call(&scripts::RECREATE, args).in_order()
     }
 

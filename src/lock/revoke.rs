@@ -35,7 +35,7 @@ impl Lock {
     /// [`Error::NotOurs`], [`Error::CannotEnd`], [`Error::NoQuorum`] and [`Error::Young`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         // By quorum: what a minority has left over must not be taken for the lease that is in force.
-        let mut status = self.inspect().await?;
+        let mut status = self.inspect(0).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
         }

@@ -13,17 +13,17 @@ macro_rules! script {
     };
 }
 
-script!(TAKE, "prelude", "line", "lease", "take");
+script!(TAKE, "prelude", "line", "lease", "journal", "take");
 script!(LEAVE, "prelude", "line", "leave");
 script!(ROLLBACK, "prelude", "rollback");
 script!(EXTEND, "prelude", "line", "lease", "extend");
 script!(ENTER, "prelude", "line", "lease", "enter");
-script!(RECREATE, "prelude", "line", "lease", "recreate");
+script!(RECREATE, "prelude", "line", "lease", "journal", "recreate");
 script!(FENCE, "prelude", "line", "lease", "fence");
-script!(RELEASE, "prelude", "line", "lease", "release");
-script!(REVOKE, "prelude", "line", "lease", "revoke");
+script!(RELEASE, "prelude", "line", "lease", "journal", "release");
+script!(REVOKE, "prelude", "line", "lease", "journal", "revoke");
 script!(HOLDS, "prelude", "line", "lease", "holds");
-script!(INSPECT, "prelude", "line", "lease", "inspect");
+script!(INSPECT, "prelude", "line", "lease", "journal", "inspect");
 
 #[cfg(test)]
 mod tests {

@@ -4,6 +4,7 @@ use super::answer::StatusAnswer;
 use super::claim::Claim;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, Leases, leases};
+use super::log::{self, Outcome, Run};
 use super::quorum::{middle, quorum};
 use super::{Lock, scripts};
 use crate::error::{Error, HeldLock};
@@ -58,6 +59,12 @@ pub(crate) struct Status {
     by: Option<Blocker>,
     /// The number of waiters in line for it.
     pub(crate) waiting: Option<u64>,
+    /// The last run that has ended, and the last one that succeeded.
+    pub(crate) last: Option<Run>,
+    pub(crate) last_success: Option<Run>,
+    /// The runs that were asked for, the oldest first.
+    #[serde(skip)]
+    pub(crate) runs: Vec<Run>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
     /// The error that leaves the state unknown.
@@ -106,17 +113,18 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and changes nothing. Nodes that fail are part of the answer.
+    /// Looks at the lock on all nodes, and at its last `runs`, and changes nothing. Nodes that fail are part of the answer.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse for good.
-    pub(crate) async fn inspect(&mut self) -> Result<Status, Error> {
+    pub(crate) async fn inspect(&mut self, runs: u64) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             return Ok(Status { nodes, ..Status::unused(&name, &key) });
         }
-        let call = self.call(&scripts::INSPECT, Args::default().with("most", HOLDERS));
+        let args = Args::default().with("most", HOLDERS).with("log", Some(runs).filter(|&runs| runs > 0));
+        let call = self.call(&scripts::INSPECT, args);
         let together = |answers: &Answers<StatusAnswer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
             combine(&name, &key, &each.collect::<Vec<_>>())
@@ -180,7 +188,12 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
         // Even with every silent node no lease reaches a quorum.
         (State::Free, None)
     };
+    let runs = log::merge(&known.iter().map(|answer| answer.runs.as_slice()).collect::<Vec<_>>(), needed);
+    let last = |counts: fn(&&Run) -> bool| runs.iter().rev().find(counts).cloned();
     Status {
+        last: last(|run| run.outcome != Outcome::Running),
+        last_success: last(|run| run.succeeded()),
+        runs,
         name: name.to_owned(),
         key: key.to_owned(),
         state,

@@ -6,9 +6,11 @@ use super::renewal::Loss;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::Cause;
+use crate::lock::{End, Outcome};
 use crate::sys::clock::Boot;
 use crate::sys::host;
 use nix::errno::Errno;
+use nix::libc;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -156,6 +158,32 @@ fn ending(
     })
 }
 
+/// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
+pub(super) fn told(outcome: &JobOutcome, is_lost: bool, valid_until: Boot, now: Boot) -> End {
+    let has_run_out = |at: Boot| at < valid_until && valid_until <= now;
+    let end = |outcome, code: u32, has_run_out| End { outcome: Some(outcome), code: Some(code), has_run_out };
+    let signaled = |signal: i32| end(Outcome::Signaled, signal.unsigned_abs(), false);
+    match outcome {
+        JobOutcome::TooLate => End::UNUSED,
+        JobOutcome::StartFailure { signal: Some(signal), .. } => signaled(*signal),
+        JobOutcome::StartFailure { errno, .. } if host::shortage(&(*errno).into()).is_some() => End::UNUSED,
+        JobOutcome::StartFailure { errno: Errno::ENOENT, .. } => {
+            end(Outcome::Exited, Exit::NotFound.status().into(), false)
+        }
+        JobOutcome::StartFailure { .. } => end(Outcome::Exited, Exit::CannotExecute.status().into(), false),
+        JobOutcome::KeeperFailure { overdue, at } if *overdue || *at > valid_until => End::LOST,
+        JobOutcome::KeeperFailure { .. } => signaled(libc::SIGKILL),
+        JobOutcome::End { .. } if is_lost => End::LOST,
+        JobOutcome::End { cause: Cause::TimeLimit, at, .. } => {
+            End { outcome: Some(Outcome::TooLong), code: None, has_run_out: has_run_out(*at) }
+        }
+        JobOutcome::End { status, at, .. } => match exit_of(*status) {
+            Exit::Signal(signal) => End { has_run_out: has_run_out(*at), ..signaled(signal) },
+            exit => end(Outcome::Exited, exit.status().into(), has_run_out(*at)),
+        },
+    }
+}
+
 /// The exit and the messages for a job that ended while its lease was valid.
 fn after_a_whole_lease(
     status: Option<i32>,
@@ -194,7 +222,6 @@ fn exit_of(status: Option<i32>) -> Exit {
 #[expect(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use nix::libc;
 
     const fn second(number: u64) -> Boot {
         Boot::at(Duration::from_secs(number))
@@ -242,6 +269,37 @@ mod tests {
         }
         let killed = ending(&end(libc::SIGKILL), None, ReleaseOutcome::Success, IN_TIME).unwrap();
         assert_eq!(killed, (Exit::Signal(libc::SIGKILL), vec![]));
+    }
+
+    #[test]
+    fn the_log_is_told_how_the_command_ended_and_whether_a_lease_that_is_gone_was_lost() {
+        let told = |outcome: &JobOutcome, is_lost, now| {
+            let End { outcome, code, has_run_out } = told(outcome, is_lost, second(30), second(now));
+            (outcome, code, has_run_out)
+        };
+        let limit = JobOutcome::End { status: Some(libc::SIGTERM), cause: Cause::TimeLimit, at: second(20) };
+        let late = JobOutcome::End { status: Some(0), cause: Cause::OwnEnd, at: second(35) };
+        let killed = |overdue, at| JobOutcome::KeeperFailure { overdue, at: second(at) };
+        let start = |errno, signal| JobOutcome::StartFailure { errno, signal };
+        let (exited, signaled, lost) = (Some(Outcome::Exited), Some(Outcome::Signaled), Some(Outcome::Lost));
+        for (outcome, is_lost, now, expected) in [
+            (end(3 << 8), false, 20, (exited, Some(3), false)),
+            (end(3 << 8), false, 40, (exited, Some(3), true)),
+            (end(libc::SIGKILL), false, 20, (signaled, Some(9), false)),
+            (end(0), true, 20, (lost, None, false)),
+            (late, false, 40, (exited, Some(0), false)),
+            (limit, false, 20, (Some(Outcome::TooLong), None, false)),
+            (killed(false, 20), false, 20, (signaled, Some(9), false)),
+            (killed(true, 20), true, 20, (lost, None, false)),
+            (killed(false, 35), true, 40, (lost, None, false)),
+            (start(Errno::ENOENT, None), false, 20, (exited, Some(127), false)),
+            (start(Errno::EACCES, None), false, 20, (exited, Some(126), false)),
+            (start(Errno::ENOENT, Some(2)), false, 20, (signaled, Some(2), false)),
+            (start(Errno::EAGAIN, None), false, 20, (None, None, false)),
+            (JobOutcome::TooLate, true, 20, (None, None, false)),
+        ] {
+            assert_eq!(told(&outcome, is_lost, now), expected, "{outcome:?}");
+        }
     }
 
     #[test]

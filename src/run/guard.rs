@@ -10,7 +10,7 @@ use super::renewal::{LeaseUser, Loss, Renewer, Trouble};
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;
-use crate::lock::{Lease, Lock};
+use crate::lock::{End, Lease, Lock};
 use crate::sys::clock::Boot;
 use crate::sys::packets::{Packet, Packets};
 use crate::sys::process::{self, Handle};
@@ -129,11 +129,12 @@ async fn guard(task: &Task, socket: &Packets, lock: &mut Lock) -> io::Result<()>
         renewer: Renewer::new(timeline, task.continue_when_lost, &lease),
         overdue: Watchdog::new(),
     };
-    if let Some(loss) = vigil.keep(lock, &mut lease).await? {
-        vigil.on_loss(&loss).await;
+    let loss = vigil.keep(lock, &mut lease).await?;
+    if let Some(loss) = &loss {
+        vigil.on_loss(loss).await;
     }
     // Also what is left of a lost one, and what the release did not reach.
-    let _ = lock.release(&lease, None).await;
+    let _ = lock.release(&lease, None, if loss.is_some() { End::LOST } else { End::RELEASED }).await;
     Ok(())
 }
 

@@ -18,7 +18,7 @@ mod watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::{self, Keeper, Order, Recipient, Report, Task};
-use crate::lock::{FAREWELL, Lease, Lock, Request, WaitReport};
+use crate::lock::{End, FAREWELL, Lease, Lock, Request, WaitReport};
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
 use crate::sys::host;
@@ -251,7 +251,7 @@ impl Supervisor {
 
 /// Releases leases that were not used.
 async fn release_all(grants: &mut [Grant]) {
-    join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None))).await;
+    join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, End::UNUSED))).await;
 }
 
 /// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is process 1.

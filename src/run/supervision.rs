@@ -1,6 +1,6 @@
 //! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
 
-use super::ending::{Circumstances, JobOutcome, ReleaseOutcome, ending_of_all};
+use super::ending::{Circumstances, JobOutcome, ReleaseOutcome, ending_of_all, told};
 use super::messages::Talk;
 use super::renewal::{LeaseUser, Loss, Renewer, Trouble};
 use super::timeline::Timeline;
@@ -227,10 +227,11 @@ impl<'a> Supervision<'a> {
         };
         let lost = loss.as_ref().map(|(at, _)| *at);
         let release = async |(at, Grant { lock, lease }): (usize, &mut Grant)| {
+            let end = told(&outcome, lost == Some(at), self.watches[at].renewer.valid_until(), Boot::now());
             let result = match lost == Some(at) {
                 // A lost lease is not worth a long wait for the nodes that may still have it.
-                true => within(Boot::now() + FAREWELL, lock.release(lease, None)).await.unwrap_or(Ok(0)),
-                false => lock.release(lease, keep).await,
+                true => within(Boot::now() + FAREWELL, lock.release(lease, None, end)).await.unwrap_or(Ok(0)),
+                false => lock.release(lease, keep, end).await,
             };
             ReleaseOutcome::of(result, lease.is_outermost())
         };

@@ -3,8 +3,10 @@
 //!
 //! The tests (tests/main.rs) include this file by its path, for the models: it imports nothing of redlock.
 
+use nix::libc;
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use std::mem::MaybeUninit;
 use std::ops::{Add, Sub};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -70,4 +72,20 @@ impl Sub<Duration> for Boot {
 /// The wall clock: time since 1970. For display and for other hosts, never for a deadline.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A time since 1970 as the date and time of this machine's time zone: `2026-11-21 03:00:02`.
+pub(crate) fn local_date(since: Duration) -> Option<String> {
+    let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
+    let mut parts = MaybeUninit::uninit();
+    // SAFETY: both point to what the call takes; it has filled `parts` unless it returns null.
+    let parts: libc::tm = unsafe {
+        if libc::localtime_r(&seconds, parts.as_mut_ptr()).is_null() {
+            return None;
+        }
+        parts.assume_init()
+    };
+    let (year, month) = (parts.tm_year + 1900, parts.tm_mon + 1);
+    let (day, hour, minute, second) = (parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+    Some(format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
 }

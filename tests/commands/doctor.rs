@@ -63,7 +63,7 @@ fn what_is_well_takes_one_line() {
     redlock(&redis, "doctor -q").run();
     let all = when("all checks and settings", |text: &str| {
         let begins = |start| text.lines().filter(|line| line.starts_with(start)).count();
-        (begins("setting  "), begins("ok       ")) == (10, 17) && text.ends_with("ready for locks: 17 ok.\n")
+        (begins("setting  "), begins("ok       ")) == (11, 17) && text.ends_with("ready for locks: 17 ok.\n")
     });
     redlock(&redis, "doctor -v").stdout(all).run();
     assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 17);

@@ -61,6 +61,8 @@ const ALL_OF_IT: &str = "
     redlock extend acl --token $token
     redlock status acl
     redlock status
+    redlock status --all
+    redlock log
     redlock run -q --name acl --wait 10s -- true & waiter=$!
     redlock wait acl & watcher=$!
     until redlock status acl | grep '1 waiting\\|waiting *1'; do sleep 0.05; done

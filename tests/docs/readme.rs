@@ -133,6 +133,12 @@ impl Scene {
             }
             expected.push('\n');
         }
+        if text.contains("redlock log") {
+            for (command, status) in [("true", 0), ("false", 1)] {
+                let words = ["run", "-q", "backup", "--label", "nightly", "--", command];
+                self.test("redlock").args(words).status(status).run();
+            }
+        }
         let running = text.contains("held by") || text.contains("  held\n");
         let holder = running.then(|| self.job("nightly", |lock| lock["state"] == "held"));
         let waiter = text.contains("  waiting 1\n").then(|| self.job("next", |lock| lock["waiting"] == 1));
@@ -158,9 +164,11 @@ fn with_holes(line: &str) -> String {
         (r"\b[0-9a-f]{32}\b", "<token>"),
         (r"\b[0-9a-f]{8}…", "<prefix>…"),
         (r"\b[0-9-]{10}T[0-9:]{8}Z", "<time>"),
+        (r"\b[0-9-]{10} [0-9:]{8}\b", "<date>"),
+        (r" on [\w.-]+ \(", " on <host> ("),
         (r"[\w.-]+@[\w.-]+", "<user>@<host>"),
         (r"\b[0-9.]+:[0-9]+\b", "<node>"),
-        (r"\b[0-9]+(ms|s|m|h)( [0-9]+(ms|s|m|h))*\b", "<duration>"),
+        (r"\b[0-9]+(ms|s|m|h|d)( [0-9]+(ms|s|m|h))*\b", "<duration>"),
         (r"[0-9]+", "<n>"),
     ]
     .iter()

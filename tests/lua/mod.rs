@@ -26,17 +26,17 @@ macro_rules! script {
 }
 
 const SCRIPTS: [(&str, &str); 11] = [
-    script!("prelude" "line" "lease" => "take"),
+    script!("prelude" "line" "lease" "journal" => "take"),
     script!("prelude" "line" "lease" => "fence"),
     script!("prelude" "line" => "leave"),
     script!("prelude" => "rollback"),
     script!("prelude" "line" "lease" => "extend"),
     script!("prelude" "line" "lease" => "enter"),
-    script!("prelude" "line" "lease" => "release"),
-    script!("prelude" "line" "lease" => "recreate"),
-    script!("prelude" "line" "lease" => "revoke"),
+    script!("prelude" "line" "lease" "journal" => "release"),
+    script!("prelude" "line" "lease" "journal" => "recreate"),
+    script!("prelude" "line" "lease" "journal" => "revoke"),
     script!("prelude" "line" "lease" => "holds"),
-    script!("prelude" "line" "lease" => "inspect"),
+    script!("prelude" "line" "lease" "journal" => "inspect"),
 ];
 
 fn part(name: &str) -> String {

@@ -23,7 +23,7 @@ impl From<String> for Pattern {
 }
 
 /// The whole text must be `template`, in which a hole stands for what differs from run to run:
-/// `<token>`, `<prefix>` (a token's first eight characters), `<n>` (a number), `<word>`, `<duration>`, `<node>`, `<user>`, `<host>`, `<time>` (RFC 3339),
+/// `<token>`, `<prefix>` (a token's first eight characters), `<n>` (a number), `<word>`, `<duration>`, `<node>`, `<user>`, `<host>`, `<time>` (RFC 3339), `<date>` (in local time),
 /// `<any>` (anything on one line), `<lines>` (anything at all).
 pub(crate) fn like(template: impl AsRef<str>) -> Pattern {
     let holes = [
@@ -36,6 +36,7 @@ pub(crate) fn like(template: impl AsRef<str>) -> Pattern {
         ("<user>", r"[^\s@,]+"),
         ("<host>", r"[^\s@,]+"),
         ("<time>", r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?Z"),
+        ("<date>", r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}"),
         ("<any>", r"[^\n]*"),
         ("<lines>", r"[\s\S]*"),
     ];

@@ -16,6 +16,7 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG = {}
 for i = 1, #ARGV, 2 do ARG[ARGV[i]] = ARGV[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
+local OPEN = BASE .. 'log:open'       -- see journal.lua
 
 local QUEUE_MS = 900000  -- a queue that no waiter looks after is forgotten
 
@@ -108,6 +109,7 @@ end
 -- Undoes a take. A user who may not delete lets it run out: the take was refused halfway.
 local function undo(token)
   if mine(token) and not pcall(drop, token) then redis.call('PEXPIRE', K, 1) end
+  redis.pcall('HDEL', OPEN, token or '')
 end
 
 first()

@@ -1,8 +1,14 @@
 -- Releases one hold of a lease, and frees the lock with the last one.
 -- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms), note (nil: none; the key that tells the process
 --      that renews the lease, for as long as that would have lasted, that it was released)
+--      for the log: outcome (nil: released), code, gone (the outcome if the lease is not here; nil: not known)
 -- Answers: released, still-held (holds), gone (node), other (holders)
 sweep()
+local function note_own_end()
+  local outcome, by = ARG.outcome or 'released', ARG.outcome == 'lost' and lease(ARG.token).revoked
+  note_end(ARG.token, by and 'revoked' or outcome, ARG.code, by)
+end
+
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
 local rest = ARG.note and math.max(ours and until_end(ARG.token) or redis.call('PTTL', R), 1)
@@ -13,6 +19,7 @@ local function leave_note()
 end
 
 if not ours then
+  if ARG.gone then note_end(ARG.token, ARG.gone, ARG.code) end
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'
   if value ~= false and not shape or not outer or redis.call('GET', R) ~= ARG.token then return not_mine() end
@@ -30,6 +37,7 @@ if redis.call('EXISTS', H) == 1 then
 elseif hold and hold ~= 'base' then
   return seen('still-held', {holds = 1}) -- released before; the outer hold is all that is left
 end
+if not hold or hold == 'base' then note_own_end() end
 local left = redis.call('ZCARD', H)
 if left > 0 then
   -- The time that this hold has added ends with it. The ttl of the lease and the time that other holds have added stay.

@@ -12,6 +12,7 @@ if shape then
       local record = record_of(token)
       if not ARG.force and lease(token).ttl then redis.call('HSETNX', record, 'revoked', ARG.by) end
       if ARG.force or redis.call('HEXISTS', record, 'kept') == 1 then
+        note_end(token, 'revoked', nil, ARG.by)
         forget(token)
         freed = true
       else
@@ -32,6 +33,7 @@ if not ARG.force then
   redis.call('HSETNX', L, 'revoked', ARG.by)
   if redis.call('HEXISTS', L, 'kept') == 0 then return answer('revoked', before) end
 end
+note_end(value, 'revoked', nil, ARG.by)
 drop(value)
 hand_over()
 return answer('released', before)

@@ -3,6 +3,7 @@
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970), host, pid, user, label, quarantine (s; nil: off),
 --      waiter (nil: takes or leaves it), ticket (nil: the server gives one)
 --      start (slots: the first place to look at), list (slots: how many free places to tell)
+--      log (how many runs to keep; nil: none), waited (ms in line before this)
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
 -- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
@@ -54,6 +55,8 @@ local function granted(fence, place)
   return answer('granted', with_facts({fence = fence, place = place}))
 end
 
+local swept = sweep()
+
 -- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1. Shared
 -- leases do not count: over several nodes they would outbid each other.
 local function take()
@@ -63,11 +66,10 @@ local function take()
   if ARG.claim ~= 'shared' then fence = fence + 1 end
   fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now)) or fence
   grant(fence, fence, place)
+  note_begin(fence, swept)
   if shape then hand_over() end
   return granted(digits(fence), place)
 end
-
-local swept = sweep()
 
 -- Gives the waiter a place in line, its old one if it has one.
 local function refused(outcome, fields)

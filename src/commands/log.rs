@@ -1,0 +1,41 @@
+//! `redlock log`: the last runs of locks.
+
+use super::status::without;
+use super::{DEFAULT_TTL, block_on, locks, restart_local, settings};
+use crate::cli::{Common, Format, LogArgs};
+use crate::exit::Exit;
+use crate::lock::{Listing, Outcome, Run, Selection};
+use crate::output;
+
+/// More than a log has.
+const ALL_RUNS: u64 = 1_000_000;
+
+pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
+    let settings = settings(common)?;
+    restart_local(&settings)?;
+    let mut locks = locks(&settings, DEFAULT_TTL);
+    let selection = Selection { names: &args.names, free: true, runs: ALL_RUNS };
+    let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;
+    if let Some(warning) = without(&faults) {
+        output::say(&warning);
+    }
+    let is_recent = |run: &Run| match (args.since, run.ago) {
+        (Some(since), Some(ago)) => run.outcome == Outcome::Running || ago <= since,
+        _ => true,
+    };
+    let runs = all.iter().flat_map(|status| status.runs.iter().map(|run| (status.name.as_str(), run)));
+    let mut runs: Vec<(&str, &Run)> = runs.filter(|(_, run)| is_recent(run)).collect();
+    runs.sort_by_key(|(_, run)| run.began);
+    runs.drain(..runs.len().saturating_sub(args.lines.unwrap_or(usize::MAX)));
+    let is_json = common.format == Format::Json;
+    if runs.is_empty() && !is_json {
+        let which = match args.names.as_slice() {
+            [] => format!("of a lock under {:?}", settings.prefix),
+            names => format!("of {}", names.join(" or ")),
+        };
+        let since = if args.since.is_some() { " in that time" } else { "" };
+        output::say(&format!("no run {which} is in the log on {}{since}", locks.where_they_are()));
+    }
+    output::show(&output::runs(&runs, is_json, args.is_about_one()))?;
+    Ok(Exit::Done)
+}

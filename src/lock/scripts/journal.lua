@@ -1,0 +1,77 @@
+-- Stands behind lease.lua in what begins, ends or tells runs: the memory of the last runs of a lock. It must never fail a grant or
+-- a release, so it comes last there, by pcall, and calls no command that the other scripts do not call.
+-- Keys, which are named here, as a longer request would not be read to its end: log:open (hash: token -> run that has not ended),
+-- log (string: runs, newest first, a line each). A run is: how many to keep, token (its beginning), host, pid, user, label,
+-- began (ms), waited (ms), fence; and if its end is known: ended (ms), outcome, code (exit status or signal), by.
+-- Between them stands U+001F. The newest runs are kept, and besides the last that succeeded.
+local LOG = BASE .. 'log'
+local SUCCESS = '\31exited\0310\31'
+
+-- The runs in the log, line by line.
+local function runs(text)
+  return string.gmatch(text or redis.call('GET', LOG) or '', '[^\n]+')
+end
+
+-- The newest runs, so many, and the last that succeeded.
+local function newest(most, text)
+  local lines, success = {}, false
+  for run in runs(text) do
+    local good = string.find(run, SUCCESS, 1, true)
+    if #lines < most or good and not success then lines[#lines + 1] = run end
+    success = success or good
+  end
+  return lines
+end
+
+-- Moves a run that is open to the log, with its end, if that is known. An unused lease leaves nothing.
+local function note_end(token, outcome, code, by)
+  pcall(function()
+    local run = redis.call('HGET', OPEN, token)
+    redis.call('HDEL', OPEN, token)
+    if not run or outcome == 'unused' then return end
+    local most = tonumber(string.match(run, '%d+'))
+    if outcome then run = table.concat({run, digits(server_ms()), outcome, code or '', by or ''}, '\31') end
+    local lines = newest(most, run .. '\n' .. (redis.call('GET', LOG) or ''))
+    redis.call('SET', LOG, table.concat(lines, '\n'), 'PX', FENCE_MS)
+  end)
+end
+
+-- So many characters of a text, without control characters.
+local function short(text, most)
+  local count = 0
+  for at in string.gmatch(text, '()[^\128-\191]') do
+    count = count + 1
+    if count > most then text = string.sub(text, 1, at - 1) break end
+  end
+  return (string.gsub(text, '%c', '?'))
+end
+
+-- A lease has begun. What is still open of others, which have ended without a word, goes to the log.
+local function note_begin(fence, swept)
+  pcall(function()
+    -- Beside others it looks at all only when some have run out.
+    local open = (not shape or swept or redis.call('ZCARD', M) == 1) and redis.call('HGETALL', OPEN) or {}
+    for i = 1, #open, 2 do
+      if not mine(open[i]) then note_end(open[i]) end
+    end
+    if not ARG.log then return end
+    local began = server_ms() - (tonumber(ARG.held) or 0)
+    local run = {ARG.log, string.sub(ARG.token, 1, 8), short(ARG.host, 60), ARG.pid, short(ARG.user, 32), short(ARG.label, 40),
+      digits(began), ARG.waited or '', digits(fence)}
+    redis.call('HSET', OPEN, ARG.token, table.concat(run, '\31'))
+    redis.call('PEXPIRE', OPEN, FENCE_MS)
+  end)
+end
+
+-- Adds what is known of the last runs to an answer.
+local function tell(fields)
+  pcall(function()
+    local open = redis.call('HGETALL', OPEN)
+    for i = 1, #open, 2 do
+      local what = mine(open[i]) and 'running' or 'expired'
+      fields[what] = (fields[what] or '') .. open[i + 1] .. '\n'
+    end
+    fields.runs = table.concat(newest(tonumber(ARG.log)), '\n')
+    fields.clock = digits(server_ms())
+  end)
+end

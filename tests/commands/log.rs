@@ -1,0 +1,277 @@
+//! `redlock log`: the last runs of a lock, whatever became of them, and what they must not disturb.
+
+use crate::support::{
+    Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, permit, redlock, release, several, status,
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// The name of a part of what a lock has in Redis.
+fn part(name: &str, part: &str) -> String {
+    format!("{{redlock:{name}}}:\u{1f}{part}")
+}
+
+/// The runs of this lock, as objects, the oldest first.
+#[track_caller]
+fn runs<W: crate::support::Where + ?Sized>(servers: &W, name: &str) -> Vec<Value> {
+    let log = Test::new(servers).args(["log", name, "--format", "json"]).stdout(any()).stderr(any()).run();
+    log.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[track_caller]
+fn outcomes<W: crate::support::Where + ?Sized>(servers: &W, name: &str) -> Vec<String> {
+    runs(servers, name).iter().map(|run| run["outcome"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The last column of the text.
+#[track_caller]
+fn results(redis: &Redis, name: &str) -> Vec<String> {
+    let log = redlock(redis, format!("log {name}")).stdout(any()).run();
+    log.stdout.lines().map(|line| line.rsplit("  ").next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_end_of_a_run_is_told() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q backup -- true").run();
+    redlock(&redis, "run -q backup -- false").status(1).run();
+    Test::new(&redis).args(["run", "-q", "backup", "-c", "kill -9 $$"]).signal(Signal::SIGKILL).run();
+    redlock(&redis, "run -q backup --max-run 50ms -- sleep 1000").status(124).stderr(any()).run();
+    let directory = redlock(&redis, "x").directory();
+    let broken = directory.without_interpreter();
+    Test::new(&redis).args(["run", "-q", "backup", "--", &broken]).status(127).stderr(any()).run();
+    let token = acquire(&redis, "backup");
+    release(&redis, "backup", &token);
+    acquire_for(&redis, "backup", "100ms");
+    eventually(SOON, "it has run out", || status(&redis, "backup")["state"] == "free");
+    let job = redlock(&redis, "run -q backup --ttl 1s -- sleep 1000").status(76).stderr(any()).spawn();
+    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    redlock(&redis, "release -q --revoke backup").run();
+    job.finish();
+    let job = redlock(&redis, "run -q backup --ttl 1s -- sleep 1000").status(76).stderr(any()).spawn();
+    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    redis.command(&["SET", "redlock:backup", "another", "PX", "1"]);
+    job.finish();
+    let (user, host) = crate::support::myself();
+    let revoked = format!("revoked by {user}@{host}");
+    let all =
+        ["exit 0", "exit 1", "SIGKILL", "--max-run", "exit 127", "released", "lease ran out", &revoked, "lease lost"];
+    assert_eq!(results(&redis, "backup"), all);
+    let last = runs(&redis, "backup").pop().unwrap();
+    assert_eq!((&last["outcome"], &last["status"]), (&"lost".into(), &Value::Null));
+}
+
+#[test]
+fn a_line_says_who_when_and_for_how_long() {
+    let redis = Redis::start();
+    let (user, host) = crate::support::myself();
+    redlock(&redis, "run -q backup --label nightly -- sleep 1").run();
+    let job = redlock(&redis, "run -q report -- sleep 1000").any_end().spawn();
+    eventually(SOON, "it runs", || status(&redis, "report")["state"] == "held");
+    let date = "\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d";
+    let of_one = format!("{date}  \\d+s  {user}@{host} \\(nightly\\)  exit 0\n");
+    redlock(&redis, "log backup").stdout(crate::support::regex(&of_one)).run();
+    let of_all = format!(
+        "{date}  backup  \\d+s  {user}@{host} \\(nightly\\)  exit 0\n{date}  report  \\d+s  {user}@{host} \\(sleep\\)    running\n"
+    );
+    redlock(&redis, "log").stdout(crate::support::regex(&of_all)).run();
+    redlock(&redis, "log *e*").stdout(when_lines(1)).run();
+    redlock(&redis, "log -n 1").stdout(like("<any>running\n")).run();
+    redlock(&redis, "log --since 1h").stdout(when_lines(2)).run();
+    redlock(&redis, "log backup --since 0").stderr(message(["no run of backup", "in that time"])).run();
+    redlock(&redis, "log nosuch").stderr(message(["no run of nosuch"])).run();
+    redlock(&redis, "log nosuch --format json").run();
+    drop(job);
+    let [run] = &*runs(&redis, "backup") else { panic!("one run") };
+    let shape = format!(
+        "{{\"name\":\"backup\",\"token_prefix\":\"<word>\",\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\
+         \"label\":\"nightly\",\"began_at\":\"<time>\",\"ended_at\":\"<time>\",\"waited_ms\":<n>,\"duration_ms\":<n>,\
+         \"outcome\":\"exited\",\"status\":0,\"signal\":null,\"revoked_by\":null,\"fencing_token\":<n>}}\n"
+    );
+    redlock(&redis, "log backup --format json").stdout(like(shape)).run();
+    assert!(run["duration_ms"].as_u64().unwrap() >= 1000, "{run}");
+    assert_eq!(run["token_prefix"].as_str().unwrap().len(), 8);
+}
+
+fn when_lines(count: usize) -> crate::support::Pattern {
+    crate::support::when(format!("{count} lines"), move |text| text.lines().count() == count)
+}
+
+#[test]
+fn the_newest_runs_are_kept_and_the_last_success() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q backup --log 2 -- true").run();
+    for _ in 0..4 {
+        redlock(&redis, "run -q backup -- false").env("REDLOCK_LOG", "2").status(1).run();
+    }
+    assert_eq!(results(&redis, "backup"), ["exit 0", "exit 1", "exit 1"]);
+    redlock(&redis, "run -q backup --log 1 -- true").run();
+    assert_eq!(results(&redis, "backup"), ["exit 0"]);
+    redlock(&redis, "run -q other --log 0 -- true").run();
+    assert!(!redis.exists(&part("other", "log")) && !redis.exists(&part("other", "log:open")));
+    for number in ["x", "-1", "1001"] {
+        let test = redlock(&redis, "acquire backup").env("REDLOCK_LOG", number).status(64);
+        test.stderr(message(["in REDLOCK_LOG: not a number of runs"])).run();
+    }
+    redlock(&redis, "status --log 3").status(64).stderr(message(["--log is for run and acquire only"])).run();
+}
+
+#[test]
+fn what_was_not_used_leaves_nothing() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    // Neither a waiter that gives up, nor a hold.
+    redlock(&redis, "run -q backup --wait 50ms -- true").status(75).stderr(any()).run();
+    let test = Test::new(&redis).args(["acquire", "backup", "--reentrant", "--token", &token]);
+    let hold = test.stdout(any()).run().token();
+    release(&redis, "backup", &hold);
+    assert_eq!(outcomes(&redis, "backup"), ["running"]);
+    release(&redis, "backup", &token);
+    assert_eq!(outcomes(&redis, "backup"), ["released"]);
+    // A token that cannot be printed.
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    redlock(&redis, "acquire backup").stdout_to(full).status(74).stderr(any()).run();
+    assert_eq!(outcomes(&redis, "backup"), ["released"]);
+}
+
+#[test]
+fn a_run_that_never_says_its_end_has_run_out() {
+    let redis = Redis::start();
+    let mut job = redlock(&redis, "run -q backup --ttl 500ms -- sleep 1000").any_end().spawn();
+    eventually(SOON, "it runs", || outcomes(&redis, "backup") == ["running"]);
+    job.send(Signal::SIGKILL);
+    job.wait(SOON);
+    eventually(SOON, "its lease has run out", || results(&redis, "backup") == ["lease ran out"]);
+    // It is moved to the log by the next one.
+    redlock(&redis, "run -q backup -- true").run();
+    assert_eq!(results(&redis, "backup"), ["lease ran out", "exit 0"]);
+    assert!(!redis.exists(&part("backup", "log:open")));
+}
+
+#[test]
+fn the_hold_that_took_the_lock_ends_its_run() {
+    let redis = Redis::start();
+    let nested = "redlock run -q backup --reentrant -- false; exit 3";
+    Test::sh(&redis, &format!("redlock run -q backup -- sh -c '{nested}'")).status(3).run();
+    assert_eq!(results(&redis, "backup"), ["exit 3"]);
+    redlock(&redis, "run -q backup --hold-at-least 1m -- true").run();
+    assert_eq!(results(&redis, "backup"), ["exit 3", "exit 0"]);
+    assert_eq!(status(&redis, "backup")["state"], "kept");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_disturbs_nothing() {
+    // A right that is missing: keys by their names, but for the log's.
+    let redis = Redis::with_tcp(&[]);
+    permit(&redis, "resetkeys ~redlock:*");
+    for part in ["lease", "fence", "queue", "reserved", "holds", "members", "places", "fences"] {
+        redis.command(&["ACL", "SETUSER", "locks", &format!("~*\u{1f}{part}")]);
+    }
+    let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");
+    redlock(url.as_str(), "run -q backup -- true").run();
+    let token = acquire(url.as_str(), "backup");
+    redlock(url.as_str(), "status backup").stdout(any()).run();
+    redlock(url.as_str(), "run -q backup --wait 50ms -- true").status(75).stderr(any()).run();
+    release(url.as_str(), "backup", &token);
+    // A key of another type in its place, and text that is none of ours.
+    for name in ["log", "log:open"] {
+        redis.command(&["DEL", &part("backup", "log"), &part("backup", "log:open")]);
+        redis.command(&["RPUSH", &part("backup", name), "x"]);
+        redlock(&redis, "run -q backup -- true").run();
+        redlock(&redis, "status backup").stdout(any()).run();
+    }
+    redis.command(&["DEL", &part("backup", "log:open")]);
+    redis.command(&["SET", &part("backup", "log"), "x\n\u{1f}\n20\u{1f}\u{1b}[2J"]);
+    redlock(&redis, "run -q backup -- true").run();
+    redlock(&redis, "log backup").stdout(when_lines(2)).run();
+    // Memory that is short: the end is written behind what frees some.
+    let token = acquire(&redis, "other");
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    release(&redis, "other", &token);
+    redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(outcomes(&redis, "other"), ["released"]);
+}
+
+#[test]
+fn a_server_that_restarts_empty_has_forgotten() {
+    let mut redis = Redis::start();
+    redlock(&redis, "run -q backup -- true").run();
+    let job = redlock(&redis, "run -q backup -- sleep 1000").any_end().spawn();
+    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    redis.restart();
+    // The holder comes back, and so does its run.
+    eventually(SOON, "it is back", || outcomes(&redis, "backup") == ["running"]);
+    job.send(Signal::SIGTERM);
+    job.finish();
+    assert_eq!(results(&redis, "backup"), ["SIGTERM"]);
+}
+
+#[test]
+fn several_nodes_tell_each_run_once() {
+    let mut nodes = several(3);
+    redlock(&nodes, "run -q backup -- true").run();
+    nodes[0].kill();
+    redlock(&nodes, "run -q backup -- false").status(1).run();
+    nodes[0].restart_aged(3600);
+    nodes[1].kill();
+    let told = runs(&nodes, "backup");
+    assert_eq!(told.iter().map(|run| run["status"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1]);
+    nodes[1].restart_aged(3600);
+    // A grant of a minority, whose taker has died before it could undo it.
+    let open = part("backup", "log:open");
+    redlock(nodes[2].url().as_str(), "acquire backup --ttl 100ms").stdout(any()).run();
+    assert!(nodes[2].exists(&open));
+    assert_eq!(outcomes(&nodes, "backup"), ["exited", "exited"]);
+}
+
+#[test]
+fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
+    let redis = Redis::start();
+    let (_, host) = crate::support::myself();
+    let said = |words: &str| like(format!("backup  free{words}\n").replace("HOST", &host));
+    redlock(&redis, "status backup").stdout(said("")).run();
+    redlock(&redis, "run -q backup --log 1 --label nightly -- false").status(1).run();
+    let failed = "; last run on HOST (nightly), <duration> ago, for <duration>, exit status 1; ";
+    redlock(&redis, "status backup").stdout(said(&format!("{failed}no success known"))).run();
+    redlock(&redis, "run -q backup -- true").run();
+    let succeeded = "; last run on HOST (true), <duration> ago, for <duration>, exit status 0";
+    redlock(&redis, "status backup").stdout(said(succeeded)).run();
+    redlock(&redis, "run -q backup --log 1 --label nightly -- false").status(1).run();
+    redlock(&redis, "status backup").stdout(said(&format!("{failed}last success <duration> ago"))).run();
+    let object = status(&redis, "backup");
+    assert_eq!((&object["last"]["status"], &object["last_success"]["status"]), (&1.into(), &0.into()), "{object}");
+
+    // The table of all locks.
+    redlock(&redis, "status").stderr(message(["no locks"])).run();
+    let cells = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].join("\\s+");
+    let row = "backup +free +- +- +- +0 +exit 1, [^ ]+ ago";
+    redlock(&redis, "status --all").stdout(crate::support::regex(&format!("{cells}\n{row}\n"))).run();
+    let token = acquire(&redis, "backup");
+    redlock(&redis, "status").stdout(like("<any>\nbackup  held<any>exit 1, <duration> ago\n")).run();
+    release(&redis, "backup", &token);
+    let list = redlock(&redis, "status --all --format json").stdout(any()).run().json();
+    assert_eq!(list["locks"][0]["last"]["outcome"], "released");
+}
+
+#[test]
+fn runs_beside_each_other_are_told_apart() {
+    let redis = Redis::start();
+    let job = |line: &str| redlock(&redis, line).any_end().spawn();
+    let (first, second) = (job("run -q dl --slots 2 --ttl 1s -- sleep 1000"), job("run -q dl --slots 2 -- sleep 1000"));
+    eventually(SOON, "both run", || outcomes(&redis, "dl") == ["running", "running"]);
+    first.send(Signal::SIGKILL);
+    drop(first);
+    eventually(SOON, "it has run out", || outcomes(&redis, "dl").contains(&"expired".to_owned()));
+    redlock(&redis, "run -q dl --slots 2 -- false").status(1).run();
+    second.send(Signal::SIGTERM);
+    second.finish();
+    let mut all = results(&redis, "dl");
+    all.sort();
+    assert_eq!(all, ["SIGTERM", "exit 1", "lease ran out"]);
+    assert!(!redis.exists(&part("dl", "log:open")));
+    let job = job("run -q db --shared -- sleep 1000");
+    eventually(SOON, "it runs", || outcomes(&redis, "db") == ["running"]);
+    redlock(&redis, "release -q --force db").run();
+    drop(job);
+    assert!(results(&redis, "db")[0].starts_with("revoked by "));
+}
