@@ -295,9 +295,27 @@ impl fmt::Display for Holder {
     }
 }
 
+impl Holder {
+    /// Who and what it is, without the pid: "deploy@web-3 (nightly)".
+    pub(crate) fn in_short(&self) -> String {
+        match (&self.user, &self.host) {
+            (Some(user), Some(host)) => {
+                let label =
+                    self.label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
+                format!("{}@{}{label}", escaped(user, SHOWN), escaped(host, SHOWN))
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
 /// Several holders in one line.
 pub(crate) fn named(leases: &Leases) -> String {
-    let mut names: Vec<String> = leases.holders.iter().take(NAMED).map(Holder::to_string).collect();
+    let names = leases.holders.iter().take(NAMED);
+    let mut names: Vec<String> = match leases.holders.as_slice() {
+        [_] if leases.claim() == Claim::Exclusive => names.map(Holder::to_string).collect(),
+        _ => names.map(Holder::in_short).collect(),
+    };
     let more = leases.count.saturating_sub(names.len() as u64);
     if more > 0 {
         names.push(format!("{more} more"));

@@ -5,7 +5,7 @@ use crate::lock::{Blocker, Claim, Holder, WaitReport};
 use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::streams;
-use crate::text::{cut, escaped, human};
+use crate::text::{cut, human};
 use std::cell::RefCell;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -14,8 +14,6 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_secs(1);
 /// The interval at which a line is repeated where it cannot be redrawn.
 const REPEAT: Duration = Duration::from_secs(60);
-/// The number of characters of another user's text that are shown.
-const SHOWN: usize = 60;
 const USUAL_COLUMNS: usize = 80;
 
 /// The line of a waiter; it is cleared when dropped.
@@ -178,11 +176,9 @@ impl Drop for ProgressLine {
 /// The holder, in fewer words than in a message that stays.
 fn situation(held: &HeldLock, ago: Duration) -> String {
     match held.by.holders() {
-        [Holder { claim: Claim::Exclusive, user: Some(user), host: Some(host), label, kept: None, .. }] => {
+        [holder @ Holder { claim: Claim::Exclusive, user: Some(_), host: Some(_), kept: None, .. }] => {
             let whose = if held.by_this_job { "the enclosing job, " } else { "" };
-            let label = label.as_ref().filter(|label| !label.is_empty());
-            let label = label.map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
-            format!("held by {whose}{}@{}{label}", escaped(user, SHOWN), escaped(host, SHOWN))
+            format!("held by {whose}{}", holder.in_short())
         }
         _ => held.situation_in_short(ago),
     }

@@ -30,6 +30,7 @@ mod commands {
     mod release;
     mod scripts;
     mod seeds;
+    mod shared;
     mod status;
     mod unread_output;
     mod usage;

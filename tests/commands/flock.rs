@@ -122,3 +122,44 @@ fn a_child_in_the_background_does_not_keep_the_lock() {
     flock.enters("-n -x");
     assert!(!call.others().is_empty(), "the child has ended");
 }
+
+#[test]
+fn shared_locks_run_together() {
+    let flock = Flock::new();
+    for how in ["-s", "--shared", "-x -s", "-e --shared"] {
+        let holders = [how, "-s", how].map(|how| flock.holder(how));
+        flock.enters("-s -n");
+        flock.enters("-s");
+        for (holder, writer) in holders {
+            // Until the last one has ended.
+            flock.is_turned_away("-x -n", 1);
+            drop(writer);
+            holder.finish();
+        }
+        flock.enters("-x -n");
+    }
+}
+
+#[test]
+fn shared_and_exclusive_exclude_each_other() {
+    let flock = Flock::new();
+    let (holder, writer) = flock.holder("-s");
+    for how in ["", "-x", "--exclusive", "-s -x", "-s -e"] {
+        flock.is_turned_away(&format!("-n {how}"), 1);
+        flock.is_turned_away(&format!("-w 0.2 -E 123 {how}"), 123);
+    }
+    drop(writer);
+    holder.finish();
+    for how in ["-x", "-s -x"] {
+        let (holder, writer) = flock.holder(how);
+        flock.is_turned_away("-n -s", 1);
+        flock.is_turned_away("-n -x -s -E 123", 123);
+        let waiter = flock.call("-s").args(["lockfile", "echo", "here"]).spawn();
+        let queue = "{redlock:lockfile}:\u{1f}queue";
+        eventually(SOON, "it waits", || flock.redis.query::<usize>(&["ZCARD", queue]) == 1);
+        drop(writer);
+        waiter.prints("here");
+        waiter.finish();
+        holder.finish();
+    }
+}

@@ -8,8 +8,8 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
 /// What the examples call, apart from redlock.
-const STUBS: [&str; 9] =
-    ["announce", "backup", "backup.sh", "build", "deploy", "deploy.sh", "job", "migrate", "report"];
+const STUBS: [&str; 10] =
+    ["announce", "backup", "backup.sh", "build", "deploy", "deploy.sh", "download", "job", "migrate", "report"];
 
 /// A fenced block: what is written behind its fence, and its text.
 struct Block {
