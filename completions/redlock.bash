@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=option ;;&
-        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --node-timeout | --on-lost | --password-file | --prefix | --quarantine | --redis | --replicas | --since | --slots | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | -n | --lines)
+        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | -n | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -63,11 +63,11 @@ _redlock() {
     local options candidates=() head= candidate
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --once-per --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    status) options='--name --all --token --exit-code --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    status) options='--name --all --token --exit-code --ran-within --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     log) options='--name --lines --since --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     wait) options='--name --timeout --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     doctor) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
@@ -81,7 +81,7 @@ _redlock() {
         case $option in
         --name) mapfile -t candidates < <(_redlock_names "${nodes[@]}") ;;
         --password-file) compopt -o default ;;
-        --format) candidates=(text json env) ;;
+        --format) candidates=(text json prometheus env) ;;
         --on-lost) candidates=(stop continue) ;;
         esac
     elif [[ $current == -* ]]; then

@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name option
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --node-timeout --on-lost --password-file --prefix --quarantine --redis --replicas --since --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c -n --lines
+            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c -n --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -104,7 +104,7 @@ complete -c redlock -n '__redlock_at options' -l tls-key -x -d 'The key (PEM) of
 complete -c redlock -n '__redlock_at options' -l replicas -x -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a failover does not lose it'
 complete -c redlock -n '__redlock_at options' -l label -x -d 'How the holder appears to others; for run and acquire only'
 complete -c redlock -n '__redlock_at options' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
-complete -c redlock -n '__redlock_at options' -l format -xa 'text json env' -d 'Output format: text, json, or (acquire only) env for a shell\'s eval'
+complete -c redlock -n '__redlock_at options' -l format -xa 'text json prometheus env' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, or (status only) prometheus'
 complete -c redlock -n '__redlock_at options' -s q -l quiet -d 'Print errors only'
 complete -c redlock -n '__redlock_at options' -s v -l verbose -d 'Print more detail'
 complete -c redlock -n '__redlock_at options' -s h -l help -d 'Print help (-h: one screen, --help: all of it)'
@@ -123,6 +123,7 @@ complete -c redlock -n '__redlock_at run' -l grace -x -d 'Time between SIGTERM a
 complete -c redlock -n '__redlock_at run' -l kill-after -x -d 'Send SIGKILL D after SIGTERM, SIGINT or SIGQUIT'
 complete -c redlock -n '__redlock_at run' -l on-lost -xa 'stop continue' -d 'When the lease is lost: stop or continue'
 complete -c redlock -n '__redlock_at run' -l hold-at-least -x -d 'Keep the lock for at least D'
+complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if a run of less than D ago succeeded'
 complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
 complete -c redlock -n '__redlock_at run' -l whole -d 'The job lasts until its last process ends'
 complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c instead of COMMAND'
@@ -149,6 +150,7 @@ complete -c redlock -n '__redlock_at status' -l name -xa '(__redlock_names)' -d 
 complete -c redlock -n '__redlock_at status' -s a -l all -d 'In a list: also locks that are free, if their last runs are known'
 complete -c redlock -n '__redlock_at status' -l token -x -d 'Exit 0 if this token holds the lock, else 77'
 complete -c redlock -n '__redlock_at status' -l exit-code -d 'Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing'
+complete -c redlock -n '__redlock_at status' -l ran-within -x -d 'Exit 0 if a run that ended within the last D succeeded, else 1'
 complete -c redlock -n '__redlock_at status' -l watch -d 'Refresh every D'
 complete -c redlock -n '__redlock_at log' -l name -xa '(__redlock_names)' -d 'A lock, in place of NAME'
 complete -c redlock -n '__redlock_at log' -s n -l lines -x -d 'Show the last N runs'

@@ -132,6 +132,8 @@ pub(crate) enum Format {
     #[default]
     Text,
     Json,
+    /// Metrics: status only.
+    Prometheus,
     /// Lines for a shell's eval: acquire only.
     Env,
 }
@@ -216,7 +218,8 @@ pub(crate) struct Common {
     /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
-    /// Output format: text, json, or (acquire only) env for a shell's eval. run prints no results [default: text]
+    /// Output format: text, json, (acquire only) env for a shell's eval, or (status only) prometheus. run prints no results
+    /// [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
     pub(crate) format: Format,
@@ -338,6 +341,12 @@ pub(crate) struct RunArgs {
     /// ends with the command. Use it for one crontab on several hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
+    /// Run nothing if a run of less than D ago succeeded
+    ///
+    /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. If the last run failed,
+    /// the next host that comes may try. Use it for one crontab on many hosts. Up to 30 days.
+    #[arg(long, value_name = "D", value_parser = hold_time)]
+    pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
     /// SIGTERM, then SIGKILL after the grace. 0, the default, means no limit, as with timeout(1).
@@ -458,6 +467,11 @@ pub(crate) struct StatusArgs {
     /// Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing
     #[arg(long)]
     pub(crate) exit_code: bool,
+    /// Exit 0 if a run that ended within the last D succeeded, else 1
+    ///
+    /// With a line that says when one did: for Nagios, cron and other monitoring. 69 if no quorum of nodes answers.
+    #[arg(long, value_name = "D", value_parser = duration)]
+    pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
     ///
     /// A value that is not a duration is taken as NAME.

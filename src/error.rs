@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::{Blocker, Claim, Holder, Leases, quorum};
+use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, human, seconds};
@@ -29,6 +29,8 @@ pub(crate) enum Error {
     Held(Box<HeldLock>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
     OtherShape(Box<HeldLock>, Claim),
+    /// `--once-per`: this run began less than that ago, and succeeded.
+    Ran { name: String, run: Box<Run>, once_per: Duration },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<HeldLock>),
     /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
@@ -98,6 +100,11 @@ impl fmt::Display for Error {
             }
             Error::Held(held) => held.fmt(f),
             Error::OtherShape(held, claim) => other_shape(f, held, *claim),
+            Error::Ran { name, run, once_per } => {
+                let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
+                let host = escaped(&run.host, SHOWN);
+                write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
+            }
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {

@@ -15,6 +15,8 @@ pub(crate) enum Exit {
     Command(u8),
     /// `run -E N` and `acquire -E N`: the user's status for "held by another".
     Conflict(u8),
+    /// `status --ran-within`: no run succeeded in that time.
+    NotRecent,
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
     Usage,
     /// No quorum of nodes could be reached, or the server cannot serve now.
@@ -46,7 +48,7 @@ impl Exit {
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
         match error.downcast_ref::<Error>() {
             Some(Error::Usage(_) | Error::SameNode(..) | Error::OtherShape(..)) => Exit::Usage,
-            Some(Error::Held(_) | Error::CannotEnd(_)) => Exit::Held,
+            Some(Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_)) => Exit::Held,
             Some(Error::NoQuorum { nodes, faults, .. }) => {
                 Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault))
             }
@@ -98,6 +100,7 @@ impl Exit {
         match self {
             Exit::Done => 0,
             Exit::Command(status) | Exit::Conflict(status) => status,
+            Exit::NotRecent => 1,
             Exit::Usage => 64,
             Exit::Unavailable => 69,
             Exit::Internal => 70,

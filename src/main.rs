@@ -101,7 +101,7 @@ fn fail(error: &anyhow::Error, failure: &FailureReport) -> Exit {
     let _ = match failure.format {
         Format::Json => output::failure(failure.name, error, exit),
         Format::Env => output::failure_env(exit),
-        Format::Text => Ok(()),
+        Format::Text | Format::Prometheus => Ok(()),
     };
     exit
 }

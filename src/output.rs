@@ -1,6 +1,7 @@
 //! Messages, and results as text and JSON. No other file knows the form of either.
 
 mod log;
+mod metrics;
 
 use crate::cli::values::LONGEST_NAME;
 use crate::config::Setting;
@@ -11,7 +12,8 @@ use crate::lock::{Claim, Extension, Holder, Lease, Lock, Revocation, State, Stat
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable};
-pub(crate) use log::runs;
+pub(crate) use log::{runs, success};
+pub(crate) use metrics::metrics;
 use serde::Serialize;
 use std::io::{ErrorKind, Write};
 use std::time::Duration;

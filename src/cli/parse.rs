@@ -126,6 +126,7 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
             }
             limit(&mut args.kill_after);
             limit(&mut args.max_run);
+            limit(&mut args.once_per);
             limit(&mut args.hold_at_least);
         }
         Command::Acquire(args) => {
@@ -177,6 +178,11 @@ fn check(cli: &Cli) -> Result<(), String> {
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
     let acquires = matches!(cli.command, Command::Acquire(_));
     refuse(*format == Format::Env && !acquires, "--format env is for acquire only; there are text and json")?;
+    let is_status = matches!(cli.command, Command::Status(_));
+    refuse(
+        *format == Format::Prometheus && !is_status,
+        "--format prometheus is for status only; there are text and json",
+    )?;
     let takes = acquires || matches!(cli.command, Command::Run(_));
     refuse(label.is_some() && !takes, "--label is for run and acquire only")?;
     refuse(log.is_some() && !takes, "--log is for run and acquire only; redlock log shows the last runs")?;
@@ -193,6 +199,9 @@ fn check(cli: &Cli) -> Result<(), String> {
             let several = args.taking.names.len() > 1;
             refuse(several && args.taking.reentrant, "--reentrant is for one lock, not for several")?;
             refuse(several && args.taking.slots.is_some(), "--slots is for one lock, not for several")?;
+            let taking = &args.taking;
+            let many = several || taking.shared || taking.slots.is_some() || taking.reentrant;
+            refuse(args.once_per.is_some() && many, "--once-per is for one exclusive lock, without --reentrant")?;
             refuse(args.command.iter().take(1).any(|command| command.is_empty()), "the command is empty")
         }
         Command::Acquire(args) => {
@@ -216,14 +225,18 @@ fn check(cli: &Cli) -> Result<(), String> {
             )
         }
         Command::Status(args) => {
-            let answers = args.token.is_some() || args.exit_code || *quiet;
+            let answers = args.token.is_some() || args.exit_code || args.ran_within.is_some() || *quiet;
             refuse(
                 answers && args.one_name().is_none(),
-                "--token, --exit-code and -q ask about one lock; give its name",
+                "--token, --exit-code, --ran-within and -q ask about one lock; give its name",
             )?;
+            let both = args.ran_within.is_some() && (args.token.is_some() || args.exit_code);
+            refuse(both, "--ran-within, --token and --exit-code each have a status of their own; give one")?;
+            let metrics = *format == Format::Prometheus && (args.watch.is_some() || args.ran_within.is_some());
+            refuse(metrics, "--format prometheus prints metrics once; leave out --watch and --ran-within")?;
             refuse(
                 args.watch.is_some() && answers,
-                "--watch never ends, so it gives no status; leave out --token, --exit-code and -q",
+                "--watch never ends, so it gives no status; leave out --token, --exit-code, --ran-within and -q",
             )
         }
         Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name"),

@@ -65,7 +65,7 @@ async fn acquire_and_print(
     let waited = line.borrow().waited();
     drop(line);
     let text = match common.format {
-        Format::Text => output::token(&lease),
+        Format::Text | Format::Prometheus => output::token(&lease),
         Format::Env => output::lease_env(&lock.name, &lease),
         Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
     };

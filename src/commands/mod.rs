@@ -240,6 +240,7 @@ fn request(taking: &LeaseArgs, wait: Wait, settings: &Settings, pid: u32, label:
         ancestors,
         reenter,
         noted: false,
+        once_per: None,
         log: settings.log,
     }
 }

@@ -5,6 +5,7 @@ use crate::cli::{Common, OnLost, RunArgs};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::Task;
+use crate::lock::Request;
 use crate::run::timeline::{default_grace, largest_grace};
 use crate::run::{self, Job};
 use crate::sys::files::find_command;
@@ -29,10 +30,16 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         let command = args.command[0].to_string_lossy().into_owned();
         Error::NoCommand { command, errno }
     })?;
+    if args.once_per.is_some() && settings.log == 0 {
+        return Err(Error::Usage("--once-per needs the log, which --log 0 switches off".to_owned()).into());
+    }
     let lock = |name: &String| Ok(lock(&settings, name, taking.ttl)?.with_claim(claim(taking)));
     let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
-        request: request(taking, args.wait(), &settings, std::process::id(), label),
+        request: Request {
+            once_per: args.once_per,
+            ..request(taking, args.wait(), &settings, std::process::id(), label)
+        },
         task: Task {
             command: args.command.clone(),
             environment: settings.environment.clone(),

@@ -10,6 +10,7 @@ use crate::lock::{Listing, Lock, Locks, Selection, State, Status};
 use crate::output;
 use crate::redis::Fault;
 use crate::sys::wait;
+use std::time::Duration;
 
 /// The number of runs that a status tells, besides the last success.
 const LAST_RUN: u64 = 1;
@@ -38,39 +39,42 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         match &args.watch {
             Some(every) => {
                 watch(every.every(), is_json, async || {
-                    let Listing { locks: mut all, faults } = locks.list(&settings.prefix, selection(args)).await?;
+                    let Listing { locks: mut all, faults } =
+                        locks.list(&settings.prefix, selection(args, common.format)).await?;
                     all.sort_by_key(Status::gravity);
                     let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
                     Ok(move |columns| warning.clone().unwrap_or_default() + &output::list(&all, is_json, columns))
                 })
                 .await
             }
-            None => several(args, is_json, &settings, &mut locks).await,
+            None => several(args, common.format, &settings, &mut locks).await,
         }
     })
 }
 
-fn selection(args: &StatusArgs) -> Selection<'_> {
-    Selection { names: &args.names, free: args.all, runs: LAST_RUN }
+fn selection(args: &StatusArgs, format: Format) -> Selection<'_> {
+    Selection { names: &args.names, free: args.all || format == Format::Prometheus, runs: LAST_RUN }
 }
 
 fn blocking(look: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     wait::block_on(look).map_err(Error::cannot_wait)?
 }
 
-async fn several(args: &StatusArgs, is_json: bool, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
-    let Listing { locks: all, faults } = locks.list(&settings.prefix, selection(args)).await?;
+async fn several(args: &StatusArgs, format: Format, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
+    let Listing { locks: all, faults } = locks.list(&settings.prefix, selection(args, format)).await?;
     if let Some(warning) = without(&faults) {
         output::say(&warning);
     }
-    if all.is_empty() && !is_json {
+    if format == Format::Prometheus {
+        output::show(&output::metrics(&all))?;
+    } else if all.is_empty() && format != Format::Json {
         let which = match args.names.as_slice() {
             [] => format!("under {:?}", settings.prefix),
             names => format!("called {}", names.join(" or ")),
         };
         output::say(&format!("no locks {which} on {}", locks.where_they_are()));
     } else {
-        output::show(&output::list(&all, is_json, None))?;
+        output::show(&output::list(&all, format == Format::Json, None))?;
     }
     Ok(Exit::Done)
 }
@@ -83,7 +87,14 @@ pub(super) fn without(faults: &[(String, Fault)]) -> Option<String> {
 async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
     let status = lock.inspect(LAST_RUN).await?;
     let name = &lock.name;
-    if !common.quiet {
+    if let (Some(within), None) = (args.ran_within, &status.unanswered) {
+        return ran_within(&status, within, common);
+    }
+    if common.format == Format::Prometheus && status.unanswered.is_none() {
+        output::show(&output::metrics(&[status]))?;
+        return Ok(Exit::Done);
+    }
+    if !common.quiet && common.format != Format::Prometheus && args.ran_within.is_none() {
         output::show(&output::status(&status, common.format == Format::Json))?;
         if status.state == State::Free && name.contains(['?', '[']) {
             output::say(&format!("{name:?} is one name: only * stands for anything"));
@@ -105,4 +116,16 @@ async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Res
         (_, None) if args.exit_code || common.quiet => Exit::Held,
         _ => Exit::Done,
     })
+}
+
+/// Whether a run that ended within that time has succeeded. A line says so for people who watch.
+fn ran_within(status: &Status, within: Duration, common: &Common) -> anyhow::Result<Exit> {
+    let ago = status.last_success.as_ref().and_then(|run| run.ago);
+    let is_recent = ago.is_some_and(|ago| ago <= within);
+    match common.format {
+        _ if common.quiet => {}
+        Format::Json => output::show(&output::status(status, true))?,
+        _ => output::show(&output::success(status, is_recent, within))?,
+    }
+    Ok(if is_recent { Exit::Done } else { Exit::NotRecent })
 }

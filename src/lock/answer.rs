@@ -104,6 +104,8 @@ pub(super) enum TakeOutcome {
     OtherShape(Blocker),
     /// The node is in quarantine, and does not know the lock.
     Young,
+    /// With `once_per`: this run has succeeded.
+    Ran(Box<Run>),
 }
 
 impl TakeAnswer {
@@ -135,6 +137,7 @@ impl Answer for TakeAnswer {
             "held" => TakeOutcome::Held(Blocker::read(fields), place()),
             "reserved" => TakeOutcome::Held(Blocker::Reserved(fields.time("left")), place()),
             "young" => TakeOutcome::Young,
+            "ran" => TakeOutcome::Ran(Box::new(Run::read_all(fields).pop()?)),
             _ => return None,
         };
         Some(TakeAnswer { node: Identity::read(fields), outcome, free: fields.numbers("free") })
@@ -147,6 +150,7 @@ impl Answer for TakeAnswer {
     fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {
         match &self.outcome {
             TakeOutcome::Held(by, _) | TakeOutcome::OtherShape(by) => Ok(Some(by)),
+            TakeOutcome::Ran(_) => Ok(None),
             TakeOutcome::Granted(..) | TakeOutcome::Young => Err(&self.node),
         }
     }

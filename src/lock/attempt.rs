@@ -11,6 +11,7 @@ use super::fencing;
 use super::fields::Args;
 use super::holder::{Blocker, most_named};
 use super::lease::Lease;
+use super::log::Run;
 use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
 use super::{Claim, Lock, Request, scripts};
@@ -120,6 +121,9 @@ impl Lock {
         let mut decided = None;
         let patience = |answers: &Answers<TakeAnswer>| {
             let patience = match verdict(answers) {
+                _ if ran(answers).is_some() => Duration::ZERO,
+                // Any of the others may know of a success.
+                Verdict::Yes if request.once_per.is_some() => return Boot::NEVER,
                 // The others should have the lock too, in case one of the quorum is lost.
                 Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
                 Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
@@ -133,6 +137,10 @@ impl Lock {
         }
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
+        }
+        if let (Some(run), Some(once_per)) = (ran(&answers), request.once_per) {
+            let run = Box::new(run.clone());
+            return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per });
         }
         let answers = self.without_ageless(answers);
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
@@ -165,6 +173,7 @@ impl Lock {
             .with("quarantine", quarantine)
             .with("start", self.limit().map(|limit| footprint.start.unwrap_or_else(|| self.any_place(limit))))
             .with("list", self.limit().filter(|_| self.locks.nodes.len() > 1).map(|_| FREE_PLACES))
+            .with("once", request.once_per)
             .with("log", Some(request.log).filter(|&runs| runs > 0))
             .with("waited", footprint.began.map(Boot::elapsed))
             .with("seen", seen.map(|seen| seen.token.as_slice()))
@@ -372,6 +381,14 @@ impl Lock {
             by.holders().iter().any(|holder| request.ancestors.iter().any(|token| token.as_bytes() == holder.token));
         HeldLock { by_this_job, ..self.held_by(by.clone()) }
     }
+}
+
+/// The success that any node knows, for a request that it turns away.
+fn ran(answers: &Answers<TakeAnswer>) -> Option<&Run> {
+    answers.said().find_map(|take| match &take.outcome {
+        TakeOutcome::Ran(run) => Some(&**run),
+        _ => None,
+    })
 }
 
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.

@@ -117,7 +117,13 @@ impl Run {
             let text = fields.text(name).unwrap_or_default();
             text.lines().filter_map(|line| Run::read(line, outcome, now)).collect::<Vec<_>>()
         };
-        [each("runs", Outcome::Expired), each("expired", Outcome::Expired), each("running", Outcome::Running)].concat()
+        [
+            each("runs", Outcome::Expired),
+            each("run", Outcome::Expired),
+            each("expired", Outcome::Expired),
+            each("running", Outcome::Running),
+        ]
+        .concat()
     }
 
     /// A run whose end, if it is not told, is this. `now` is the node's clock.
@@ -148,6 +154,12 @@ impl Run {
             fencing_token: number(8),
             ago: now.zip(ended.or(began)).map(|(now, then)| now.saturating_sub(then)),
         })
+    }
+
+    /// The time since it began.
+    pub(crate) fn began_ago(&self) -> Option<Duration> {
+        let since_end = self.ended.and(self.duration).unwrap_or_default();
+        self.ago.map(|ago| ago + since_end)
     }
 
     /// True if its command has exited with status 0.

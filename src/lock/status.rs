@@ -192,7 +192,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
     let last = |counts: fn(&&Run) -> bool| runs.iter().rev().find(counts).cloned();
     Status {
         last: last(|run| run.outcome != Outcome::Running),
-        last_success: last(|run| run.succeeded()),
+        last_success: runs.iter().filter(|run| run.succeeded()).max_by_key(|run| run.ended).cloned(),
         runs,
         name: name.to_owned(),
         key: key.to_owned(),

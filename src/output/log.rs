@@ -5,9 +5,10 @@ use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
 use crate::sys::clock::local_date;
 use crate::sys::signals;
-use crate::text::{escaped, seconds};
+use crate::text::{escaped, exact, seconds};
 use serde::Serialize;
 use std::iter::zip;
+use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 #[derive(Serialize)]
@@ -65,6 +66,19 @@ pub(super) fn last_run(status: &Status) -> String {
 /// `, 2h 4m ago`
 fn ago(run: &Run) -> String {
     run.ago.map_or_else(String::new, |ago| format!(", {} ago", seconds(ago)))
+}
+
+/// Whether a run has succeeded within that time, in one line.
+pub(crate) fn success(status: &Status, is_recent: bool, within: Duration) -> String {
+    let name = &status.name;
+    let success = status.last_success.as_ref().map(|run| format!("on {}{}", escaped(&run.host, COLUMN), ago(run)));
+    let last = status.last.as_ref().filter(|last| status.last_success.as_ref() != Some(last));
+    let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", ago(last), result(last)));
+    match success {
+        Some(success) if is_recent => format!("{name:?} last succeeded {success}{last}\n"),
+        Some(success) => format!("{name:?} has not succeeded within {}: last {success}{last}\n", exact(within)),
+        None => format!("{name:?} has not succeeded within {}: no success is known{last}\n", exact(within)),
+    }
 }
 
 /// The last run in a column of a table.

@@ -275,3 +275,136 @@ fn runs_beside_each_other_are_told_apart() {
     drop(job);
     assert!(results(&redis, "db")[0].starts_with("revoked by "));
 }
+
+#[test]
+fn once_per_period_a_success_turns_others_away() {
+    let redis = Redis::start();
+    let once = |command: &str| redlock(&redis, format!("run backup --once-per 1h {command}"));
+    // One that has failed lets the next one try.
+    once("-q -- false").status(1).run();
+    once("-q -- true").run();
+    let (_, host) = crate::support::myself();
+    let said = format!("redlock: \"backup\" ran on {host} <duration> ago and succeeded; --once-per 1h\n");
+    once("-- echo started").status(75).stderr(like(&said)).run();
+    once("-q -- echo started").status(75).stderr(like(&said)).run();
+    once("-q -E 0 -- echo started").run();
+    once("-q -E 7 --wait 1m -- echo started").status(7).run();
+    assert!(redis.keys().iter().all(|key| key.ends_with("fence")), "{:?}", redis.keys());
+    assert_eq!(results(&redis, "backup").len(), 2, "who was turned away leaves no entry");
+    // Later failures do not hide it.
+    redlock(&redis, "run -q backup --log 1 -- false").status(1).run();
+    once("-q -E 0 -- echo started").run();
+    redlock(&redis, "run -q backup --once-per 1ms -- true").run();
+    // While it is kept for a while after its success, too; in line for a job that then succeeds.
+    redlock(&redis, "run -q kept --hold-at-least 1m -- true").run();
+    redlock(&redis, "run -q kept --once-per 1h --wait -- echo started")
+        .status(75)
+        .stderr(message(["\"kept\" ran on"]))
+        .run();
+    let job = redlock(&redis, "run -q other -- sleep 1").spawn();
+    eventually(SOON, "it runs", || status(&redis, "other")["state"] == "held");
+    let waiters: Vec<_> =
+        (0..3).map(|_| redlock(&redis, "run -q other --once-per 1h --wait -E 0 -- echo started").spawn()).collect();
+    job.finish();
+    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
+    assert_eq!(results(&redis, "other"), ["exit 0"]);
+    for line in ["-s", "--slots 2", "--reentrant", "--name b"] {
+        redlock(&redis, format!("run --name a {line} --once-per 1h -- true")).status(64).stderr(any()).run();
+    }
+    for line in ["run a --log 0 --once-per 1h -- true", "run a --once-per 31d -- true", "acquire a --once-per 1h"] {
+        redlock(&redis, line).status(64).stderr(any()).run();
+    }
+}
+
+#[test]
+fn over_several_nodes_a_success_that_any_of_them_knows_counts() {
+    let mut nodes = several(3);
+    redlock(&nodes, "run -q backup -- true").run();
+    // Two of them have lost what they knew; whose grants are taken back.
+    for node in &nodes[..2] {
+        node.command(&["FLUSHALL"]);
+    }
+    let turned_away = |nodes: &Vec<Redis>| {
+        let test = redlock(nodes, "run -q backup --once-per 1h -- echo started").status(75);
+        test.stderr(message(["\"backup\" ran on"])).run();
+    };
+    turned_away(&nodes);
+    assert!(nodes.iter().all(|node| !node.exists("redlock:backup") && !node.exists(&part("backup", "log:open"))));
+    nodes[0].kill();
+    turned_away(&nodes);
+}
+
+#[test]
+fn ran_within_is_for_those_who_watch() {
+    let redis = Redis::start();
+    let watch = |within: &str, status: i32, said: &str| {
+        redlock(&redis, format!("status backup --ran-within {within}"))
+            .status(status)
+            .stdout(like(format!("{said}\n")))
+            .run();
+        redlock(&redis, format!("status backup -q --ran-within {within}")).status(status).run();
+    };
+    watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known");
+    redlock(&redis, "run -q backup -- false").status(1).run();
+    watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known; last run, <duration> ago: exit 1");
+    redlock(&redis, "run -q backup -- true").run();
+    watch("1h", 0, "\"backup\" last succeeded on <host>, <duration> ago");
+    watch("0", 1, "\"backup\" has not succeeded within 0s: last on <host>, <duration> ago");
+    redlock(&redis, "run -q backup -- false").status(1).run();
+    watch("1h", 0, "\"backup\" last succeeded on <host>, <duration> ago; last run, <duration> ago: exit 1");
+    let json = redlock(&redis, "status backup --ran-within 1h --format json").stdout(any()).run().json();
+    assert_eq!(json["last_success"]["status"], 0);
+    let nobody = Test::new("unix:///nosuch/s").args(["status", "backup", "--ran-within", "1h"]).status(69);
+    nobody.stdout(any()).stderr(any()).run();
+    for line in ["status --ran-within 1h", "status a --ran-within 1h --exit-code", "status a --ran-within 1h --watch"] {
+        redlock(&redis, line).status(64).stderr(any()).run();
+    }
+}
+
+/// The samples of a text in Prometheus' format, as it is specified: HELP and TYPE before the samples of a metric, which stand
+/// together, each once for its labels.
+fn samples(text: &str) -> std::collections::BTreeMap<String, f64> {
+    let sample =
+        regex_lite::Regex::new(r#"^([a-z_]+)(\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*\}) ([0-9.]+)$"#).unwrap();
+    let (mut all, mut metric, mut seen) = (std::collections::BTreeMap::new(), String::new(), Vec::new());
+    for line in text.strip_suffix('\n').unwrap().split('\n') {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            metric = rest.split_once(' ').unwrap().0.to_owned();
+            assert!(!seen.contains(&metric), "{line}");
+            seen.push(metric.clone());
+        } else if line.starts_with("# TYPE ") {
+            assert_eq!(line, format!("# TYPE {metric} gauge"));
+        } else {
+            let parts = sample.captures(line).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!(parts[1], metric);
+            assert!(all.insert(format!("{}{}", &parts[1], &parts[2]), parts[3].parse().unwrap()).is_none(), "{line}");
+        }
+    }
+    all
+}
+
+#[test]
+fn metrics_are_in_the_format_of_prometheus() {
+    let redis = Redis::start();
+    let of = |line: &str| samples(&redlock(&redis, line).stdout(any()).run().stdout);
+    assert!(of("status --format prometheus").is_empty());
+    redlock(&redis, "run -q backup -- false").status(1).run();
+    let odd = "a\"b\\c";
+    Test::new(&redis).args(["acquire", odd, "--label", odd]).stdout(any()).run();
+    let all = of("status --format prometheus");
+    let quoted = "a\\\"b\\\\c";
+    assert_eq!(all[&format!("redlock_held{{name=\"{quoted}\"}}")], 1.0);
+    let (user, host) = crate::support::myself();
+    let info = format!("{{name=\"{quoted}\",host=\"{host}\",user=\"{user}\",label=\"{quoted}\"}}");
+    assert_eq!(all[&format!("redlock_holder_info{info}")], 1.0);
+    assert_eq!(all["redlock_held{name=\"backup\"}"], 0.0);
+    assert_eq!(all["redlock_last_run_exit_status{name=\"backup\"}"], 1.0);
+    assert_eq!(all["redlock_last_run_success{name=\"backup\"}"], 0.0);
+    assert!(all["redlock_last_run_end_timestamp_seconds{name=\"backup\"}"] > 1.7e9);
+    assert!(!all.contains_key("redlock_last_success_timestamp_seconds{name=\"backup\"}"));
+    redlock(&redis, "run -q backup -- true").run();
+    let one = of("status backup --format prometheus");
+    let success = one["redlock_last_success_timestamp_seconds{name=\"backup\"}"];
+    assert_eq!(one["redlock_last_run_end_timestamp_seconds{name=\"backup\"}"], success);
+    redlock(&redis, "log --format prometheus").status(64).stderr(message(["for status only"])).run();
+}

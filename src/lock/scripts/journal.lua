@@ -36,6 +36,20 @@ local function note_end(token, outcome, code, by)
   end)
 end
 
+-- The last run that succeeded, if it began less than ARG.once ms ago.
+local function recent_success()
+  local ok, found = pcall(function()
+    local now = server_ms()
+    for run in runs() do
+      if string.find(run, SUCCESS, 1, true) then
+        local began = tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)'))
+        return began > 0 and now - began < tonumber(ARG.once) and {run = run, clock = digits(now)}
+      end
+    end
+  end)
+  return ok and found
+end
+
 -- So many characters of a text, without control characters.
 local function short(text, most)
   local count = 0

@@ -3,11 +3,12 @@
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970), host, pid, user, label, quarantine (s; nil: off),
 --      waiter (nil: takes or leaves it), ticket (nil: the server gives one)
 --      start (slots: the first place to look at), list (slots: how many free places to tell)
+--      once (ms: nothing is granted if a run that has succeeded began less than that ago)
 --      log (how many runs to keep; nil: none), waited (ms in line before this)
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
 -- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
---      node, place in line), young (longest, node, place in line), other-shape (holders, node)
+--      node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (run, clock: see journal.lua)
 --      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
@@ -102,6 +103,8 @@ if mine(ARG.token) then -- an earlier reply was lost
   lengthen(ARG.token, tonumber(ARG.ttl))
   return granted(redis.call('HGET', record_of(ARG.token), 'fence') or '0', shape and redis.call('ZSCORE', P, ARG.token))
 end
+local ran = ARG.once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
+if ran then return seen('ran', ran) end
 if value ~= false and shape ~= ARG.claim then
   local is_other = value ~= nil and (limit or shape and shape ~= 'shared' and ARG.claim ~= shape)
   if not is_other then return refused('held', holders(10)) end
