@@ -1,35 +1,65 @@
 //! States in a few words: a search keeps a million of them.
 
-/// Writes fields of a few bits one behind the other.
-pub(super) struct Bits(pub(super) u64, pub(super) u32);
+/// Fields of a few bits, one behind the other.
+#[derive(Default)]
+pub(super) struct Bits {
+    word: u64,
+    at: u32,
+}
 
-impl Bits {
-    pub(super) fn put(&mut self, value: u8, bits: u32) {
-        self.0 |= (value as u64) << self.1;
-        self.1 += bits;
+/// What fits into a part of a word. Those that consist of others know their width, and ask for none.
+pub(super) trait Field: Copy {
+    fn put(self, bits: &mut Bits, width: u32);
+    fn get(bits: &mut Bits, width: u32) -> Self;
+
+    fn pack(self) -> u64 {
+        let mut bits = Bits::default();
+        self.put(&mut bits, 0);
+        assert!(bits.at <= 64);
+        bits.word
     }
 
-    pub(super) fn get(&mut self, bits: u32) -> u8 {
-        let value = self.0 & ((1 << bits) - 1);
-        self.0 >>= bits;
+    fn unpack(word: u64) -> Self {
+        Self::get(&mut Bits { word, at: 0 }, 0)
+    }
+}
+
+impl Field for u8 {
+    fn put(self, bits: &mut Bits, width: u32) {
+        bits.word |= (self as u64) << bits.at;
+        bits.at += width;
+    }
+
+    fn get(bits: &mut Bits, width: u32) -> u8 {
+        let value = bits.word & ((1 << width) - 1);
+        bits.word >>= width;
         value as u8
     }
 }
 
-/// What fits into a few bits.
-pub(super) trait Field {
-    fn of(bits: u8) -> Self;
-}
+impl Field for bool {
+    fn put(self, bits: &mut Bits, width: u32) {
+        (self as u8).put(bits, width);
+    }
 
-impl Field for u8 {
-    fn of(bits: u8) -> u8 {
-        bits
+    fn get(bits: &mut Bits, width: u32) -> bool {
+        u8::get(bits, width) == 1
     }
 }
 
-impl Field for bool {
-    fn of(bits: u8) -> bool {
-        bits == 1
+impl<T: Field + Default, const N: usize> Field for [T; N] {
+    fn put(self, bits: &mut Bits, width: u32) {
+        for item in self {
+            item.put(bits, width);
+        }
+    }
+
+    fn get(bits: &mut Bits, width: u32) -> [T; N] {
+        let mut items = [T::default(); N];
+        for item in &mut items {
+            *item = T::get(bits, width);
+        }
+        items
     }
 }
 
@@ -42,30 +72,32 @@ macro_rules! variants {
         pub(super) enum $name { #[default] $($(#[$about])* $variant),* }
 
         impl $crate::model::bits::Field for $name {
-            fn of(bits: u8) -> $name {
-                [$($name::$variant),*][usize::from(bits)]
+            fn put(self, bits: &mut $crate::model::bits::Bits, width: u32) {
+                (self as u8).put(bits, width);
+            }
+
+            fn get(bits: &mut $crate::model::bits::Bits, width: u32) -> $name {
+                const ALL: &[$name] = &[$($name::$variant),*];
+                ALL[usize::from(u8::get(bits, width))]
             }
         }
     };
 }
 
-/// A structure of fields that have a width in bits.
+/// A structure of fields, each with its width in bits.
 macro_rules! packed {
-    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty = $width:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$about:meta])* $field:ident: $type:ty $(= $width:literal)?),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default)]
         pub(super) struct $name { $($(#[$about])* pub(super) $field: $type),* }
 
-        impl $name {
-            pub(super) fn pack(&self) -> u64 {
-                let mut bits = $crate::model::bits::Bits(0, 0);
-                $(bits.put(self.$field as u8, $width);)*
-                bits.0
+        impl $crate::model::bits::Field for $name {
+            fn put(self, bits: &mut $crate::model::bits::Bits, _: u32) {
+                $($crate::model::bits::Field::put(self.$field, bits, 0 $(+ $width)?);)*
             }
 
-            pub(super) fn unpack(packed: u64) -> $name {
-                let mut bits = $crate::model::bits::Bits(packed, 0);
-                $name { $($field: $crate::model::bits::Field::of(bits.get($width))),* }
+            fn get(bits: &mut $crate::model::bits::Bits, _: u32) -> $name {
+                $name { $($field: $crate::model::bits::Field::get(bits, 0 $(+ $width)?)),* }
             }
         }
     };

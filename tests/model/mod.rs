@@ -14,15 +14,16 @@ mod queue;
 mod search;
 mod simulation;
 
-use lease::{Bounds, Held, Without};
+use lease::{Bounds, Claim, Held, Without};
 use search::search;
 
 /// More states than any of these searches has; what is cut off here was not searched.
-const MOST: usize = 1_500_000;
+const MOST: usize = 5_000_000;
 
 /// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
 const TWO: Bounds = Bounds {
     nodes: 3,
+    claims: [Claim::Exclusive; 2],
     ttl: [2, 2],
     quarantine: 2,
     restarts: 1,
@@ -41,7 +42,9 @@ const MISSED: Bounds = Bounds { held: Held::Quorum, ..TWO };
 const FORCE: Bounds = Bounds { restarts: 0, tries: [0, 0], force: true, ..MISSED };
 /// The same on nodes that restart, but forget nothing.
 const FORCE_RESTARTED: Bounds = Bounds { ttl: [1, 1], quarantine: 1, restarts: 2, forgets: false, ..FORCE };
-/// The same, and another client comes.
+/// The same without a quarantine.
+const FORCE_OFF: Bounds = Bounds { quarantine: 0, held: Held::Everywhere, ..FORCE_RESTARTED };
+/// As [`FORCE`], and another client comes.
 const FORCE_TWO: Bounds = Bounds { ttl: [2, 1], tries: [0, 1], held: Held::Everywhere, ..FORCE };
 /// One node, which forgets everything twice.
 const ONE: Bounds = Bounds { nodes: 1, quarantine: 0, restarts: 2, late: 1, leaves: true, ..TWO };
@@ -55,6 +58,13 @@ const TAKING: Bounds = Bounds {
     leaves: true,
     ..TWO
 };
+
+/// Both take the lock once.
+const ONE_TRY: Bounds = Bounds { tries: [1, 1], ..TAKING };
+/// The first client has a place on a quorum, and by a late grant another one on the third node.
+const ASTRAY: Bounds = Bounds { held: Held::Astray, restarts: 0, ..TWO };
+/// As [`MISSED`], with leases and a quarantine of one tick.
+const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
 
 #[track_caller]
 fn is_clean(bounds: Bounds) {
@@ -73,8 +83,15 @@ fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
     assert_eq!(wrong, Some((what, steps)), "without {without:?}, {} states", found.states);
 }
 
+/// The first client reads, the second one writes; and the other way round.
+const READER: [Claim; 2] = [Claim::Shared, Claim::Exclusive];
+const WRITER: [Claim; 2] = [Claim::Exclusive, Claim::Shared];
+const SLOTS: [Claim; 2] = [Claim::Slots(2); 2];
+const OTHER_SLOTS: [Claim; 2] = [Claim::Slots(2), Claim::Slots(1)];
+
 const TWO_HOLDERS: &str = "two holders";
 const CAME_BACK: &str = "a lease that was deleted came back";
+const NOT_LARGER: &str = "a fencing token that is not larger than an earlier one";
 const GOES_ON: &str = "a client goes on with a lease that no quorum can have";
 
 #[test]
@@ -108,8 +125,8 @@ fn each_lease_has_a_larger_fencing_token_than_those_before() {
 #[test]
 fn a_lease_that_was_deleted_everywhere_stays_so() {
     is_clean(FORCE);
-    is_clean(Bounds { ttl: [3, 3], ..FORCE });
     is_clean(FORCE_RESTARTED);
+    is_clean(FORCE_OFF);
     is_clean(Bounds { ttl: [1, 1], ..FORCE_TWO });
 }
 
@@ -146,6 +163,7 @@ fn a_counter_that_the_client_looks_at_is_too_old() {
 #[test]
 fn without_the_word_of_the_others_a_deleted_lease_comes_back() {
     without(Without::ByOthers, FORCE, CAME_BACK, 15);
+    without(Without::StillYoung, FORCE_OFF, CAME_BACK, 12);
 }
 
 #[test]
@@ -169,5 +187,59 @@ fn a_lease_goes_on_beyond_its_end_unless_what_is_gone_is_void() {
 
 #[test]
 fn without_the_write_back_fencing_tokens_do_not_grow() {
-    without(Without::WriteBack, TAKING, "a fencing token that is not larger than an earlier one", 13);
+    without(Without::WriteBack, TAKING, NOT_LARGER, 13);
+}
+
+#[test]
+fn readers_and_writers_exclude_each_other_through_restarts_and_their_tokens_grow() {
+    is_clean(Bounds { claims: READER, ..SHORT });
+    is_clean(Bounds { claims: WRITER, ..SHORT });
+    is_clean(Bounds { claims: READER, ..ONE });
+    is_clean(Bounds { claims: READER, ..TAKING });
+    let short = Bounds { claims: READER, ttl: [2, 1], quarantine: 1, ..TWO };
+    assert!(
+        search(&short, MOST).wrong.is_some(),
+        "a quarantine shorter than what the longest reader took lets a writer in"
+    );
+}
+
+#[test]
+fn no_place_is_given_twice() {
+    is_clean(Bounds { claims: SLOTS, ..SHORT });
+    is_clean(Bounds { claims: SLOTS, leaves: false, ..ONE_TRY });
+    is_clean(Bounds { claims: SLOTS, ttl: [1, 2], ..ASTRAY });
+    is_clean(Bounds { claims: OTHER_SLOTS, ..ONE_TRY });
+    is_clean(Bounds { claims: [Claim::Slots(2), Claim::Exclusive], ..SHORT });
+}
+
+#[test]
+fn without_the_places_one_is_given_twice() {
+    without(Without::PlaceOfGrants, Bounds { claims: SLOTS, ..TWO }, TWO_HOLDERS, 4);
+    without(Without::PlaceInRequest, Bounds { claims: SLOTS, ttl: [2, 1], ..ASTRAY }, TWO_HOLDERS, 10);
+    without(Without::Shape, Bounds { claims: OTHER_SLOTS, ..ONE_TRY }, TWO_HOLDERS, 8);
+    without(Without::Quarantine, Bounds { claims: SLOTS, ..SHORT }, TWO_HOLDERS, 5);
+}
+
+#[test]
+fn readers_must_leave_their_token_behind_for_the_next_writer() {
+    without(Without::ReaderWritesBack, Bounds { claims: READER, ..TAKING }, NOT_LARGER, 13);
+    without(Without::ReaderSeeds, Bounds { claims: WRITER, ..SHORT }, NOT_LARGER, 6);
+}
+
+/// The larger bounds: 11 million states.
+#[test]
+fn larger_bounds_are_clean() {
+    if std::env::var_os("REDLOCK_LARGE_MODELS").is_none() {
+        return;
+    }
+    let late = Bounds { restarts: 2, late: 1, renews: [true, true], ..SHORT };
+    is_clean(Bounds { ttl: [3, 3], ..FORCE });
+    for claims in [READER, WRITER, OTHER_SLOTS, [Claim::Slots(2), Claim::Exclusive]] {
+        for bounds in [TWO, late, TAKING, Bounds { renews: [true, true], ..TAKING }] {
+            is_clean(Bounds { claims, ..bounds });
+        }
+    }
+    for bounds in [TWO, Bounds { restarts: 2, ..SHORT }, TAKING, ASTRAY] {
+        is_clean(Bounds { claims: SLOTS, ..bounds });
+    }
 }

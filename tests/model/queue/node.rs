@@ -1,6 +1,6 @@
 //! The scripts: what a node does at once.
 
-use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, State};
+use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State};
 use super::{Bounds, Checked, FALSE_BUSY, FIRST_LOOKS, NEVER, OTHERS_LOOK, OVERTAKEN, RESERVED, TTL, UNSEEN, Without};
 
 /// The answer to a client that wants the lock.
@@ -57,6 +57,13 @@ impl Bounds {
             || self.is(Without::Shape) && key.is_mark() && claim.key().is_mark()
     }
 
+    /// What the name of a waiter tells of that: not of how many places it wants one.
+    fn may_fit(&self, state: &State, claim: Claim) -> bool {
+        let Rest { key, .. } = state.rest;
+        let slots = matches!(key, Key::Two | Key::One) && matches!(claim, Claim::OneOfTwo | Claim::TheOnlyOne);
+        if slots { state.members() < key.limit() } else { self.fits(state, claim) }
+    }
+
     /// The new first in line is told to keep watch.
     fn tell(&self, state: &mut State) {
         while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
@@ -76,7 +83,8 @@ impl Bounds {
             state.clients.iter_mut().for_each(|client| client.in_q &= client.unseen < UNSEEN);
         }
         while let Some(first) = state.first() {
-            if Some(first) != me && !self.fits(state, state.clients[first].claim) && !self.is(Without::CallsWhoFits) {
+            if Some(first) != me && !self.may_fit(state, state.clients[first].claim) && !self.is(Without::CallsWhoFits)
+            {
                 if self.publish(state, first, false) {
                     return Ok(Called::Blocked);
                 }

@@ -1,6 +1,6 @@
 //! All that is known at one moment: by the node, by its clients, and by the search.
 
-use super::super::bits::{packed, variants};
+use super::super::bits::{Field, packed, variants};
 
 /// Those who may wait in line.
 pub(super) const WAITERS: usize = 3;

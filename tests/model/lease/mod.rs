@@ -7,18 +7,23 @@
 //!
 //! What must hold:
 //!
-//! * two clients are never both within the validity of their leases (one node: as long as it has not restarted);
-//! * each lease that is won has a larger fencing token than those won before;
+//! * two clients whose claims conflict are never both within the validity of their leases (one node: as long as it has not
+//!   restarted);
+//! * each lease that is won has a larger fencing token than those won before; a reader's is no smaller than that of the
+//!   writers before it, and smaller than that of the next; each place has tokens of its own;
 //! * a node on which a later lease was granted is not given an earlier one again (one node), and a client that believes
 //!   in its lease has not been overtaken (several);
 //! * a lease that `release --force` has deleted on all nodes, none of which has restarted, has no quorum any more.
 
-use super::bits::Bits;
 use super::fencing::settle;
-use super::recreate::{Backing, Judgement, NodeReport, Round, confirm, judge};
+use super::recreate::{Backing, NodeReport, Round, judge};
 use super::search::Space;
+use state::{Client, EARLIER, Entry, Kind, Node, Packed, Phase, Rest, Side, Slot, State, pack, unpack};
+use table::judge_without;
 
-const NODES: usize = 3;
+mod node;
+mod state;
+mod table;
 
 /// A clause of the table (or of a script) that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +36,7 @@ pub(super) enum Without {
     NotPassed,
     /// Row 1: *passed* is judged by the moment at which the answers are in; here, by that at which the round was sent.
     PassedByNow,
-    /// Rows 1 and 3: re-creation before q others confirm also behind the quarantine.
+    /// Rows 1 and 3: re-creation before q others confirm also behind the quarantine, or where it is off.
     StillYoung,
     /// Row 3 and 4: q others need not confirm.
     ByOthers,
@@ -57,6 +62,25 @@ pub(super) enum Without {
     WriteBack,
     /// With a confirmation comes the run of the node.
     RunOfConfirmation,
+    /// Grants of one place count together.
+    PlaceOfGrants,
+    /// A request about a lease names its place.
+    PlaceInRequest,
+    /// Leases of one shape do not fit beside those of another.
+    Shape,
+    /// The first reader sets a counter that is missing.
+    ReaderSeeds,
+    /// A reader's fencing token is written back.
+    ReaderWritesBack,
+}
+
+/// How a client has the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    Exclusive,
+    Shared,
+    /// One place of so many.
+    Slots(u8),
 }
 
 /// Where the first client has the lock to begin with.
@@ -66,11 +90,14 @@ pub(super) enum Held {
     Everywhere,
     /// On any number of nodes from a quorum on.
     Quorum,
+    /// On a quorum, and at another place of the other nodes.
+    Astray,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) nodes: usize,
+    pub(super) claims: [Claim; 2],
     /// Of the clients; 0: there is no such client.
     pub(super) ttl: [u8; 2],
     pub(super) quarantine: u8,
@@ -91,179 +118,6 @@ pub(super) struct Bounds {
     pub(super) without: Without,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-enum Kind {
-    #[default]
-    Nothing,
-    Take,
-    Granted,
-    Refused,
-    Fence,
-    Raised,
-    Extend,
-    Confirmed,
-    Gone,
-    GoneYoung,
-    Another,
-    Lost,
-    Rejoin,
-    Leave,
-}
-
-const KINDS: [Kind; 14] = [
-    Kind::Nothing,
-    Kind::Take,
-    Kind::Granted,
-    Kind::Refused,
-    Kind::Fence,
-    Kind::Raised,
-    Kind::Extend,
-    Kind::Confirmed,
-    Kind::Gone,
-    Kind::GoneYoung,
-    Kind::Another,
-    Kind::Lost,
-    Kind::Rejoin,
-    Kind::Leave,
-];
-
-/// What is between a client and a node: a request under way, or its answer.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slot {
-    kind: Kind,
-    run: u8,
-    counter: u8,
-}
-
-/// What a client has with one node.
-#[derive(Clone, Copy, Debug, Default)]
-struct Side {
-    /// What is left until the deadline d[i]; 0: passed, or none.
-    left: u8,
-    /// The run that confirmed, from 1; 0: none.
-    run: u8,
-    removed: bool,
-    /// The deadline had not passed when the round was sent.
-    fresh: bool,
-    slot: Slot,
-    /// A re-creation of an earlier round, still under way: the run that it names, from 1.
-    late: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Node {
-    /// 0: free; 1, 2: a client's present lease; 3: an earlier one.
-    holder: u8,
-    expires: u8,
-    counter: u8,
-    /// From 1.
-    run: u8,
-    young: u8,
-    forced: bool,
-    /// The first client has heard from this run of the node.
-    heard: bool,
-    sides: [Side; 2],
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-enum Phase {
-    #[default]
-    Idle,
-    Taking,
-    Raising,
-    Holding,
-    Asking,
-    Ended,
-}
-
-const PHASES: [Phase; 6] = [Phase::Idle, Phase::Taking, Phase::Raising, Phase::Holding, Phase::Asking, Phase::Ended];
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Client {
-    phase: Phase,
-    /// Since the present requests were sent.
-    age: u8,
-    fence: u8,
-    tries: u8,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct State {
-    nodes: [Node; NODES],
-    clients: [Client; 2],
-    restarts: u8,
-    late: u8,
-    /// The largest fencing token that was won.
-    won: u8,
-    /// How many leases were asked for: the clock that seeds the counters.
-    asked: u8,
-    /// 0: none; 1, 2: the client whose lease is being deleted.
-    forced: u8,
-    /// What went wrong on the way here. Not part of the state.
-    wrong: Option<&'static str>,
-}
-
-type Packed = [u64; NODES + 1];
-
-fn pack(state: &State, nodes: usize) -> Packed {
-    let mut packed = [0; NODES + 1];
-    for (node, column) in state.nodes.iter().zip(&mut packed) {
-        let mut bits = Bits(0, 0);
-        for (value, width) in [(node.holder, 2), (node.expires, 3), (node.counter, 3), (node.run, 2), (node.young, 3)] {
-            bits.put(value, width);
-        }
-        bits.put(node.forced.into(), 1);
-        bits.put(node.heard.into(), 1);
-        for side in &node.sides {
-            let slot = side.slot;
-            for (value, width) in [(side.left, 3), (side.run, 2), (side.removed.into(), 1), (side.fresh.into(), 1)] {
-                bits.put(value, width);
-            }
-            for (value, width) in [(slot.kind as u8, 4), (slot.run, 2), (slot.counter, 3), (side.late, 2)] {
-                bits.put(value, width);
-            }
-        }
-        *column = bits.0;
-    }
-    packed[..nodes].sort_unstable();
-    let mut bits = Bits(0, 0);
-    for client in &state.clients {
-        for (value, width) in [(client.phase as u8, 3), (client.age, 3), (client.fence, 3), (client.tries, 2)] {
-            bits.put(value, width);
-        }
-    }
-    for (value, width) in [(state.restarts, 2), (state.late, 2), (state.won, 3), (state.asked, 3), (state.forced, 2)] {
-        bits.put(value, width);
-    }
-    packed[NODES] = bits.0;
-    packed
-}
-
-fn unpack(packed: &Packed) -> State {
-    let mut state = State::default();
-    for (node, column) in state.nodes.iter_mut().zip(packed) {
-        let mut bits = Bits(*column, 0);
-        let [holder, expires, counter, run, young, forced, heard] = [2, 3, 3, 2, 3, 1, 1].map(|width| bits.get(width));
-        let (forced, heard) = (forced == 1, heard == 1);
-        *node = Node { holder, expires, counter, run, young, forced, heard, ..Node::default() };
-        for side in &mut node.sides {
-            let [left, run, removed, fresh, kind, of, counter, late] =
-                [3, 2, 1, 1, 4, 2, 3, 2].map(|width| bits.get(width));
-            let slot = Slot { kind: KINDS[usize::from(kind)], run: of, counter };
-            *side = Side { left, run, removed: removed == 1, fresh: fresh == 1, slot, late };
-        }
-    }
-    let mut bits = Bits(packed[NODES], 0);
-    for client in &mut state.clients {
-        let [phase, age, fence, tries] = [3, 3, 3, 2].map(|width| bits.get(width));
-        *client = Client { phase: PHASES[usize::from(phase)], age, fence, tries };
-    }
-    [state.restarts, state.late, state.won, state.asked, state.forced] = [2, 2, 3, 3, 2].map(|width| bits.get(width));
-    state
-}
-
 /// Now, on the clock of the real functions.
 const NOW: i8 = 64;
 
@@ -281,7 +135,8 @@ impl Bounds {
     }
 
     fn starts(&self) -> Vec<State> {
-        let mut state = State { restarts: self.restarts, late: self.late, ..State::default() };
+        let rest = Rest { restarts: self.restarts, late: self.late, ..Rest::default() };
+        let mut state = State { rest, ..State::default() };
         for node in &mut state.nodes[..self.nodes] {
             node.run = 1;
         }
@@ -292,17 +147,16 @@ impl Bounds {
             return vec![state];
         }
         state.clients[0] = Client { phase: Phase::Holding, fence: 1, ..Client::default() };
-        state.won = 1;
-        state.asked = 1;
+        state.rest.won = 1;
+        state.rest.asked = 1;
         let mut starts = Vec::new();
         for (index, node) in state.nodes[..self.nodes].iter_mut().enumerate() {
-            node.holder = 1;
-            node.expires = self.ttl[0];
-            node.counter = 1;
+            node.entries[0].left = self.ttl[0];
+            node.counters[0] = 1;
             node.sides[0].left = self.ttl[0];
             node.sides[0].run = 1;
             node.heard = true;
-            let enough = if self.held == Held::Quorum { self.quorum() } else { self.nodes };
+            let enough = if self.held == Held::Everywhere { self.nodes } else { self.quorum() };
             if index + 1 >= enough {
                 starts.push(index);
             }
@@ -311,6 +165,9 @@ impl Bounds {
             let mut state = state;
             for node in &mut state.nodes[most + 1..self.nodes] {
                 *node = Node { run: 1, ..Node::default() };
+                if self.held == Held::Astray {
+                    node.entries[0] = Entry { left: self.ttl[0], place: 1 };
+                }
             }
             state
         };
@@ -327,7 +184,7 @@ impl Bounds {
 
     /// Whether all nodes have heard that a lease is to be deleted.
     fn is_forced(&self, state: &State) -> bool {
-        matches!(state.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
+        matches!(state.rest.forced, 1 | 2) && state.nodes[..self.nodes].iter().all(|node| node.forced)
     }
 
     /// What a node that confirms is good for: what is left of the ttl since the request.
@@ -348,12 +205,13 @@ impl Bounds {
         let me = &mut state.clients[client];
         me.phase = phase;
         me.fence = 0;
+        me.place = 0;
         for node in &mut state.nodes {
             let side = &mut node.sides[client];
             *side = Side { slot: side.slot, late: side.late, ..Side::default() };
         }
-        if state.forced == client as u8 + 1 {
-            state.forced = 3;
+        if state.rest.forced == client as u8 + 1 {
+            state.rest.forced = 3;
         }
     }
 
@@ -363,14 +221,13 @@ impl Bounds {
     }
 
     fn tick(&self, state: &mut State) {
-        if matches!(state.forced, 1 | 2) && !self.is_forced(state) {
-            state.forced = 3; // it goes to all nodes at once, or has to be repeated
+        if matches!(state.rest.forced, 1 | 2) && !self.is_forced(state) {
+            state.rest.forced = 3; // it goes to all nodes at once, or has to be repeated
         }
         for node in &mut state.nodes {
             node.young = node.young.saturating_sub(1);
-            node.expires = node.expires.saturating_sub(1);
-            if node.expires == 0 {
-                node.holder = 0;
+            for entry in &mut node.entries {
+                entry.left = entry.left.saturating_sub(1);
             }
             for side in &mut node.sides {
                 side.left = side.left.saturating_sub(1);
@@ -396,7 +253,7 @@ impl Bounds {
 
     fn restart(&self, state: &mut State, node: usize) {
         let node = &mut state.nodes[node];
-        state.restarts -= 1;
+        state.rest.restarts -= 1;
         node.heard = false;
         node.run += 1;
         node.young = self.quarantine;
@@ -406,125 +263,22 @@ impl Bounds {
         }
     }
 
-    fn take(&self, state: &mut State, client: usize) {
-        state.asked += 1;
+    fn take(&self, state: &mut State, client: usize, start: u8) {
+        state.clients[client].place = start;
+        state.rest.asked += 1;
         state.clients[client].tries -= 1;
         state.clients[client].phase = Phase::Taking;
         // Who asks later has a later clock; until it is won, this stands for the fencing token.
-        state.clients[client].fence = state.asked;
+        state.clients[client].fence = state.rest.asked;
         for node in &mut state.nodes {
-            if node.holder == client as u8 + 1 {
-                node.holder = 3;
+            if node.entries[client].left > 0 {
+                node.entries[EARLIER] = node.entries[client];
+                node.entries[client] = Entry::default();
+                node.earlier = client as u8;
             }
             node.sides[client].late = 0;
         }
         self.send(state, client, Kind::Take);
-    }
-
-    /// A node takes up the request of a client, and its answer arrives or is lost.
-    fn serve(&self, state: &State, client: usize, index: usize, into: &mut Vec<State>) {
-        let name = client as u8 + 1;
-        let mut next = *state;
-        let node = &mut next.nodes[index];
-        let (free, ours) = (node.holder == 0, node.holder == name);
-        let mut slot = Slot { run: node.run, ..Slot::default() };
-        match node.sides[client].slot.kind {
-            Kind::Take => {
-                let votes = node.young == 0 || self.is(Without::Quarantine);
-                slot.kind = Kind::Refused;
-                if free && votes {
-                    node.holder = name;
-                    node.expires = self.ttl[client];
-                    node.counter = (node.counter + 1).max(state.clients[client].fence);
-                    slot = Slot { kind: Kind::Granted, counter: node.counter, ..slot };
-                }
-            }
-            Kind::Fence => {
-                let fence = state.clients[client].fence;
-                slot.kind = Kind::Refused;
-                if ours && node.counter <= fence {
-                    node.counter = fence;
-                    slot = Slot { kind: Kind::Raised, counter: fence, ..slot };
-                }
-            }
-            Kind::Extend if ours => {
-                node.expires = node.expires.max(self.ttl[client]);
-                slot.kind = Kind::Confirmed;
-            }
-            Kind::Extend if free => {
-                slot.kind = if node.young > 0 { Kind::GoneYoung } else { Kind::Gone };
-                if self.is(Without::CounterInScript) {
-                    slot.counter = node.counter;
-                }
-            }
-            Kind::Extend => slot.kind = Kind::Another,
-            Kind::Rejoin => {
-                let run = node.sides[client].slot.run;
-                node.sides[client].slot = Slot::default();
-                let done = self.rejoin(&mut next, client, index, run);
-                into.push(next);
-                if done {
-                    let run = Some(next.nodes[index].run);
-                    let until = at(self.good_for(&next, client));
-                    let mut backing = backing(&next, client, self.nodes);
-                    if self.is(Without::InTime) {
-                        backing[index].until = Some(until);
-                        backing[index].run = run;
-                    } else if !confirm(&mut backing, index, until, run, NOW) {
-                        next.nodes[index].sides[client].slot.kind =
-                            if self.leaves { Kind::Leave } else { Kind::Nothing };
-                    }
-                    self.take_over(&mut next, client, &backing);
-                    into.push(next);
-                }
-                return;
-            }
-            Kind::Leave => {
-                if ours {
-                    node.holder = 0;
-                    node.expires = 0;
-                }
-                node.sides[client].slot = Slot::default();
-                into.push(next);
-                return;
-            }
-            _ => return,
-        }
-        let answered = slot.kind;
-        node.sides[client].slot =
-            if answered == Kind::Refused { Slot { kind: answered, ..Slot::default() } } else { slot };
-        into.push(next);
-        if matches!(answered, Kind::Granted | Kind::Raised | Kind::Confirmed) {
-            let kind = if answered == Kind::Confirmed { Kind::Lost } else { Kind::Refused };
-            next.nodes[index].sides[client].slot = Slot { kind, ..Slot::default() };
-            into.push(next);
-        }
-    }
-
-    /// rejoin.lua. Whether the node confirms.
-    fn rejoin(&self, state: &mut State, client: usize, index: usize, run: u8) -> bool {
-        let fence = state.clients[client].fence;
-        let node = &mut state.nodes[index];
-        let name = client as u8 + 1;
-        if fence == 0 || node.run != run && !self.is(Without::RunInRequest) {
-            return false;
-        }
-        if node.holder == 0 {
-            if self.nodes == 1 && node.counter > fence {
-                if !self.is(Without::CounterInScript) {
-                    self.end(state, client, Phase::Ended);
-                    return false;
-                }
-                state.wrong = Some("a lease came back behind a later one");
-            }
-            node.holder = name;
-            node.counter = node.counter.max(fence);
-        }
-        if node.holder != name {
-            return false;
-        }
-        node.expires = node.expires.max(self.ttl[client]);
-        true
     }
 
     /// Takes over what the real functions have made of a client's nodes.
@@ -537,7 +291,9 @@ impl Bounds {
             }
             side.removed = backing.removed;
         }
-        if self.nodes > 1 && state.forced == 0 && self.valid(state, client) && state.clients[client].fence < state.won {
+        let Client { fence, place, .. } = state.clients[client];
+        let later = self.won(state, client, place).0;
+        if self.nodes > 1 && state.rest.forced == 0 && self.valid(state, client) && fence < later && !self.mixes() {
             state.wrong = Some("a client goes on past a later lease");
         }
     }
@@ -547,15 +303,24 @@ impl Bounds {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
         let granted = |kind| matches!(kind, Kind::Granted | Kind::Raised);
+        let slots_given = matches!(self.claims[client], Claim::Slots(_)) && !self.is(Without::PlaceOfGrants);
+        let votes = |place| slots().filter(|(_, slot)| granted(slot.kind) && slot.place == place).count();
+        if state.clients[client].phase == Phase::Taking && slots_given {
+            next.clients[client].place = u8::from(votes(1) > votes(0));
+        }
+        let place = next.clients[client].place;
+        let counts = |slot: &Slot| granted(slot.kind) && (slot.place == place || !slots_given);
         let grants: Vec<(usize, u64)> =
-            slots().filter(|(_, slot)| granted(slot.kind)).map(|(node, slot)| (node, slot.counter.into())).collect();
+            slots().filter(|(_, slot)| counts(slot)).map(|(node, slot)| (node, slot.counter.into())).collect();
         if grants.len() < self.quorum() || self.good_for(state, client) == 0 {
             return None;
         }
         let settlement = settle(&grants, self.nodes);
         let fence = u8::try_from(settlement.token).unwrap_or(0);
         next.clients[client].fence = fence;
-        if settlement.needed > 0 && !self.is(Without::WriteBack) {
+        let reads = self.claims[client] == Claim::Shared;
+        let forgets = self.is(Without::WriteBack) || reads && self.is(Without::ReaderWritesBack);
+        if settlement.needed > 0 && !forgets {
             if state.clients[client].phase == Phase::Raising {
                 return None;
             }
@@ -576,11 +341,31 @@ impl Bounds {
         next.clients[client].phase = Phase::Holding;
         next.clients[client].age = 0;
         // A single node forgets what its clients' clocks may not have passed yet.
-        if fence <= next.won && (self.nodes > 1 || state.restarts == self.restarts) {
+        let (same, besides) = self.won(&next, client, place);
+        let grows = if reads { fence >= same } else { fence > same.max(besides) };
+        if !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts) {
             next.wrong = Some("a fencing token that is not larger than an earlier one");
         }
-        next.won = next.won.max(fence);
+        let slot = matches!(self.claims[client], Claim::Slots(_)) && place == 1;
+        let won = if reads || slot { &mut next.rest.won_besides } else { &mut next.rest.won };
+        *won = fence.max(*won);
         Some(next)
+    }
+
+    /// Slots, and what has no place: their fencing tokens have nothing to do with each other.
+    fn mixes(&self) -> bool {
+        let [one, other] = self.claims.map(|claim| matches!(claim, Claim::Slots(_)));
+        one != other
+    }
+
+    /// The largest fencing token that was won at this place; for readers and writers, of writers, and of readers.
+    fn won(&self, state: &State, client: usize, place: u8) -> (u8, u8) {
+        let Rest { won, won_besides, .. } = state.rest;
+        match self.claims[client] {
+            Claim::Slots(_) if place == 1 => (won_besides, 0),
+            Claim::Slots(_) => (won, 0),
+            _ => (won, won_besides),
+        }
     }
 
     fn renew(&self, state: &mut State, client: usize, keep_late: bool) {
@@ -588,9 +373,9 @@ impl Bounds {
         for node in &mut state.nodes[..self.nodes] {
             let side = &mut node.sides[client];
             side.fresh = side.left > 0;
-            if keep_late && side.slot.kind == Kind::Rejoin && side.late == 0 && state.late > 0 {
+            if keep_late && side.slot.kind == Kind::Rejoin && side.late == 0 && state.rest.late > 0 {
                 side.late = side.slot.run;
-                state.late -= 1;
+                state.rest.late -= 1;
             }
         }
         self.send(state, client, Kind::Extend);
@@ -629,7 +414,7 @@ impl Bounds {
         }
         let not_ours = |said: &&NodeReport<i8, u8>| matches!(said, NodeReport::Gone { .. } | NodeReport::Another);
         let refused = said.iter().filter(not_ours).count();
-        if state.restarts == self.restarts && refused > self.nodes - self.quorum() && !judgement.lost {
+        if state.rest.restarts == self.restarts && refused > self.nodes - self.quorum() && !judgement.lost {
             state.wrong = Some("a client goes on with a lease that no quorum can have");
         }
         self.take_over(state, client, &copy);
@@ -647,7 +432,8 @@ impl Bounds {
             return;
         }
         for (node, run) in judgement.recreate {
-            state.nodes[node].sides[client].slot = Slot { kind: Kind::Rejoin, run: run.unwrap_or(0), counter: 0 };
+            state.nodes[node].sides[client].slot =
+                Slot { kind: Kind::Rejoin, run: run.unwrap_or(0), ..Slot::default() };
         }
     }
 }
@@ -661,81 +447,6 @@ fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
         Backing { until, run: (side.run > 0).then_some(side.run), removed: side.removed }
     };
     state.nodes[..nodes].iter().map(known).collect()
-}
-
-/// What the table says of a node that has forgotten the lease.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Row {
-    Nothing,
-    /// Create it again while the lease is valid.
-    AtOnce,
-    /// Create it again when q others confirm.
-    ByOthers,
-}
-
-/// The table once more, from its description, each clause of which can be left out.
-fn judge_without(
-    without: Without,
-    nodes: &mut [Backing<i8, u8>],
-    said: &[NodeReport<i8, u8>],
-    round: Round<i8>,
-) -> Judgement<u8> {
-    let is = |clause| without == clause;
-    let (alone, quorum) = (nodes.len() == 1, nodes.len() / 2 + 1);
-    let valid = |nodes: &[Backing<i8, u8>]| {
-        nodes.iter().filter(|node| node.until.is_some_and(|until| until > round.now)).count() >= quorum
-    };
-    if !valid(nodes) && !is(Without::InTime) {
-        return Judgement { recreate: Vec::new(), lost: true };
-    }
-    let mut rows = Vec::new();
-    for (index, (node, said)) in nodes.iter_mut().zip(said).enumerate() {
-        match *said {
-            NodeReport::Silent => {}
-            NodeReport::Confirmed { until, run } => {
-                node.until = Some(until);
-                node.run = run;
-            }
-            NodeReport::Another | NodeReport::Revoked if is(Without::VoidByAnother) => {}
-            NodeReport::Another => {
-                let passed = node.until.is_none_or(|until| until <= round.sent);
-                node.removed |= !passed && !is(Without::AnotherAfterRemoval);
-                node.until = None;
-            }
-            NodeReport::Revoked => node.until = None,
-            NodeReport::Gone { run, young } => {
-                let passed_at = |moment| node.until.is_none_or(|until| until <= moment);
-                let passed = passed_at(if is(Without::PassedByNow) { round.sent } else { round.now });
-                let same = run == node.run;
-                let row = match (node.run.is_some() && !same, young || alone || is(Without::StillYoung)) {
-                    (true, true) if passed && !is(Without::NotPassed) => Row::Nothing,
-                    (true, true) => Row::AtOnce,
-                    (true, false) => Row::ByOthers,
-                    (false, _) if same && !passed_at(round.sent) && !is(Without::RemovedOnPurpose) => {
-                        node.removed = !is(Without::ForTheRestOfTheLease);
-                        Row::Nothing
-                    }
-                    (false, _) if young && !is(Without::NotWhileYoung) => Row::Nothing,
-                    (false, _) => Row::ByOthers,
-                };
-                if row != Row::AtOnce && !is(Without::VoidByGone) {
-                    node.until = None;
-                }
-                if !node.removed {
-                    rows.push((index, run, row));
-                }
-            }
-        }
-    }
-    let lost = !valid(nodes) && !is(Without::InTime);
-    let confirmed = said.iter().filter(|said| matches!(said, NodeReport::Confirmed { .. })).count();
-    let by_others = confirmed >= quorum || is(Without::ByOthers);
-    let revoked = said.contains(&NodeReport::Revoked);
-    rows.retain(|&(_, _, row)| row == Row::AtOnce || row == Row::ByOthers && by_others);
-    rows.sort_by_key(|&(_, _, row)| row == Row::ByOthers);
-    let recreate =
-        if lost || revoked { Vec::new() } else { rows.into_iter().map(|(node, run, _)| (node, run)).collect() };
-    Judgement { recreate, lost }
 }
 
 impl Space for Bounds {
@@ -764,14 +475,19 @@ impl Space for Bounds {
     fn show(&self, packed: &Packed) -> String {
         let state = unpack(packed);
         let node = |node: &Node| {
-            let holder = ["-", "A", "B", "x"][usize::from(node.holder)];
+            let names = ["A", "B", "x"];
+            let held = |index: usize| {
+                (node.entries[index].left > 0)
+                    .then(|| format!("{}{}.{}", names[index], node.entries[index].left, node.entries[index].place))
+            };
+            let holder = (0..3).filter_map(held).collect::<Vec<_>>().join(" ");
             let side = |side: &Side| {
                 let Slot { kind, run, .. } = side.slot;
                 let more = format!("{}{}", if side.removed { "!" } else { "" }, if side.late > 0 { "~" } else { "" });
                 format!("{}@{}{more} {kind:?}({run})", side.left, side.run)
             };
             let sides = node.sides.each_ref().map(side).join(" | ");
-            format!("[{holder}{} c{} run {} young {}: {sides}]", node.expires, node.counter, node.run, node.young)
+            format!("[{holder} c{:?} run {} young {}: {sides}]", node.counters, node.run, node.young)
         };
         let client = |client: &Client| format!("{:?}({}) f{}", client.phase, client.age, client.fence);
         let nodes: Vec<String> = state.nodes[..self.nodes].iter().map(node).collect();
@@ -789,23 +505,23 @@ impl Bounds {
         };
         also(&|next| self.tick(next));
         for node in 0..self.nodes {
-            if state.restarts > 0 && state.forced == 0 {
+            if state.rest.restarts > 0 && state.rest.forced == 0 {
                 also(&|next| self.restart(next, node));
             }
-            if matches!(state.forced, 1 | 2) && !state.nodes[node].forced {
+            if matches!(state.rest.forced, 1 | 2) && !state.nodes[node].forced {
                 also(&|next| {
                     let node = &mut next.nodes[node];
                     node.forced = true;
-                    if node.holder == state.forced {
-                        node.holder = 0;
-                        node.expires = 0;
-                    }
+                    node.entries[usize::from(state.rest.forced - 1)] = Entry::default();
                 });
             }
         }
         for client in 0..2 {
             match state.clients[client].phase {
-                Phase::Idle if state.clients[client].tries > 0 => also(&|next| self.take(next, client)),
+                Phase::Idle if state.clients[client].tries > 0 => {
+                    let starts = if let Claim::Slots(limit) = self.claims[client] { limit } else { 1 };
+                    (0..starts).for_each(|start| also(&|next| self.take(next, client, start)));
+                }
                 Phase::Taking | Phase::Raising => also(&|next| self.give_up(next, client)),
                 Phase::Asking => {
                     let unanswered = |node: &Node| node.sides[client].slot.kind == Kind::Extend;
@@ -821,16 +537,16 @@ impl Bounds {
                 Phase::Holding => {
                     also(&|next| self.renew(next, client, false));
                     let unserved = |node: &Node| node.sides[client].slot.kind == Kind::Rejoin;
-                    if state.late > 0 && state.nodes.iter().any(unserved) {
+                    if state.rest.late > 0 && state.nodes.iter().any(unserved) {
                         also(&|next| self.renew(next, client, true));
                     }
                     if self.leaves {
                         also(&|next| self.end(next, client, Phase::Ended));
                     }
                     // One that meets a restart may have to be repeated.
-                    let told = |node: &Node| node.heard || node.holder != 1 || self.quarantine == 0;
-                    if self.force && state.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
-                        also(&|next| next.forced = client as u8 + 1);
+                    let told = |node: &Node| node.heard || node.entries[0].left == 0 || self.quarantine == 0;
+                    if self.force && state.rest.forced == 0 && state.nodes[..self.nodes].iter().all(told) {
+                        also(&|next| next.rest.forced = client as u8 + 1);
                     }
                 }
                 Phase::Idle | Phase::Ended => {}
@@ -855,12 +571,19 @@ impl Bounds {
 
     fn check(&self, state: &State) -> Option<&'static str> {
         let both = self.believes(state, 0) && self.believes(state, 1);
-        let restarted = state.restarts < self.restarts;
-        if both && state.forced == 0 && (self.nodes > 1 || !restarted) {
+        let restarted = state.rest.restarts < self.restarts;
+        let (one, other) = (state.clients[0].place, state.clients[1].place);
+        let beside = match self.claims {
+            [Claim::Shared, Claim::Shared] => true,
+            [Claim::Slots(of), Claim::Slots(many)] => of == many && one != other,
+            _ => false,
+        };
+        if both && !beside && state.rest.forced == 0 && (self.nodes > 1 || !restarted) {
             return Some("two holders");
         }
         if self.is_forced(state) && !(restarted && self.forgets) {
-            let left = state.nodes.iter().filter(|node| node.holder == state.forced).count();
+            let left =
+                state.nodes.iter().filter(|node| node.entries[usize::from(state.rest.forced - 1)].left > 0).count();
             if left >= self.quorum() {
                 return Some("a lease that was deleted came back");
             }

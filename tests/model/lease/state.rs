@@ -1,0 +1,148 @@
+//! All that is known at one moment: by the nodes, by the clients, and by the search.
+
+use super::super::bits::{Field, packed, variants};
+
+pub(super) const NODES: usize = 3;
+
+variants! {
+    Kind {
+        Nothing,
+        Take,
+        Granted,
+        Refused,
+        Fence,
+        Raised,
+        Extend,
+        Confirmed,
+        Gone,
+        GoneYoung,
+        Another,
+        Lost,
+        Rejoin,
+        Leave,
+    }
+}
+
+variants! {
+    Phase { Idle, Taking, Raising, Holding, Asking, Ended }
+}
+
+packed! {
+    /// What is between a client and a node: a request under way, or its answer.
+    Slot {
+        kind: Kind = 4,
+        run: u8 = 2,
+        counter: u8 = 3,
+        place: u8 = 1,
+    }
+}
+
+packed! {
+    /// What a client has with one node.
+    Side {
+        /// What is left until the deadline d[i]; 0: passed, or none.
+        left: u8 = 3,
+        /// The run that confirmed, from 1; 0: none.
+        run: u8 = 2,
+        removed: bool = 1,
+        /// The deadline had not passed when the round was sent.
+        fresh: bool = 1,
+        slot: Slot,
+        /// A re-creation of an earlier round, still under way: the run that it names, from 1.
+        late: u8 = 2,
+    }
+}
+
+packed! {
+    /// A lease, as a node has it.
+    Entry {
+        /// Until it expires; 0: there is none.
+        left: u8 = 3,
+        place: u8 = 1,
+    }
+}
+
+/// The place among the entries of a client's lease of an earlier try.
+pub(super) const EARLIER: usize = 2;
+
+packed! {
+    Node {
+        /// The present lease of each client, and an earlier one.
+        entries: [Entry; 3],
+        /// Whose the earlier one is.
+        earlier: u8 = 1,
+        /// Of readers and writers the first; of slots, one for each place.
+        counters: [u8; 2] = 3,
+        /// From 1.
+        run: u8 = 2,
+        young: u8 = 3,
+        forced: bool = 1,
+        /// The first client has heard from this run of the node.
+        heard: bool = 1,
+        sides: [Side; 2],
+    }
+}
+
+packed! {
+    Client {
+        phase: Phase = 3,
+        /// Since the present requests were sent.
+        age: u8 = 3,
+        fence: u8 = 3,
+        tries: u8 = 2,
+        /// The place that it asks for, and has.
+        place: u8 = 1,
+    }
+}
+
+packed! {
+    Rest {
+        restarts: u8 = 2,
+        late: u8 = 2,
+        /// The largest fencing token that was won: of writers and of readers, or of each place.
+        won: u8 = 3,
+        won_besides: u8 = 3,
+        /// How many leases were asked for: the clock that seeds the counters.
+        asked: u8 = 3,
+        /// 0: none; 1, 2: the client whose lease is being deleted.
+        forced: u8 = 2,
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    pub(super) nodes: [Node; NODES],
+    pub(super) clients: [Client; 2],
+    pub(super) rest: Rest,
+    /// What went wrong on the way here. Not part of the state.
+    pub(super) wrong: Option<&'static str>,
+}
+
+pub(super) type Packed = [u64; NODES + 1];
+
+pub(super) fn pack(state: &State, nodes: usize) -> Packed {
+    let mut packed = [0; NODES + 1];
+    for (node, column) in state.nodes.iter().zip(&mut packed) {
+        let mut node = *node;
+        for entry in node.entries.iter_mut().filter(|entry| entry.left == 0) {
+            entry.place = 0;
+        }
+        if node.entries[EARLIER].left == 0 {
+            node.earlier = 0;
+        }
+        *column = node.pack();
+    }
+    packed[..nodes].sort_unstable();
+    packed[NODES] = state.clients.pack() | state.rest.pack() << 24;
+    packed
+}
+
+pub(super) fn unpack(packed: &Packed) -> State {
+    let &[one, two, three, rest] = packed;
+    State {
+        nodes: [one, two, three].map(Field::unpack),
+        clients: Field::unpack(rest),
+        rest: Field::unpack(rest >> 24),
+        wrong: None,
+    }
+}

@@ -1,0 +1,79 @@
+//! The table of re-creation once more, from its description, each clause of which can be left out.
+
+use super::super::recreate::{Backing, Judgement, NodeReport, Round};
+use super::Without;
+
+/// What the table says of a node that has forgotten the lease.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Row {
+    Nothing,
+    /// Create it again while the lease is valid.
+    AtOnce,
+    /// Create it again when q others confirm.
+    ByOthers,
+}
+
+/// The table once more, from its description, each clause of which can be left out.
+pub(super) fn judge_without(
+    without: Without,
+    nodes: &mut [Backing<i8, u8>],
+    said: &[NodeReport<i8, u8>],
+    round: Round<i8>,
+) -> Judgement<u8> {
+    let is = |clause| without == clause;
+    let (alone, quorum) = (nodes.len() == 1, nodes.len() / 2 + 1);
+    let valid = |nodes: &[Backing<i8, u8>]| {
+        nodes.iter().filter(|node| node.until.is_some_and(|until| until > round.now)).count() >= quorum
+    };
+    if !valid(nodes) && !is(Without::InTime) {
+        return Judgement { recreate: Vec::new(), lost: true };
+    }
+    let mut rows = Vec::new();
+    for (index, (node, said)) in nodes.iter_mut().zip(said).enumerate() {
+        match *said {
+            NodeReport::Silent => {}
+            NodeReport::Confirmed { until, run } => {
+                node.until = Some(until);
+                node.run = run;
+            }
+            NodeReport::Another | NodeReport::Revoked if is(Without::VoidByAnother) => {}
+            NodeReport::Another => {
+                let passed = node.until.is_none_or(|until| until <= round.sent);
+                node.removed |= !passed && !is(Without::AnotherAfterRemoval);
+                node.until = None;
+            }
+            NodeReport::Revoked => node.until = None,
+            NodeReport::Gone { run, young } => {
+                let passed_at = |moment| node.until.is_none_or(|until| until <= moment);
+                let passed = passed_at(if is(Without::PassedByNow) { round.sent } else { round.now });
+                let same = run == node.run;
+                let row = match (node.run.is_some() && !same, young || alone || is(Without::StillYoung)) {
+                    (true, true) if passed && !is(Without::NotPassed) => Row::Nothing,
+                    (true, true) => Row::AtOnce,
+                    (true, false) => Row::ByOthers,
+                    (false, _) if same && !passed_at(round.sent) && !is(Without::RemovedOnPurpose) => {
+                        node.removed = !is(Without::ForTheRestOfTheLease);
+                        Row::Nothing
+                    }
+                    (false, _) if young && !is(Without::NotWhileYoung) => Row::Nothing,
+                    (false, _) => Row::ByOthers,
+                };
+                if row != Row::AtOnce && !is(Without::VoidByGone) {
+                    node.until = None;
+                }
+                if !node.removed {
+                    rows.push((index, run, row));
+                }
+            }
+        }
+    }
+    let lost = !valid(nodes) && !is(Without::InTime);
+    let confirmed = said.iter().filter(|said| matches!(said, NodeReport::Confirmed { .. })).count();
+    let by_others = confirmed >= quorum || is(Without::ByOthers);
+    let revoked = said.contains(&NodeReport::Revoked);
+    rows.retain(|&(_, _, row)| row == Row::AtOnce || row == Row::ByOthers && by_others);
+    rows.sort_by_key(|&(_, _, row)| row == Row::ByOthers);
+    let recreate =
+        if lost || revoked { Vec::new() } else { rows.into_iter().map(|(node, run, _)| (node, run)).collect() };
+    Judgement { recreate, lost }
+}
