@@ -42,6 +42,10 @@ pub(super) enum ReleaseOutcome {
 }
 
 impl ReleaseOutcome {
+    pub(super) fn has_freed(&self) -> bool {
+        matches!(self, ReleaseOutcome::Success)
+    }
+
     /// `outermost`: the lease was not entered inside a job that holds it.
     pub(super) fn of(result: Result<u64, Error>, outermost: bool) -> ReleaseOutcome {
         match result {

@@ -2,9 +2,11 @@
 
 use super::ending::LastWord;
 use super::renewal::{LeaseUser, Loss, Trouble};
+use crate::exit::Exit;
 use crate::lock::{Lease, Lock};
 use crate::output;
 use crate::sys::clock::Boot;
+use crate::sys::signals;
 use crate::text::{escaped, exact, human};
 use nix::errno::Errno;
 use std::cell::RefCell;
@@ -51,6 +53,18 @@ impl Talk {
         self.tell(&format!(
             "acquired {name} on {nodes}{waited}{share}, token {token}, fencing token {fencing_token}, lease {ttl}"
         ));
+    }
+
+    /// Reports with `--verbose` that the lock is free again, and what the run came to.
+    pub(super) fn released(&self, lasted: Duration, exit: Exit) {
+        let result = match exit {
+            Exit::Command(status) => format!(", exit status {status}"),
+            Exit::Signal(signal) => format!(", {}", signals::name(signal)),
+            _ => String::new(),
+        };
+        if self.verbose {
+            self.tell(&format!("released {} after {}{result}", self.name, human(lasted)));
+        }
     }
 
     /// Reports failing renewals. With `--quiet` only the outcome is reported.

@@ -236,6 +236,7 @@ impl<'a> Supervision<'a> {
             ReleaseOutcome::of(result, lease.is_outermost())
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
+        let free: Vec<bool> = releases.iter().map(|release| keep.is_none() && release.has_freed()).collect();
         let circumstances = grants.iter().zip(&self.watches).map(|(Grant { lock, lease }, watch)| Circumstances {
             name: &lock.name,
             ttl: lease.ttl,
@@ -250,6 +251,9 @@ impl<'a> Supervision<'a> {
             let Watch { renewer, talk: of_lease } = &self.watches[at];
             let talk = if word.is_about_job() { talk } else { of_lease };
             talk.last_word(&word, &job.task.command[0], renewer.valid_until());
+        }
+        for (watch, _) in self.watches.iter().zip(free).filter(|(_, is_free)| *is_free) {
+            watch.talk.released(acquired_at.elapsed(), exit);
         }
         Ok(exit)
     }

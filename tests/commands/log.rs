@@ -408,3 +408,18 @@ fn metrics_are_in_the_format_of_prometheus() {
     assert_eq!(one["redlock_last_run_end_timestamp_seconds{name=\"backup\"}"], success);
     redlock(&redis, "log --format prometheus").status(64).stderr(message(["for status only"])).run();
 }
+
+#[test]
+fn at_the_end_run_says_with_v_what_came_of_it() {
+    let redis = Redis::start();
+    let last = |line: &str, status: i32| {
+        let run = redlock(&redis, line).status(status).stderr(any()).run();
+        run.stderr.lines().last().unwrap().to_owned()
+    };
+    assert!(
+        like("redlock: released \"backup\" after <duration>, exit status 1")
+            .matches(&last("run -v backup -- false", 1))
+    );
+    assert!(last("run backup -- false", 1).contains("acquired"));
+    assert!(last("run -v backup --hold-at-least 1m -- true", 0).contains("acquired"), "it is kept");
+}
