@@ -159,8 +159,7 @@ struct Parent<'a> {
     cause: Cause,
     /// The times of SIGTERM and SIGKILL for the lease; none before the first order and after SIGTERM.
     deadline: Option<(Boot, Boot)>,
-    /// The time at which the job's processes are counted, to bring the deadline forward: after three quarters of the time to
-    /// it.
+    /// The time at which the job's processes are counted, to bring the deadline forward.
     count_at: Boot,
     max_run_at: Boot,
     /// The time of SIGKILL after a stop or `kill_after`.
@@ -251,7 +250,7 @@ impl<'a> Parent<'a> {
             Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline { term_at, kill_at } => {
                 self.deadline = Some((term_at, kill_at));
-                self.count_at = if term_at == Boot::NEVER { term_at } else { term_at - term_at.left() / 4 };
+                self.count_at = count_at(term_at, kill_at);
             }
             Order::Stop { kill_at } => {
                 // A stop before the start keeps the job from being started.
@@ -470,6 +469,15 @@ impl<'a> Parent<'a> {
         }
         let _ = poll(&mut ready, patience);
         while self.children.next().is_some() {}
+    }
+}
+
+/// The time at which the processes of a job with these deadlines are counted. A renewal that succeeds comes before that, and half of
+/// the time to SIGKILL is left for a job of many processes to die.
+fn count_at(term_at: Boot, kill_at: Boot) -> Boot {
+    match term_at {
+        Boot::NEVER => Boot::NEVER,
+        _ => (term_at - term_at.left() / 4).min(kill_at - kill_at.left() / 2),
     }
 }
 

@@ -327,7 +327,7 @@ fn a_list_that_no_quorum_has_been_looked_through_for_is_no_list() {
 #[test]
 fn a_list_without_a_minority_of_the_nodes_says_which_and_why() {
     let mut nodes = Redis::several(3);
-    acquire(&nodes, "backup");
+    acquire_on_all(&nodes, "backup");
     nodes[2].kill();
     let url = nodes[2].url();
     let path = url.trim_start_matches("unix://");

@@ -56,9 +56,14 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 #[track_caller]
 pub(crate) fn eventually(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !condition() {
+    loop {
+        let looked = Instant::now();
+        if condition() {
+            return;
+        }
         assert!(start.elapsed() < deadline, "not within {deadline:?}: {what}");
-        std::thread::sleep(Duration::from_millis(2));
+        // To look may cost more than what it waits for: /proc is large on a busy machine.
+        std::thread::sleep(looked.elapsed().max(Duration::from_millis(2)));
     }
 }
 
