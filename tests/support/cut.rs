@@ -63,7 +63,9 @@ impl Cut {
         let lock = format!("lock-{number}");
         let proxy = Proxy::new(redis, Mode::Pass);
         let script = match (self.processes, self.besides) {
-            (0, Besides::Deaf) => "trap '' TERM; (setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000".to_owned(),
+            (0, Besides::Deaf | Besides::Stopped) => {
+                "trap '' TERM; (setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000".to_owned()
+            }
             (0, _) => "(setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000".to_owned(),
             (count, _) if self.line => format!(
                 "exec 3<&0; LINE='trap \"\" TERM; if [ $1 -gt 1 ]; then setsid sh -c \"$LINE\" sh $(($1-1)) & \
