@@ -274,6 +274,9 @@ fn runs_beside_each_other_are_told_apart() {
     redlock(&redis, "release -q --force db").run();
     drop(job);
     assert!(results(&redis, "db")[0].starts_with("revoked by "));
+    acquire(&redis, "alone");
+    redlock(&redis, "release -q --force alone").run();
+    assert!(results(&redis, "alone")[0].starts_with("revoked by "));
 }
 
 #[test]
