@@ -221,6 +221,7 @@ fn several_nodes_tell_each_run_once() {
     let open = part("backup", "log:open");
     redlock(nodes[2].url().as_str(), "acquire backup --ttl 100ms").stdout(any()).run();
     assert!(nodes[2].exists(&open));
+    eventually(SOON, "it has run out", || !nodes[2].exists("redlock:backup"));
     assert_eq!(outcomes(&nodes, "backup"), ["exited", "exited"]);
 }
 
