@@ -5,6 +5,7 @@
 -- began (ms), waited (ms), fence; and if its end is known: ended (ms), outcome, code (exit status or signal), by.
 -- Between them stands U+001F. The newest runs are kept, and besides the last that succeeded.
 local LOG = BASE .. 'log'
+local MOST = 1000 -- runs that a log may have
 local SUCCESS = '\31exited\0310\31'
 
 -- The runs in the log, line by line.
@@ -85,7 +86,8 @@ local function tell(fields)
       local what = mine(open[i]) and 'running' or 'expired'
       fields[what] = (fields[what] or '') .. open[i + 1] .. '\n'
     end
-    fields.runs = table.concat(newest(tonumber(ARG.log)), '\n')
+    local most = tonumber(ARG.log)
+    fields.runs = most > MOST and redis.call('GET', LOG) or table.concat(newest(most), '\n')
     fields.clock = digits(server_ms())
   end)
 end
