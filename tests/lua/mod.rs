@@ -5,6 +5,7 @@ mod holds;
 mod model;
 mod random;
 mod restarts;
+mod shapes;
 
 use crate::support::{Redis, SOON, eventually, ms};
 use redis::{Connection, PubSub, Value};
@@ -144,7 +145,10 @@ impl Scripts {
         for name in PARTS {
             call.key(part(name));
         }
-        call.arg("claim").arg("exclusive").arg(arguments);
+        if !arguments.iter().any(|(name, _)| *name == "claim") {
+            call.arg("claim").arg("exclusive");
+        }
+        call.arg(arguments);
         match call.invoke(&mut self.connection) {
             Ok(value) => Reply::of(value),
             Err(error) => panic!("{name} {arguments:?}: {error}"),

@@ -22,17 +22,21 @@ const QUEUE_MS: i64 = 900_000;
 const KEPT_MS: i64 = 700_000;
 
 /// xorshift64*.
-struct Chance(u64);
+pub(super) struct Chance(u64);
 
 impl Chance {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn of(seed: u64) -> Chance {
+        Chance(seed)
+    }
+
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end
     }
 
-    fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
+    pub(super) fn one_of<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 }

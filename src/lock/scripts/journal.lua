@@ -62,9 +62,10 @@ local function short(text, most)
 end
 
 -- A lease has begun. What is still open of others, which have ended without a word, goes to the log.
-local function note_begin(fence, swept)
+local function note_begin(fence)
   pcall(function()
     -- Beside others it looks at all only when some have run out.
+    local swept = shape and redis.call('HDEL', L, 'swept') == 1
     local open = (not shape or swept or redis.call('ZCARD', M) == 1) and redis.call('HGETALL', OPEN) or {}
     for i = 1, #open, 2 do
       if not mine(open[i]) then note_end(open[i]) end

@@ -75,7 +75,7 @@ local function holders(most)
   local listed, known = {}, {}
   local function list(tokens)
     for _, token in ipairs(tokens) do
-      if not known[token] and mine(token) then listed[#listed + 1] = holder(token) end
+      if not known[token] then listed[#listed + 1] = holder(token) end
       known[token] = true
     end
   end

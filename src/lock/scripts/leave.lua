@@ -2,7 +2,6 @@
 -- arguments it moves a line that has stopped.
 -- ARG: waiter, token
 -- Answers: done
-sweep()
 undo(ARG.token)
 if ARG.waiter then
   redis.call('ZREM', Q, ARG.waiter)

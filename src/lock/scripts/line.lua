@@ -13,16 +13,6 @@ local function claim_of(waiter)
   return initial == 's' and 'shared' or initial == 'p' and shape ~= 'shared' and shape or 'exclusive'
 end
 
--- Drops the members that have run out, and tells whether there were any. Calls no waiter, and no command that an exclusive
--- lock does not need.
-local function sweep()
-  if not shape then return false end
-  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE')
-  for _, member in ipairs(over) do forget(member) end
-  if redis.call('EXISTS', M) == 0 then settle() end
-  return #over > 0
-end
-
 -- The number of listeners. An error (a missing permission, say) must not make a release look failed, nor a waiter look dead.
 local function publish(channel, text)
   local n = redis.pcall('PUBLISH', BASE .. channel, text)

@@ -5,7 +5,7 @@
 --       reserved (string: waiter, or token of a holder), holds (sorted set: hold -> age),
 --       members (sorted set: token -> deadline in ms), places (sorted set: token -> place), fences (hash: place -> counter, all)
 -- A lock that several hold bears a mark, `shared.` or `slots:L.` and a nonce: no other program takes that for its own token. Then
--- members lists the leases, `member:TOKEN` is the record of each, and lease has the field `longest` alone, their longest ttl.
+-- members lists the leases, `member:TOKEN` is the record of each, and lease has the field `longest`, their longest ttl, and `swept` when some have run out.
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is the way to have the lock (see fits), nil for a command that takes
 --       none. The head of a script names its other arguments. An argument that is not given is nil.
 -- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value, left (ms,
@@ -24,13 +24,13 @@ local value -- of the lock's key: a token or a mark; false when the lock is free
 local shape -- of a mark: the claim of its members
 local us    -- the server's clock
 
--- Reads the value of the lock. The prelude ends with it.
+-- Reads the value of the lock.
 local function first()
   value = redis.pcall('GET', K)
   if type(value) == 'table' then
     if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
     value = nil
-  elseif value then
+  elseif value and string.sub(value, 1, 1) == 's' then
     local nonce = '%.' .. string.rep('%x', 16) .. '$'
     shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
   end
@@ -58,7 +58,7 @@ end
 local function mine(token)
   if not token or token == '' then return false end
   if not shape then return value == token end
-  return (tonumber(redis.call('ZSCORE', M, token)) or 0) > server_ms()
+  return redis.call('ZSCORE', M, token) ~= false
 end
 
 -- The members have changed: the keys last as long as the last of them.
@@ -76,6 +76,16 @@ local function forget(member)
   redis.call('ZREM', M, member)
   redis.call('ZREM', P, member)
   redis.call('DEL', BASE .. 'member:' .. member)
+end
+
+-- Drops the members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
+-- over, and no command that an exclusive lock does not need.
+local function sweep()
+  if not shape then return end
+  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE')
+  for _, member in ipairs(over) do forget(member) end
+  if #over > 0 then redis.call('HSET', L, 'swept', 1) end -- for the log, which the next grant looks after
+  if redis.call('EXISTS', M) == 0 then settle() end
 end
 
 -- Names and values as a list.
@@ -113,3 +123,4 @@ local function undo(token)
 end
 
 first()
+sweep()

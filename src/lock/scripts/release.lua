@@ -3,7 +3,6 @@
 --      that renews the lease, for as long as that would have lasted, that it was released)
 --      for the log: outcome (nil: released), code, gone (the outcome if the lease is not here; nil: not known)
 -- Answers: released, still-held (holds), gone (node), other (holders)
-sweep()
 local function note_own_end()
   local outcome, by = ARG.outcome or 'released', ARG.outcome == 'lost' and lease(ARG.token).revoked
   note_end(ARG.token, by and 'revoked' or outcome, ARG.code, by)

@@ -2,7 +2,6 @@
 -- ARG: prefix (of the token; nil: any token), by (the signature), force
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder cannot be
 --      told), gone (node), other (holders)
-sweep()
 if value == false then return not_mine() end
 if shape then
   local ended, revoked, freed = {}, false, false

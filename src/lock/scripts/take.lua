@@ -14,8 +14,9 @@ local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
 local limit = tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
 
+-- Of a free lock no place is: what an older version's --force has left is nothing.
 local function is_taken(first, last)
-  return redis.call('ZCOUNT', P, first, last) == last - first + 1
+  return shape and redis.call('ZCOUNT', P, first, last) == last - first + 1
 end
 
 -- The first free place from this one on, round; nil when there is none.
@@ -56,8 +57,6 @@ local function granted(fence, place)
   return answer('granted', with_facts({fence = fence, place = place}))
 end
 
-local swept = sweep()
-
 -- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1. Shared
 -- leases do not count: over several nodes they would outbid each other.
 local function take()
@@ -67,14 +66,13 @@ local function take()
   if ARG.claim ~= 'shared' then fence = fence + 1 end
   fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now)) or fence
   grant(fence, fence, place)
-  note_begin(fence, swept)
+  note_begin(fence)
   if shape then hand_over() end
   return granted(digits(fence), place)
 end
 
 -- Gives the waiter a place in line, its old one if it has one.
 local function refused(outcome, fields)
-  if swept then hand_over() end
   with_facts(fields)
   if me and value ~= nil then
     local score = redis.call('ZSCORE', Q, me)
@@ -106,9 +104,8 @@ end
 local ran = ARG.once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
 if ran then return seen('ran', ran) end
 if value ~= false and shape ~= ARG.claim then
-  local is_other = value ~= nil and (limit or shape and shape ~= 'shared' and ARG.claim ~= shape)
+  local is_other = value ~= nil and (limit or shape and shape ~= 'shared')
   if not is_other then return refused('held', holders(10)) end
-  if swept then hand_over() end
   return seen('other-shape', with_facts(holders(10)))
 end
 
@@ -116,10 +113,7 @@ local reserved = redis.call('GET', R) or value == false and keep_for_holder()
 if quarantine > 0 and (not uptime or uptime < quarantine + 1) then -- it has a grain of a second
   return refused('young', {})
 end
-if not fits(ARG.claim) then
-  if me and reserved == me then redis.call('DEL', R) end
-  return refused('held', holders(10))
-end
+if not fits(ARG.claim) then return refused('held', holders(10)) end
 if me and reserved == me then
   redis.call('DEL', R)
   redis.call('ZREM', Q, me)
@@ -134,5 +128,5 @@ if not reserved then
 end
 -- Another is called, and there is room for both: who does not wait would be turned away for nothing.
 local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
-if alike and redis.call('EXISTS', Q) == 0 and (not limit or redis.call('ZCARD', P) + 2 <= limit) then return take() end
+if alike and redis.call('EXISTS', Q) == 0 and (not limit or not shape or redis.call('ZCARD', P) + 2 <= limit) then return take() end
 return refused('reserved', {left = redis.call('PTTL', R)})

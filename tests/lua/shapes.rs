@@ -1,0 +1,298 @@
+//! Shared leases and slots by chance: after each call the keys are what a model of the one rule says. A node grants a lease when
+//! no live lease that it knows conflicts with it.
+
+use super::random::Chance;
+use super::{CLOCK, LOCK, OWNER, Scripts, heard, listen, part, run_id, waiters, word};
+use crate::support::Redis;
+use std::collections::BTreeMap;
+
+const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "tf"];
+const CLAIMS: [&str; 4] = ["exclusive", "shared", "slots:2", "slots:3"];
+
+/// What is there: the claim in force, and the place of each lease.
+#[derive(Debug, Default)]
+struct Model {
+    claim: &'static str,
+    leases: BTreeMap<&'static str, Option<u32>>,
+}
+
+impl Model {
+    fn limit(claim: &str) -> Option<u32> {
+        claim.strip_prefix("slots:").map(|limit| limit.parse().unwrap())
+    }
+
+    fn is_taken(&self, place: u32) -> bool {
+        self.leases.values().any(|taken| *taken == Some(place))
+    }
+
+    /// Whether a lease with this claim fits, and where, from this place on.
+    fn room(&self, claim: &str, start: u32) -> Option<Option<u32>> {
+        let alike = self.leases.is_empty() || self.claim == claim && claim != "exclusive";
+        match Model::limit(claim) {
+            _ if !alike => None,
+            None => Some(None),
+            Some(limit) => {
+                (0..limit).map(|place| (start + place) % limit).find(|&place| !self.is_taken(place)).map(Some)
+            }
+        }
+    }
+
+    fn add(&mut self, token: &'static str, claim: &'static str, place: Option<u32>) {
+        self.claim = claim;
+        self.leases.insert(token, place);
+    }
+
+    fn has(&self, token: &str, claim: &str, place: Option<u32>) -> bool {
+        self.claim == claim && self.leases.get(token).is_some_and(|at| place.is_none() || *at == place)
+    }
+
+    /// What a call with this claim on a lease that is not here is told.
+    fn without(&self, claim: &str, place: Option<u32>) -> &'static str {
+        let alike = self.leases.is_empty() || self.claim == claim && claim != "exclusive";
+        if alike && !place.is_some_and(|place| self.is_taken(place)) { "gone" } else { "other" }
+    }
+}
+
+struct Run<'a> {
+    redis: &'a Redis,
+    scripts: Scripts,
+    chance: Chance,
+    run_id: String,
+    model: Model,
+}
+
+impl Run<'_> {
+    fn step(&mut self) -> String {
+        let token = self.chance.one_of(&TOKENS);
+        // Mostly what is in force.
+        let claim = if self.chance.below(3) > 0 && !self.model.leases.is_empty() {
+            self.model.claim
+        } else {
+            self.chance.one_of(&CLAIMS)
+        };
+        let place = Model::limit(claim).map(|limit| u32::try_from(self.chance.below(limit as usize)).unwrap());
+        let model = &mut self.model;
+        let at = |name: &str| place.map_or(String::new(), |place| format!(" {name}={place}"));
+        let (name, arguments, expected) = match self.chance.below(16) {
+            0..6 => {
+                let expected = match model.room(claim, place.unwrap_or(0)) {
+                    _ if model.leases.contains_key(token) => "granted",
+                    Some(place) => {
+                        model.add(token, claim, place);
+                        "granted"
+                    }
+                    None if model.claim != claim && (Model::limit(claim).or(Model::limit(model.claim))).is_some() => {
+                        "other-shape"
+                    }
+                    None => "held",
+                };
+                ("take", format!("token={token} ttl=60000 now={CLOCK} {OWNER} claim={claim}{}", at("start")), expected)
+            }
+            6..8 => {
+                let had = model.leases.remove(token).is_some();
+                let expected = if had { "released" } else { model.without(claim, None) };
+                ("release", format!("token={token} claim={claim}"), expected)
+            }
+            8 => {
+                model.leases.remove(token);
+                ("leave", format!("token={token}"), "done")
+            }
+            9 => {
+                model.leases.remove(token);
+                ("rollback", format!("token={token}"), "done")
+            }
+            10..13 => {
+                let astray =
+                    model.claim == claim && model.leases.contains_key(token) && !model.has(token, claim, place);
+                let stranger = model.claim != claim && model.leases.contains_key(token);
+                if astray {
+                    model.leases.remove(token);
+                }
+                if stranger {
+                    return String::new(); // no lease changes its claim
+                }
+                let expected = if model.has(token, claim, place) { "extended" } else { model.without(claim, place) };
+                ("extend", format!("token={token} claim={claim} ttl=60000{}", at("place")), expected)
+            }
+            13 => {
+                if model.leases.contains_key(token) && model.claim != claim {
+                    return String::new();
+                }
+                if !model.has(token, claim, place) {
+                    model.leases.remove(token);
+                }
+                let expected = match model.has(token, claim, place) {
+                    true => "extended",
+                    false if model.without(claim, place) == "gone" => {
+                        model.add(token, claim, place);
+                        "extended"
+                    }
+                    false => "other",
+                };
+                let run = &self.run_id;
+                let more = format!("fence=5 hold=base run={run} {OWNER}{}", at("place"));
+                ("recreate", format!("token={token} claim={claim} ttl=60000 {more}"), expected)
+            }
+            14 => {
+                let expected = match (model.leases.is_empty(), model.leases.remove(token).is_some()) {
+                    (true, _) => "gone",
+                    (false, true) => "released",
+                    (false, false) => "other",
+                };
+                ("revoke", format!("by=me force=1 prefix={token}"), expected)
+            }
+            // Some run out, or an older version frees all by force, which leaves the members to themselves.
+            _ if self.chance.below(4) == 0 => {
+                self.redis.command(&["DEL", LOCK, &part("lease"), &part("holds")]);
+                model.leases.clear();
+                return "DEL".to_owned();
+            }
+            _ => {
+                if model.claim != "exclusive" && model.leases.remove(token).is_some() {
+                    self.redis.command(&["ZADD", &part("members"), "XX", "1", token]);
+                }
+                return format!("{token} runs out");
+            }
+        };
+        let reply = self.scripts.run(name, &arguments);
+        assert_eq!(reply.word(), expected, "{name} {arguments} -> {reply:?}\n{:?}", self.model);
+        format!("{name} {arguments}")
+    }
+
+    /// The keys say the same, but for members that have run out and were not swept yet.
+    fn agrees(&self, step: &str) {
+        let list = |key: &str| -> BTreeMap<String, f64> {
+            self.redis.query::<BTreeMap<String, f64>>(&["ZRANGE", &part(key), "0", "-1", "WITHSCORES"])
+        };
+        let key = self.redis.get(LOCK);
+        let model = &self.model;
+        let known: Vec<&str> = model.leases.keys().copied().collect();
+        let is_mark = key.as_ref().is_some_and(|key| key.starts_with(&format!("{}.", model.claim)));
+        if model.claim == "exclusive" || key.is_none() {
+            assert_eq!(key.as_deref(), known.first().copied(), "{step}: {model:?}");
+            return;
+        }
+        assert!(is_mark, "{step}: {key:?} {model:?}");
+        let members = list("members");
+        let live: Vec<&str> =
+            members.iter().filter(|(_, ends)| **ends > 1.0).map(|(token, _)| token.as_str()).collect();
+        assert_eq!(live, known, "{step}");
+        let places = list("places");
+        for (token, place) in &model.leases {
+            assert_eq!(places.get(*token).copied(), place.map(f64::from), "{step}: {model:?}");
+            assert!(self.redis.exists(&part(&format!("member:{token}"))), "{step}: {token}");
+        }
+        let last = members.values().copied().fold(0.0, f64::max);
+        for key in [LOCK.to_owned(), part("members"), part("lease")] {
+            let ends: f64 = self.redis.query(&["PEXPIRETIME", &key]);
+            assert!(ends >= last || last <= 1.0, "{step}: {key} ends at {ends}, the last lease at {last}");
+        }
+    }
+}
+
+#[test]
+fn leases_that_conflict_are_never_granted_together() {
+    let redis = Redis::start();
+    for seed in 1..=4 {
+        redis.command(&["FLUSHALL"]);
+        let scripts = Scripts::on(redis.connection());
+        let (chance, run_id) = (Chance::of(seed), run_id(&redis));
+        let mut run = Run { redis: &redis, scripts, chance, run_id, model: Model::default() };
+        for _ in 0..1_000 {
+            let step = run.step();
+            run.agrees(&step);
+        }
+    }
+}
+
+fn take(scripts: &mut Scripts, waiter: &str, token: &str, claim: &str) -> super::Reply {
+    let start = if claim.starts_with("slots") { "start=0" } else { "" };
+    scripts.take_with(waiter, token, &format!("ttl=60000 claim={claim} {start}"))
+}
+
+#[test]
+fn only_who_fits_is_called_and_the_first_who_does_not_is_told_to_watch() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    take(&mut scripts, "", "ta", "shared");
+    take(&mut scripts, "", "tb", "shared");
+    let mut connection = redis.connection();
+    let mut ears = listen(&mut connection, &["w1", "s1", "s2"]);
+    for (waiter, claim) in [("w1", "exclusive"), ("s1", "shared"), ("s2", "shared")] {
+        assert_eq!(take(&mut scripts, waiter, "u", claim).word(), "held");
+    }
+    assert_eq!(heard(&mut ears), ("w1".to_owned(), "head".to_owned())); // s1 came behind it, and would have fitted
+    assert_eq!(heard(&mut ears), ("w1".to_owned(), "head".to_owned()));
+    assert_eq!(scripts.release("ta"), word("released"));
+    assert_eq!(heard(&mut ears), ("w1".to_owned(), "head".to_owned()));
+    assert_eq!(waiters(&redis), ["w1", "s1", "s2"]);
+    assert_eq!(scripts.release("tb"), word("released"));
+    let told = [heard(&mut ears), heard(&mut ears)].map(|(who, what)| format!("{who} {what}"));
+    assert_eq!(told, ["s1 head", "w1 go"]);
+    assert_eq!(take(&mut scripts, "w1", "tw", "exclusive").word(), "granted");
+    assert_eq!(scripts.release("tw"), word("released"));
+    let told = [heard(&mut ears), heard(&mut ears)].map(|(who, what)| format!("{who} {what}"));
+    assert_eq!(told, ["s2 head", "s1 go"]);
+    // The one that enters calls the next, and a passer-by is not turned away meanwhile.
+    assert_eq!(take(&mut scripts, "s1", "tx", "shared").word(), "granted");
+    assert_eq!(heard(&mut ears), ("s2".to_owned(), "go".to_owned()));
+    assert_eq!(take(&mut scripts, "", "ty", "shared").word(), "granted");
+    assert_eq!(redis.get(&part("reserved")).as_deref(), Some("s2"));
+    assert_eq!(take(&mut scripts, "", "tz", "exclusive").word(), "held");
+    assert_eq!(take(&mut scripts, "s2", "tz", "shared").word(), "granted");
+    assert!(!redis.exists(&part("reserved")));
+}
+
+#[test]
+fn the_last_free_slot_is_kept_for_who_was_called() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    for token in ["ta", "tb", "tc"] {
+        assert_eq!(take(&mut scripts, "", token, "slots:3").word(), "granted");
+    }
+    let mut connection = redis.connection();
+    let _ears = listen(&mut connection, &["p1"]);
+    assert_eq!(take(&mut scripts, "p1", "u", "slots:3").word(), "held");
+    scripts.release("tb");
+    assert_eq!(take(&mut scripts, "", "u", "slots:3").word(), "reserved");
+    scripts.release("tc");
+    // Now there is one for both.
+    let reply = take(&mut scripts, "", "u", "slots:3");
+    assert_eq!((reply.word(), reply.int("place")), ("granted", Some(1)));
+    let reply = take(&mut scripts, "p1", "v", "slots:3");
+    assert_eq!((reply.word(), reply.int("place")), ("granted", Some(2)));
+}
+
+#[test]
+fn a_young_node_grants_nothing_though_it_bears_a_mark_and_says_how_long_its_leases_may_be() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    scripts.take_with("", "ta", "ttl=90000 claim=shared");
+    let reply = scripts.take_with("", "tb", "ttl=1000 claim=shared quarantine=3600");
+    assert_eq!((reply.word(), reply.text("longest")), ("young", "90000"));
+    let reply = scripts.run("extend", "token=tb claim=shared ttl=1000");
+    assert_eq!((reply.word(), reply.text("longest")), ("gone", "90000"));
+    assert_eq!(take(&mut scripts, "", "tb", "exclusive").text("longest"), "90000");
+}
+
+#[test]
+fn readers_count_nothing_and_the_next_writer_is_larger() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    let fences = ["ta", "tb"].map(|token| take(&mut scripts, "", token, "shared").text("fence").to_owned());
+    assert_eq!(fences, [CLOCK, CLOCK]);
+    let later = format!("{}9", &CLOCK[..CLOCK.len() - 1]);
+    assert_eq!(scripts.run("fence", &format!("token=ta claim=shared fence={later}")), word("raised"));
+    assert_eq!(scripts.run("fence", &format!("token=tb claim=shared fence={CLOCK}")), word("raised"));
+    for token in ["ta", "tb"] {
+        assert_eq!(scripts.release(token), word("released"));
+    }
+    let writer = take(&mut scripts, "", "tw", "exclusive").text("fence").parse::<u64>().unwrap();
+    assert_eq!(writer, later.parse::<u64>().unwrap() + 1);
+    scripts.release("tw");
+    // Places count apart, and raise one counter of all, which an exclusive lease of before a restart looks at.
+    take(&mut scripts, "", "tp", "slots:2");
+    scripts.release("tp");
+    redis.command(&["DEL", &part("fence")]);
+    assert_eq!(scripts.recreate("tx", &run_id(&redis), true, "base").word(), "higher");
+}
