@@ -341,7 +341,7 @@ pub(crate) struct RunArgs {
     /// ends with the command. Use it for one crontab on several hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Run nothing if a run of less than D ago succeeded
+    /// Run nothing if it succeeded less than D ago
     ///
     /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. If the last run failed,
     /// the next host that comes may try. Use it for one crontab on many hosts. Up to 30 days.

@@ -258,7 +258,7 @@ impl NotOurs {
     /// The loss of a lease in use, as the end of "lost "backup": …".
     pub(crate) fn what_became(&self) -> String {
         match self {
-            NotOurs::Other(HeldLock { by: Blocker::Leases(leases), .. }) => format!("{} now holds it", named(leases)),
+            NotOurs::Other(HeldLock { by: Blocker::Leases(leases), .. }) => now_held_by(leases),
             NotOurs::Other(_) => "another now holds it".to_owned(),
             NotOurs::Revoked(by) => format!("it was revoked by {}", escaped(by, 80)),
             NotOurs::Free => "it was released or deleted while in use".to_owned(),
@@ -317,7 +317,7 @@ impl Holder {
 }
 
 /// Several holders in one line.
-pub(crate) fn named(leases: &Leases) -> String {
+fn named(leases: &Leases) -> String {
     let names = leases.holders.iter().take(NAMED);
     let mut names: Vec<String> = match leases.holders.as_slice() {
         [_] if leases.claim() == Claim::Exclusive => names.map(Holder::to_string).collect(),
@@ -328,6 +328,12 @@ pub(crate) fn named(leases: &Leases) -> String {
         names.push(format!("{more} more"));
     }
     names.join(", ")
+}
+
+/// The holders of a lock that was the caller's.
+pub(crate) fn now_held_by(leases: &Leases) -> String {
+    let verb = if leases.count > 1 { "hold" } else { "holds" };
+    format!("{} now {verb} it", named(leases))
 }
 
 impl HeldLock {

@@ -6,7 +6,7 @@ use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::surely;
 use super::recreate::{self, Judgement, NodeReport, Round};
 use super::{Lock, scripts};
-use crate::error::named;
+use crate::error::now_held_by;
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
 use crate::text::escaped;
@@ -167,7 +167,7 @@ impl Lock {
                 LeaseAnswer::Known(ExtendAnswer::Revoked { by }) => {
                     (0, format!("it was revoked by {} ({node})", escaped(by, 80)))
                 }
-                LeaseAnswer::Other(Blocker::Leases(leases)) => (1, format!("{} now holds it ({node})", named(leases))),
+                LeaseAnswer::Other(Blocker::Leases(leases)) => (1, format!("{} ({node})", now_held_by(leases))),
                 LeaseAnswer::Other(_) => (1, format!("another program now holds it ({node})")),
                 LeaseAnswer::Gone(_) => (2, format!("it was released or deleted on {node}")),
                 LeaseAnswer::Known(_) => return None,
