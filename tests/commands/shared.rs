@@ -54,8 +54,8 @@ fn holders_that_share_are_all_shown() {
     let (user, host) = myself();
     let by = |label: &str| format!("{user}@{host}, pid [0-9]+ {label}");
     let table = format!(
-        "NAME +STATE +HELD BY .*\ndb +shared by 2 +{} and 1 more +[0-9]+s +[0-9]+s +0\n\
-         dl +1 of 3 slots taken +{} +[0-9]+s +[0-9]+s +0\n",
+        "NAME +STATE +HELD BY .*\ndb +shared by 2 +{} and 1 more +[0-9]+s +[0-9]+s +0 +-\n\
+         dl +1 of 3 slots taken +{} +[0-9]+s +[0-9]+s +0 +-\n",
         by("\\((one|two)\\)"),
         by("\\(three\\)")
     );
