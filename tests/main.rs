@@ -72,7 +72,7 @@ mod lock {
     mod holds_faults;
     mod interop;
     mod owners;
-    mod shapes;
+    pub(crate) mod shapes;
 }
 
 /// The servers: every deployment, and every way in which servers fail.

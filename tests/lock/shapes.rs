@@ -1,8 +1,8 @@
 //! Locks that several hold: readers and writers, and slots.
 
 use crate::support::{
-    Directory, Line, Redis, Running, SOON, Where, acquire, any, eventually, like, message, redlock, release, several,
-    status,
+    Cluster, Directory, Line, Redis, Running, SOON, Sentinels, Tls, Where, acquire, any, eventually, like, message,
+    redlock, release, several, status,
 };
 use nix::sys::signal::Signal;
 use std::io::PipeWriter;
@@ -427,4 +427,52 @@ fn a_place_that_was_granted_too_late_is_dropped_by_the_next_renewal() {
     for node in &nodes {
         eventually(SOON, "nothing is left", || remains(node).is_empty());
     }
+}
+
+/// All of it once: readers and a writer, two slots, a job that is renewed, a waiter, and the end of each.
+#[track_caller]
+pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
+    let readers = [take(servers, "-s"), take(servers, "-s")];
+    busy(servers, "", "\"backup\" is shared by 2: ");
+    assert_eq!(status(servers, "backup")["mode"], "shared");
+    redlock(servers, format!("extend -q backup --token {}", readers[0])).run();
+    let waiter = redlock(servers, "run -q backup --wait 1m -- echo writes").stdout("writes\n").spawn();
+    eventually(SOON, "in line", || status(servers, "backup")["waiting"] == 1);
+    readers.iter().for_each(|reader| release(servers, "backup", reader));
+    waiter.finish();
+    let (holder, input) = job(servers, "--slots 2 --ttl 1s", 0);
+    let first = slots(servers);
+    let other = take(servers, "--slots 2");
+    busy(servers, "--slots 2", "\"backup\" has all 2 slots taken: ");
+    eventually(SOON, "the job is renewed", || {
+        status(servers, "backup")["holders"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|holder| holder["held_ms"].as_u64() > Some(1_500))
+    });
+    release(servers, "backup", &other);
+    assert_eq!(slots(servers), first);
+    drop(input);
+    holder.finish();
+    assert_eq!(status(servers, "backup")["state"], "free");
+}
+
+#[test]
+fn a_cluster_has_shared_locks_and_slots() {
+    let cluster = Cluster::start();
+    work(&cluster);
+    // From a server that has another part of the slots.
+    cluster.0.iter().for_each(|seed| work(format!("redis+cluster://{}", seed.address()).as_str()));
+}
+
+#[test]
+fn a_service_with_sentinels_has_shared_locks_and_slots() {
+    work(&Sentinels::start(1));
+}
+
+#[test]
+fn a_server_behind_tls_has_shared_locks_and_slots() {
+    let (tls, _authority) = Tls::start();
+    work(&tls);
 }

@@ -138,6 +138,11 @@ fn fifty_calls_at_once_start_one_server() {
 }
 
 #[test]
+fn it_has_shared_locks_and_slots() {
+    crate::lock::shapes::work(&Place::new());
+}
+
+#[test]
 fn a_lease_outlives_a_server_that_is_killed() {
     let place = Place::new();
     let token = acquire_for(&place, "backup", "5m");
