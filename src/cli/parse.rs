@@ -2,7 +2,7 @@
 //! line, mostly in clap's words.
 
 use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, Watch};
-use crate::cli::{self, Cli, Command, Common, Format, LeaseArgs, LogArgs, StatusArgs};
+use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, LogArgs, RunArgs, StatusArgs};
 use crate::text::{escaped, nearest};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{FromArgMatches, Subcommand};
@@ -173,7 +173,6 @@ fn names_in_order(mut names: Vec<String>) -> Result<Vec<String>, String> {
 
 /// Rejects invalid option combinations that can be detected from the command line alone.
 fn check(cli: &Cli) -> Result<(), String> {
-    let refuse = |wrong: bool, why: &str| if wrong { Err(why.to_owned()) } else { Ok(()) };
     let Common { quiet, verbose, format, label, log, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
     let acquires = matches!(cli.command, Command::Acquire(_));
@@ -186,37 +185,9 @@ fn check(cli: &Cli) -> Result<(), String> {
     let takes = acquires || matches!(cli.command, Command::Run(_));
     refuse(label.is_some() && !takes, "--label is for run and acquire only")?;
     refuse(log.is_some() && !takes, "--log is for run and acquire only; redlock log shows the last runs")?;
-    let taking = |taking: &LeaseArgs| {
-        let pointless = taking.token.is_some() && !taking.reentrant;
-        refuse(pointless, "--token needs --reentrant: it is the lease to share")?;
-        let with_others = taking.shared || taking.slots.is_some();
-        refuse(taking.reentrant && with_others, "--reentrant is for exclusive locks, without --shared and --slots")
-    };
     match &cli.command {
-        Command::Run(args) => {
-            taking(&args.taking)?;
-            refuse(args.taking.ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
-            let several = args.taking.names.len() > 1;
-            refuse(several && args.taking.reentrant, "--reentrant is for one lock, not for several")?;
-            refuse(several && args.taking.slots.is_some(), "--slots is for one lock, not for several")?;
-            let taking = &args.taking;
-            let many = several || taking.shared || taking.slots.is_some() || taking.reentrant;
-            refuse(args.once_per.is_some() && many, "--once-per is for one exclusive lock, without --reentrant")?;
-            refuse(args.command.iter().take(1).any(|command| command.is_empty()), "the command is empty")
-        }
-        Command::Acquire(args) => {
-            taking(&args.taking)?;
-            let unsafe_zero = args.taking.conflict_exit_code == Some(0);
-            refuse(unsafe_zero, "-E 0 would let a script go on without the lock; it is for run only")?;
-            let renewed = args.while_pid.is_some();
-            refuse(args.on_lost.is_some() && !renewed, "--on-lost needs --while-pid: only then is the lease renewed")?;
-            refuse(
-                renewed && args.taking.reentrant,
-                "--while-pid renews a lease of its own; a lease to share with --reentrant is renewed by its run",
-            )?;
-            let short = args.taking.ttl < SHORTEST_TTL_OF_RUN;
-            refuse(renewed && short, "--ttl: the shortest with --while-pid is 500ms")
-        }
+        Command::Run(args) => check_run(args),
+        Command::Acquire(args) => check_acquire(args),
         Command::Release(args) => {
             let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);
             refuse(
@@ -224,24 +195,64 @@ fn check(cli: &Cli) -> Result<(), String> {
                 "--token is too short to tell whose lease is meant; give the eight characters that status shows",
             )
         }
-        Command::Status(args) => {
-            let answers = args.token.is_some() || args.exit_code || args.ran_within.is_some() || *quiet;
-            refuse(
-                answers && args.one_name().is_none(),
-                "--token, --exit-code, --ran-within and -q ask about one lock; give its name",
-            )?;
-            let both = args.ran_within.is_some() && (args.token.is_some() || args.exit_code);
-            refuse(both, "--ran-within, --token and --exit-code each have a status of their own; give one")?;
-            let metrics = *format == Format::Prometheus && (args.watch.is_some() || args.ran_within.is_some());
-            refuse(metrics, "--format prometheus prints metrics once; leave out --watch and --ran-within")?;
-            refuse(
-                args.watch.is_some() && answers,
-                "--watch never ends, so it gives no status; leave out --token, --exit-code, --ran-within and -q",
-            )
-        }
+        Command::Status(args) => check_status(args, &cli.common),
         Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name"),
         _ => Ok(()),
     }
+}
+
+fn refuse(wrong: bool, why: &str) -> Result<(), String> {
+    if wrong { Err(why.to_owned()) } else { Ok(()) }
+}
+
+fn check_lease(taking: &LeaseArgs) -> Result<(), String> {
+    let pointless = taking.token.is_some() && !taking.reentrant;
+    refuse(pointless, "--token needs --reentrant: it is the lease to share")?;
+    let with_others = taking.shared || taking.slots.is_some();
+    refuse(taking.reentrant && with_others, "--reentrant is for exclusive locks, without --shared and --slots")
+}
+
+fn check_run(args: &RunArgs) -> Result<(), String> {
+    let taking = &args.taking;
+    check_lease(taking)?;
+    refuse(taking.ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
+    let several = taking.names.len() > 1;
+    refuse(several && taking.reentrant, "--reentrant is for one lock, not for several")?;
+    refuse(several && taking.slots.is_some(), "--slots is for one lock, not for several")?;
+    let many = several || taking.shared || taking.slots.is_some() || taking.reentrant;
+    refuse(args.once_per.is_some() && many, "--once-per is for one exclusive lock, without --reentrant")?;
+    refuse(args.command.iter().take(1).any(|command| command.is_empty()), "the command is empty")
+}
+
+fn check_acquire(args: &AcquireArgs) -> Result<(), String> {
+    let taking = &args.taking;
+    check_lease(taking)?;
+    let unsafe_zero = taking.conflict_exit_code == Some(0);
+    refuse(unsafe_zero, "-E 0 would let a script go on without the lock; it is for run only")?;
+    let renewed = args.while_pid.is_some();
+    refuse(args.on_lost.is_some() && !renewed, "--on-lost needs --while-pid: only then is the lease renewed")?;
+    refuse(
+        renewed && taking.reentrant,
+        "--while-pid renews a lease of its own; a lease to share with --reentrant is renewed by its run",
+    )?;
+    let short = taking.ttl < SHORTEST_TTL_OF_RUN;
+    refuse(renewed && short, "--ttl: the shortest with --while-pid is 500ms")
+}
+
+fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
+    let answers = args.token.is_some() || args.exit_code || args.ran_within.is_some() || common.quiet;
+    refuse(
+        answers && args.one_name().is_none(),
+        "--token, --exit-code, --ran-within and -q ask about one lock; give its name",
+    )?;
+    let both = args.ran_within.is_some() && (args.token.is_some() || args.exit_code);
+    refuse(both, "--ran-within, --token and --exit-code each have a status of their own; give one")?;
+    let metrics = common.format == Format::Prometheus && (args.watch.is_some() || args.ran_within.is_some());
+    refuse(metrics, "--format prometheus prints metrics once; leave out --watch and --ran-within")?;
+    refuse(
+        args.watch.is_some() && answers,
+        "--watch never ends, so it gives no status; leave out --token, --exit-code, --ran-within and -q",
+    )
 }
 
 /// Hints for users of flock, consul and others: the words, the commands that they are used with, and the replacement.

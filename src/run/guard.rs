@@ -154,7 +154,7 @@ impl LeaseUser for Vigil<'_> {
     }
 
     fn on_trouble(&self, trouble: &Trouble) {
-        stdio::share_errors_of(&self.task.ward);
+        self.task.ward.share_errors();
         self.talk.trouble(trouble, self.task.continue_when_lost);
         stdio::let_go_of_everything();
     }
@@ -176,7 +176,7 @@ impl Vigil<'_> {
 
     async fn on_loss(&self, loss: &Loss) {
         // Until the last word: the ward's own descriptors go with it.
-        stdio::share_errors_of(&self.task.ward);
+        self.task.ward.share_errors();
         if self.task.continue_when_lost {
             return self.talk.lost_but_going_on(loss);
         }

@@ -158,9 +158,16 @@ impl Handle {
         unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) };
     }
 
+    /// Makes its standard error this process's, unless that is refused.
+    pub(crate) fn share_errors(&self) {
+        if let Ok(errors) = self.errors() {
+            let _ = unistd::dup2_stderr(&errors);
+        }
+    }
+
     /// A copy of its standard error. Where that is refused (Yama allows it to parents alone), the same file opened again: without
     /// waiting for a reader, and not as the controlling terminal. The process may overwrite what is then written to a file.
-    pub(super) fn errors(&self) -> nix::Result<OwnedFd> {
+    fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
         if let Ok(copy) = i32::try_from(copy)

@@ -1,6 +1,5 @@
 //! The standard descriptors.
 
-use super::process::Handle;
 use nix::fcntl::OFlag;
 use nix::sys::stat::Mode;
 use nix::unistd;
@@ -18,13 +17,6 @@ pub(crate) fn let_go_of_everything() {
     let_go_of_input_and_output();
     if let Ok(null) = null() {
         let _ = unistd::dup2_stderr(&null);
-    }
-}
-
-/// Makes the standard error of another process this one's, unless that is refused.
-pub(crate) fn share_errors_of(process: &Handle) {
-    if let Ok(errors) = process.errors() {
-        let _ = unistd::dup2_stderr(&errors);
     }
 }
 
