@@ -33,8 +33,8 @@ const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
 const OTHERS_PER_PLACE: Duration = Duration::from_millis(100);
-/// The time for the last look, even if the wait is over then.
-pub(super) const LAST_LOOK: Duration = Duration::from_millis(100);
+/// The time for the last look, even if the wait is over then: a wait ends as "held" over slow lines too, and not as "timed out".
+pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
 /// After losing part of a lock to a rival in line, wait up to this long before the next try.
 const RIVALRY: Duration = Duration::from_millis(100);
 /// After a failure of nodes: at first, and at most.

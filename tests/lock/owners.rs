@@ -1,7 +1,8 @@
 //! Who has a lock: what is written about the holder, where it is shown, and that nothing that others wrote does any harm.
 
 use crate::support::{
-    Ended, Monitor, Redis, SOON, Test, acquire, any, eventually, like, message, myself, redlock, release, status, when,
+    Ended, Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, redlock, release,
+    status, when,
 };
 use std::collections::BTreeMap;
 
@@ -181,7 +182,7 @@ fn a_record_with_control_characters_and_over_long_text_is_shown_escaped_and_cut(
 #[test]
 fn a_record_with_nonsense_in_it_does_no_harm() {
     let redis = Redis::start();
-    let token = acquire(&redis, "backup");
+    let token = acquire_for(&redis, "backup", "1h");
     let (key, fields) = record(&redis);
     for nonsense in ["", "abc", "-1", "99999999999999999999999", "1e308", "nan", "\u{0}", "18446744073709551615"] {
         for (field, value) in &fields {

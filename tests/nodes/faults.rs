@@ -2,8 +2,8 @@
 //! left behind.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end, like,
-    loss, message, ms, redlock, release, status, teach_scripts, when,
+    Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end,
+    is_renewed, job, like, loss, message, ms, redlock, release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -362,13 +362,12 @@ fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
 fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = redlock(&proxy, "run -q backup --ttl 4s -- sleep 6");
-    let job = test.spawn();
-    eventually(SOON, "acquired", || redis.exists("redlock:backup"));
+    let (job, writer) = job(&proxy, &["-q", "--ttl", "8s"], 0);
     let token = redis.get("redlock:backup");
     proxy.half_open();
-    std::thread::sleep(ms(4_500)); // longer than the lease
+    is_renewed(&redis);
     assert_eq!(redis.get("redlock:backup"), token);
+    drop(writer);
     job.finish();
     assert!(!redis.exists("redlock:backup"));
 }

@@ -1,7 +1,7 @@
 //! Round trips that are long for the ttl, with TLS and a password, and one hold-up on the way. All times are parts of the ttl: four
 //! seconds here, which a slow machine keeps as well, and one in `tests/alone/slow.rs`.
 
-use crate::support::{Mode, Proxy, Redis, Test, Tls, any, like, ms, teach_scripts};
+use crate::support::{Mode, Proxy, Redis, Test, Tls, acquire, any, like, ms, redlock, teach_scripts};
 use std::time::{Duration, Instant};
 
 /// The arguments of a job with this ttl.
@@ -60,4 +60,20 @@ fn a_hold_up_costs_no_job() {
 #[test]
 fn a_round_trip_that_is_longer_than_a_third_of_the_time_for_tries_costs_no_job() {
     long_round_trips_cost_no_job(ms(4_000));
+}
+
+#[test]
+fn a_wait_ends_with_what_the_server_says_last_however_late_that_comes() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    std::thread::scope(|scope| {
+        for wait in ["1500ms", "1600ms", "1700ms", "1800ms", "1900ms", "2000ms"] {
+            let redis = &redis;
+            scope.spawn(move || {
+                let proxy = Proxy::new(redis, Mode::Delay(ms(150)));
+                let test = redlock(&proxy, "acquire -q backup --wait").arg(wait);
+                test.turned_away().run();
+            });
+        }
+    });
 }
