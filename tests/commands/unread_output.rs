@@ -163,7 +163,7 @@ fn an_outage_is_survived_though_nobody_reads_standard_error() {
 fn a_lost_lease_ends_the_job_though_nobody_reads_standard_error() {
     each_kind(|redis, kind| {
         let unread = Unread::new(kind);
-        let test = redlock(redis, "run -v backup --ttl 4s");
+        let test = redlock(redis, "run -v backup --ttl 4s --node-timeout 2s");
         let test = test.args(["--", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done"]);
         let job = unread.under(test.status(76).stdout("ready\n"));
         eventually(SOON, "the job runs", || job.all_stdout() == "ready\n");

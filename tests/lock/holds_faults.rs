@@ -13,11 +13,11 @@ const KEY: &str = "redlock:backup";
 fn nested<W: Where + ?Sized>(servers: &W, ttl: &str) -> (Running, PipeWriter, Arc<Directory>) {
     let (reader, writer) = std::io::pipe().unwrap();
     let script = format!(
-        "redlock run --reentrant --name backup --ttl {ttl} -- \
+        "redlock run --reentrant --name backup --ttl {ttl} --node-timeout 2s -- \
              sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done' &
          read line; exit 0"
     );
-    let test = redlock(servers, format!("run -q backup --ttl {ttl} -- sh -c")).arg(&script);
+    let test = redlock(servers, format!("run -q backup --ttl {ttl} --node-timeout 2s -- sh -c")).arg(&script);
     let directory = test.directory();
     let outer = test.stdin_from(reader).stderr(any()).leaves_output_open().spawn();
     outer.prints("ready");
@@ -125,7 +125,7 @@ fn a_job_within_a_long_inner_hold_has_its_own_lease_back_afterwards() {
 fn an_inner_job_lives_by_the_lease_that_it_shares_however_long_its_own_would_be() {
     let redis = Redis::start();
     let inner = "redlock run -q --reentrant --name backup -- sleep 5";
-    let test = redlock(&redis, "run -q backup --ttl 4s --");
+    let test = redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s --");
     test.args(inner.split(' ')).run();
     assert!(!redis.exists(KEY));
 }

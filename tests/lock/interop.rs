@@ -211,7 +211,7 @@ fn a_lock_that_they_took_over_is_lost_for_our_job() {
     let redis = Redis::start();
     let mut connection = redis.connection();
     for peer in peers() {
-        let arguments = ["run", "-q", "--name", "backup", "--ttl", "4s", "--", "sleep", "30"];
+        let arguments = ["run", "-q", "--name", "backup", "--ttl", "4s", "--node-timeout", "2s", "--", "sleep", "30"];
         let job = peer.redlock(&redis, &arguments).status(76).stderr(loss([])).spawn();
         eventually(SOON, "acquired", || redis.exists(&peer.key()));
         redis.command(&["DEL", &peer.key()]);

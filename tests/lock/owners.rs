@@ -130,7 +130,7 @@ fn a_waiter_is_told_for_whom_it_waits() {
 fn arguments_of_the_job_are_never_written_to_redis() {
     let redis = Redis::start();
     let monitor = Monitor::new(&redis);
-    let test = redlock(&redis, "run -q backup --ttl 4s -- sh -c");
+    let test = redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s -- sh -c");
     test.args(["sleep 1.5 # s3cret-argument"]).env("PASSWORD", "s3cret-variable").run();
     let lines = monitor.lines(&redis);
     assert!(lines.iter().any(|line| line.contains("redlock:backup")), "{lines:?}");

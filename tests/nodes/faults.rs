@@ -403,7 +403,7 @@ fn the_kernel_looks_whether_a_silent_connection_still_has_its_other_end() {
 fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = redlock(&proxy, "run -q backup --ttl 5s -- sh -c");
+    let test = redlock(&proxy, "run -q backup --ttl 5s --node-timeout 2s -- sh -c");
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
     let job = job.stderr(loss(["timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();
@@ -418,7 +418,7 @@ fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
 
 #[track_caller]
 fn is_gone_before_the_lease_can_expire(servers: &dyn Where, redis: &Redis) {
-    let test = redlock(servers, "run -q backup --ttl 5s -- sh -c");
+    let test = redlock(servers, "run -q backup --ttl 5s --node-timeout 2s -- sh -c");
     let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
     let job = job.stderr(loss(["timed out"])).spawn();
     let pid: u32 = job.stdout_line().parse().unwrap();

@@ -174,7 +174,9 @@ fn the_server_has_nothing_of_the_call_that_started_it() {
 
 #[test]
 fn no_end_of_a_run_ends_the_server_that_it_started() {
-    let run = |place: &Place, script: &str| redlock(place, "run backup --ttl 4s -- sh -c").arg(script).stderr(any());
+    let run = |place: &Place, script: &str| {
+        redlock(place, "run backup --ttl 4s --node-timeout 2s -- sh -c").arg(script).stderr(any())
+    };
     let place = Place::new();
     run(&place, "exit 7").status(7).run();
     let server = place.server();

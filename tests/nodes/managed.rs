@@ -16,7 +16,7 @@ fn works<W: Where + ?Sized>(servers: &W) {
     redlock(servers, "status").stdout(like("<lines>backup<lines>")).run();
     release(servers, "backup", &token);
     waiter.finish();
-    let run = redlock(servers, "run -q backup --ttl 4s -- sleep 4.5");
+    let run = redlock(servers, "run -q backup --ttl 4s --node-timeout 2s -- sleep 4.5");
     run.run();
     acquire(servers, "other");
     redlock(servers, "release -q other --force").stdout(any()).run();

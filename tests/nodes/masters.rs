@@ -250,7 +250,7 @@ fn which_nodes_did_not_grant_the_lock_is_said() {
 #[test]
 fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
     let mut nodes = Redis::several(3);
-    let test = redlock(&nodes, "run backup --ttl 4s -- sleep 30").status(76);
+    let test = redlock(&nodes, "run backup --ttl 4s --node-timeout 2s -- sleep 30").status(76);
     let mut job = test.stderr(loss([])).spawn();
     job.says(like("redlock: acquired \"backup\" on <any>, token <token>, fencing token <n>, lease <any>"));
     nodes[0].kill();

@@ -10,7 +10,7 @@ const KEY: &str = "redlock:backup";
 /// A job on all of these nodes, and the token of its lease.
 #[track_caller]
 fn holder(nodes: &Vec<Redis>, ttl: &str, status: i32) -> (Running, String) {
-    let test = redlock(nodes, format!("run -q backup --ttl {ttl} -- sh -c"));
+    let test = redlock(nodes, format!("run -q backup --ttl {ttl} --node-timeout 1s -- sh -c"));
     let job = test.arg("echo ready; exec sleep 60").status(status).stderr(any()).spawn();
     job.prints("ready");
     let token = nodes.iter().find_map(|node| node.get(KEY)).unwrap();

@@ -86,7 +86,7 @@ fn one_node_has_no_quarantine_unless_it_is_given() {
 #[test]
 fn a_node_that_comes_back_empty_is_joined_again() {
     let mut nodes = Redis::several(3);
-    let test = redlock(&nodes, "run -q backup --ttl 4s -- cat");
+    let test = redlock(&nodes, "run -q backup --ttl 4s --node-timeout 2s -- cat");
     let (reader, writer) = std::io::pipe().unwrap();
     let mut job = test.stdin_from(reader).spawn();
     eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
@@ -187,7 +187,7 @@ fn a_waiter_reserves_the_lock_until_the_lease_that_it_saw_would_have_ended() {
 #[test]
 fn a_waiter_does_not_overtake_a_holder_that_is_frozen_while_its_server_restarts() {
     let mut redis = Redis::start();
-    let (holder, _writer) = job(&redis, &["-q", "--ttl", "4s"], 76);
+    let (holder, _writer) = job(&redis, &["-q", "--ttl", "4s", "--node-timeout", "2s"], 76);
     let waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
     holder.send(Signal::SIGSTOP);
     let expires = Instant::now() + ms(redis.pttl(KEY).cast_unsigned());
@@ -303,7 +303,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
         let mut nodes = Redis::aged(3, 3_600);
         let (reader, writer) = std::io::pipe().unwrap();
         let test = Test::new(&nodes).env_remove("REDLOCK_QUARANTINE").args(["run", "-q", "--name", "backup"]);
-        let test = test.args(["--ttl", "6s", "--", "cat"]).stdin_from(reader);
+        let test = test.args(["--ttl", "6s", "--node-timeout", "2s", "--", "cat"]).stdin_from(reader);
         let mut job = test.spawn();
         // A quorum suffices to take it; a renewal waits for the answers of all.
         let all = |is: fn(i64) -> bool| nodes.iter().all(|node| is(node.pttl(KEY)));
@@ -326,7 +326,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
 #[test]
 fn without_a_quarantine_a_majority_that_restarts_is_loss() {
     let mut nodes = Redis::several(3);
-    let (holder, _writer) = job(&nodes, &["-q", "--ttl", "8s"], 76);
+    let (holder, _writer) = job(&nodes, &["-q", "--ttl", "8s", "--node-timeout", "2s"], 76);
     eventually(SOON, "taken on all", || nodes.iter().all(|node| node.exists(KEY)));
     nodes[..2].iter_mut().for_each(Redis::kill);
     nodes[..2].iter_mut().for_each(Redis::restart);

@@ -156,7 +156,7 @@ fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
 fn as_process_1_the_whole_job_dies_with_its_lease() {
     let redis = Redis::start();
     let script = "(setsid sleep 1000 &); echo ready; sleep 1000";
-    if let Some(test) = container(&redis, &["--ttl", "4s", "--", "sh", "-c", script]) {
+    if let Some(test) = container(&redis, &["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", script]) {
         let job = test.status(76).stderr(any()).spawn();
         job.prints("ready");
         let all = descendants(inside(&job));
@@ -220,7 +220,8 @@ fn a_notification_from_the_job_arrives() {
 fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
     let redis = Redis::start();
     let start = Instant::now();
-    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "5s", "--", "sh", "-c", "exit 3"]);
+    let job =
+        run(&redis, ["--hold-at-least", "20s", "--ttl", "5s", "--node-timeout", "2s", "--", "sh", "-c", "exit 3"]);
     let job = job.status(3).spawn();
     let tag = job.tag().to_owned();
     job.finish();
@@ -242,7 +243,7 @@ fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
     let test = run(&redis, ["--hold-at-least", "20s", "--", &directory.without_interpreter()]);
     test.status(127).stderr(any()).run();
     assert!(!redis.exists("redlock:backup"));
-    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "4s", "--", "sleep", "1000"]);
+    let job = run(&redis, ["--hold-at-least", "20s", "--ttl", "4s", "--node-timeout", "2s", "--", "sleep", "1000"]);
     let job = job.status(76).stderr(loss([])).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["DEL", "redlock:backup"]);
@@ -255,7 +256,7 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     let mut redis = Redis::start();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let script = "trap 'echo term' TERM; echo ready; read line; echo $line";
-    let options = ["--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c", script];
+    let options = ["--ttl", "4s", "--node-timeout", "2s", "--on-lost", "continue", "--", "sh", "-c", script];
     let job = run(&redis, options).stdin_from(reader).status(76);
     let job = job.stderr(any()).stdout("done\n").spawn();
     job.prints("ready");
@@ -316,7 +317,7 @@ fn a_revoked_lease_frees_the_lock_when_its_job_has_ended() {
 fn a_file_that_is_full_behind_standard_error_ends_neither_redlock_nor_its_job() {
     let redis = Redis::start();
     // Half a kilobyte, which is there already. The job gets the signal as it was.
-    let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 4s -- \
+    let script = "head -c 512 /dev/zero >err; ulimit -f 1; redlock run --name backup --ttl 4s --node-timeout 2s -- \
          sh -c 'sleep 2; sed -n s/SigIgn:.//p /proc/self/status >&3' 2>>err 3>&1";
     let ignored = Test::sh(&redis, script).stdout(any()).run().stdout;
     let ignored = u64::from_str_radix(ignored.trim_end(), 16).unwrap();

@@ -56,7 +56,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     let redis = Redis::start();
     for _ in 0..3 {
         let script = format!("trap '' TERM; {}", line_of(40));
-        let test = redlock(&redis, "run -q backup --ttl 4s -- sh -c").arg(&script);
+        let test = redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s -- sh -c").arg(&script);
         let job = test.status(76).stderr(any()).spawn();
         job.prints("ready");
         let keeper = job.keeper();
@@ -196,7 +196,7 @@ fn dies_in_a_namespace(options: &[&str], first: &str) {
     let Some(options) = namespace(options) else { return };
     // redlock is not process 1, whose end would end everything. The last sleeper has left its parent, its group and its session.
     let script = format!(
-        "{first} \"$0\" run -q --name backup --ttl 4s -- sh -c 'trap \"\" TERM; (setsid sh -c \"sleep 1000 & sleep 1001\" &); \
+        "{first} \"$0\" run -q --name backup --ttl 4s --node-timeout 2s -- sh -c 'trap \"\" TERM; (setsid sh -c \"sleep 1000 & sleep 1001\" &); \
          sleep 1002 & echo ready; sleep 1003' & wait $!; echo status=$?; read line"
     );
     let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", &script]);

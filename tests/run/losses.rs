@@ -57,9 +57,9 @@ fn an_outage_that_goes_on_is_told_when_the_job_is_stopped_with_quiet_too() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     for quiet in [false, true] {
-        let test = redlock(&proxy, "run backup --ttl 4s").args(quiet.then_some("-q"));
+        let test = redlock(&proxy, "run backup --ttl 6s").args(quiet.then_some("-q"));
         let first = "redlock: cannot renew \"backup\": <node> timed out; the job is stopped in <duration> unless it comes back\n";
-        let first = if quiet { String::new() } else { ACQUIRED.replace("30s", "4s") + first };
+        let first = if quiet { String::new() } else { ACQUIRED.replace("30s", "6s") + first };
         let test = test.args(["--", "sh", "-c", "echo ready; exec sleep 30"]).status(76).stderr(like(first + said));
         proxy.set(Mode::Pass);
         let job = test.spawn();
@@ -91,7 +91,8 @@ fn with_quiet_the_first_failure_is_kept_for_what_comes_of_it() {
 fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();
-    let test = run(&redis, ["--ttl", "4s", "--", "sh", "-c", "echo ready; read line; exit 3"]).stdin_from(reader);
+    let test = run(&redis, ["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", "echo ready; read line; exit 3"])
+        .stdin_from(reader);
     let job = test
         .status(3)
         .stderr("redlock: \"backup\" was not released before its lease ran out; the job had ended in time\n");
@@ -121,7 +122,7 @@ fn what_is_left_of_a_deleted_lease_is_lease_loss() {
 #[test]
 fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
     let redis = Redis::start();
-    let job = run(&redis, ["-q", "--ttl", "4s", "--", "sleep", "30"]).status(76);
+    let job = run(&redis, ["-q", "--ttl", "4s", "--node-timeout", "2s", "--", "sleep", "30"]).status(76);
     let why = "another program (its value begins with \"another\") now holds it (<node>)";
     let job = job.stderr(lost(why)).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
@@ -134,7 +135,7 @@ fn an_overwritten_lease_is_lost_and_the_new_one_is_left_alone() {
 #[test]
 fn a_lease_whose_key_is_of_another_type_now_is_lost() {
     let redis = Redis::start();
-    let job = run(&redis, ["-q", "--ttl", "4s", "--", "sleep", "30"]).status(76);
+    let job = run(&redis, ["-q", "--ttl", "4s", "--node-timeout", "2s", "--", "sleep", "30"]).status(76);
     let job = job.stderr(lost("another program now holds it (<node>)")).spawn();
     eventually(SOON, "acquired", || redis.exists("redlock:backup"));
     redis.command(&["EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'x', 'y')", "1", "redlock:backup"]);
@@ -159,7 +160,19 @@ fn with_on_lost_continue_the_command_ends_by_itself_and_the_status_is_76() {
     let (reader, writer) = std::io::pipe().unwrap();
     let job = run(
         &redis,
-        ["-q", "--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c", "echo ready; read line; echo done"],
+        [
+            "-q",
+            "--ttl",
+            "4s",
+            "--node-timeout",
+            "2s",
+            "--on-lost",
+            "continue",
+            "--",
+            "sh",
+            "-c",
+            "echo ready; read line; echo done",
+        ],
     );
     let job = job.stdin_from(reader).status(76).stdout("done\n").stderr(any()).spawn();
     job.prints("ready");

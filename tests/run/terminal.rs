@@ -130,7 +130,7 @@ fn ctrl_z_stops_both_and_fg_goes_on() {
 fn a_job_that_stays_stopped_beyond_its_lease_is_ended_and_fg_shows_76() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        terminal.enters(&run("--ttl 5s -- sh -c 'echo rea\"\"dy; while :; do sleep 0.01; done'"));
+        terminal.enters(&run("--ttl 5s --node-timeout 2s -- sh -c 'echo rea\"\"dy; while :; do sleep 0.01; done'"));
         terminal.shows("ready\r\n");
         let redlock = redlock_pid(&terminal);
         let job: Vec<u32> = descendants(redlock).into_iter().filter(|&pid| name(pid) != "redlock-keeper").collect();
@@ -209,7 +209,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         nothing_left(&terminal, &redis);
     }
     // Lease loss and the end of redlock itself, under the same.
-    terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s -- {inner}"))));
+    terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);
     terminal.shows("redlock: lost \"backup\"");

@@ -10,7 +10,7 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
     // The machine cannot be put to sleep here. To stop everybody who is concerned is the same but for the clock, and that
     // the keeper's timer is on one that counts time asleep, another test shows.
     let script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.01; done";
-    let test = redlock(&redis, "run -q backup --ttl 5s");
+    let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let test = test.args(["--", "bash", "-c", script]).status(76);
     let late = when("says that it was late", |text| {
         text.contains("; job stopped ") && text.contains(" after the lease could expire")
@@ -66,7 +66,7 @@ fn a_redlock_that_hangs_for_a_while_goes_on_if_its_lease_does() {
 fn a_job_that_says_nothing_and_hears_nothing_is_killed_while_redlock_is_stopped() {
     let redis = Redis::start();
     let script = "trap '' TERM INT HUP; setsid -f sleep 1000; echo ready; while :; do : >alive; sleep 0.01; done";
-    let test = redlock(&redis, "run -q backup --ttl 5s");
+    let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let alive = test.directory().path().join("alive");
     let job = test.args(["--", "sh", "-c", script]).status(76);
     let job = job.stderr(any()).spawn();

@@ -45,7 +45,8 @@ fn all_gone(tag: &str, deadline: Duration) {
 #[test]
 fn the_whole_tree_dies_with_a_deleted_lease() {
     let redis = Redis::start();
-    let job = run(&redis, ["--ttl", "4s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
+    let job =
+        run(&redis, ["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
     let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
     redis.command(&["DEL", "redlock:backup"]);
     assert!(tree.all_end(SOON));
@@ -116,7 +117,7 @@ fn with_whole_the_lock_lasts_until_the_last_descendant_has_ended() {
 fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() {
     let redis = Redis::start();
     let script = "(setsid sleep 1000 &); echo left";
-    let job = run(&redis, ["--whole", "--ttl", "4s", "--", "sh", "-c", script]);
+    let job = run(&redis, ["--whole", "--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", script]);
     let job = job.status(76).stderr(any()).spawn();
     job.prints("left");
     eventually(SOON, "the command has ended", || job.job().len() == 1);
@@ -222,7 +223,7 @@ fn without_its_keeper_the_job_is_killed_and_the_status_is_70() {
 #[test]
 fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keeper_killed_is_told_of() {
     let redis = Redis::start();
-    let test = run(&redis, ["--ttl", "4s", "--", "sh", "-c", TREE]).status(76);
+    let test = run(&redis, ["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", TREE]).status(76);
     let job = test.stderr(message(["lost \"backup\"", "after the lease could expire"])).spawn();
     let tree = Watched::new(&members(&job));
     let keeper = job.keeper();
