@@ -24,6 +24,7 @@ use error::Error;
 use exit::Exit;
 use parse::ParseOutcome;
 use std::ffi::OsString;
+use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 use sys::streams;
 
@@ -39,15 +40,21 @@ extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char
     sys::inherited::take_note();
     // SAFETY: the C library passes what `main` is promised.
     let arguments = unsafe { sys::inherited::arguments(argc, argv) };
-    // A panic becomes lease loss and one line, not a backtrace.
-    std::panic::set_hook(Box::new(|panic| output::say(&format!("internal error: {panic}").replace('\n', " "))));
-    let exit = std::panic::catch_unwind(|| redlock(&arguments)).unwrap_or(Exit::Internal);
+    panic::set_hook(Box::new(|panic| end_by_panic(panic)));
+    let exit = redlock(&arguments);
     if let Exit::Signal(signal) = exit {
         streams::finish(LAST_WORDS_AFTER_SIGNAL);
         sys::signals::end_by(signal);
     }
     streams::finish(LAST_WORDS);
     exit.status().into()
+}
+
+/// A panic becomes one line, not a backtrace, and lease loss: the keeper kills the job of a redlock that ends.
+fn end_by_panic(panic: &PanicHookInfo) -> ! {
+    output::say(&format!("internal error: {panic}").replace('\n', " "));
+    streams::finish(LAST_WORDS);
+    std::process::exit(Exit::Internal.status().into())
 }
 
 fn redlock(arguments: &[OsString]) -> Exit {
