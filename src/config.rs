@@ -1,7 +1,7 @@
 //! The settings: where the locks are, and who asks. Each comes from its flag, else its variable, else redlock.conf.
 
 use crate::cli::Common;
-use crate::cli::values::{LONGEST_LABEL, LONGEST_TTL, duration};
+use crate::cli::values::{LONGEST_LABEL, duration, hold_time};
 use crate::error::Error;
 use crate::redis::url;
 use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
@@ -9,6 +9,7 @@ use crate::sys::clock::Boot;
 use crate::sys::files;
 use crate::text::{nearest, reason, unprintable};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::ErrorKind;
@@ -24,17 +25,6 @@ const MOST_RUNS: u64 = 1000;
 /// The pause before files that do not match are read again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// The definition of a setting: its sources and its default.
-struct Definition {
-    name: &'static str,
-    flag: &'static str,
-    /// Reads the flag.
-    given: fn(&Common) -> Option<String>,
-    /// The variables that replace the flag; the job gets the flag's value in the first.
-    variables: &'static [(&'static str, Kind)],
-    default: &'static str,
-}
-
 /// The kind of a value. It decides which parts may be shown, and in which form the job gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -49,69 +39,30 @@ enum Kind {
     Secret,
 }
 
-const REDIS: Definition =
-    define("redis", "--redis", |c| joined(&c.redis), &[("REDLOCK_REDIS", Kind::Urls)], "redis://127.0.0.1:6379");
-const PREFIX: Definition =
-    define("prefix", "--prefix", |c| c.prefix.clone(), &[("REDLOCK_PREFIX", Kind::EvenEmpty)], "redlock:");
-const NODE_TIMEOUT: Definition = define(
-    "node-timeout",
-    "--node-timeout",
-    |c| c.node_timeout.clone(),
-    &[("REDLOCK_NODE_TIMEOUT", Kind::Text)],
-    "from the ttl",
-);
-const QUARANTINE: Definition = define(
-    "quarantine",
-    "--quarantine",
-    |c| c.quarantine.clone(),
-    &[("REDLOCK_QUARANTINE", Kind::Text)],
-    "from the ttl; with a single node 0",
-);
-const PASSWORD: Definition = define(
-    "password",
-    "--password-file",
-    |c| c.password_file.clone(),
-    &[("REDLOCK_PASSWORD_FILE", Kind::Path), ("REDLOCK_PASSWORD", Kind::Secret)],
-    "none",
-);
-const TLS_CA: Definition =
-    define("tls-ca", "--tls-ca", |c| c.tls_ca.clone(), &[("REDLOCK_TLS_CA", Kind::Path)], "the system's");
-const TLS_CERT: Definition =
-    define("tls-cert", "--tls-cert", |c| c.tls_cert.clone(), &[("REDLOCK_TLS_CERT", Kind::Path)], "none");
-const TLS_KEY: Definition =
-    define("tls-key", "--tls-key", |c| c.tls_key.clone(), &[("REDLOCK_TLS_KEY", Kind::Path)], "none");
-const REPLICAS: Definition =
-    define("replicas", "--replicas", |c| c.replicas.clone(), &[("REDLOCK_REPLICAS", Kind::Text)], "0");
-const LABEL: Definition =
-    define("label", "--label", |c| c.label.clone(), &[("REDLOCK_LABEL", Kind::Text)], "the command's base name");
+/// A variable, the kind of its value, and its flag.
+type Variable = (&'static str, Kind, fn(&Common) -> Option<String>);
 
-const LOG: Definition = define("log", "--log", |c| c.log.clone(), &[("REDLOCK_LOG", Kind::Text)], "20");
-
-/// All settings: where the locks are, and who asks. The job gets those that say where as variables.
-const WHERE: [&Definition; 9] =
-    [&REDIS, &PREFIX, &NODE_TIMEOUT, &QUARANTINE, &PASSWORD, &TLS_CA, &TLS_CERT, &TLS_KEY, &REPLICAS];
-const WHO: [&Definition; 2] = [&LABEL, &LOG];
+/// All variables that are settings. A flag has the variable's name: `--tls-ca`.
+const VARIABLES: [Variable; 12] = [
+    (REDIS, Kind::Urls, |flags| (!flags.redis.is_empty()).then(|| flags.redis.join(","))),
+    ("REDLOCK_PREFIX", Kind::EvenEmpty, |flags| flags.prefix.clone()),
+    ("REDLOCK_NODE_TIMEOUT", Kind::Text, |flags| flags.node_timeout.clone()),
+    ("REDLOCK_QUARANTINE", Kind::Text, |flags| flags.quarantine.clone()),
+    ("REDLOCK_PASSWORD_FILE", Kind::Path, |flags| flags.password_file.clone()),
+    ("REDLOCK_PASSWORD", Kind::Secret, |_| None),
+    ("REDLOCK_TLS_CA", Kind::Path, |flags| flags.tls_ca.clone()),
+    ("REDLOCK_TLS_CERT", Kind::Path, |flags| flags.tls_cert.clone()),
+    ("REDLOCK_TLS_KEY", Kind::Path, |flags| flags.tls_key.clone()),
+    ("REDLOCK_REPLICAS", Kind::Text, |flags| flags.replicas.clone()),
+    (LABEL, Kind::Text, |flags| flags.label.clone()),
+    (LOG, Kind::Text, |flags| flags.log.clone()),
+];
+const REDIS: &str = "REDLOCK_REDIS";
+const LABEL: &str = "REDLOCK_LABEL";
+const LOG: &str = "REDLOCK_LOG";
 
 /// The variable of other programs. It names the nodes if nothing else does, from the environment only.
 const REDIS_URL: &str = "REDIS_URL";
-
-const fn define(
-    name: &'static str,
-    flag: &'static str,
-    given: fn(&Common) -> Option<String>,
-    variables: &'static [(&'static str, Kind)],
-    default: &'static str,
-) -> Definition {
-    Definition { name, flag, given, variables, default }
-}
-
-fn joined(urls: &[String]) -> Option<String> {
-    (!urls.is_empty()).then(|| urls.join(","))
-}
-
-fn known_variables() -> impl Iterator<Item = (&'static str, Kind)> {
-    WHERE.iter().chain(&WHO).flat_map(|definition| definition.variables).copied()
-}
 
 /// The other variables that `run` sets for its job.
 const OF_THE_JOB: [&str; 5] =
@@ -133,8 +84,8 @@ pub(crate) struct Settings {
     pub(crate) ancestors: Vec<String>,
     /// Name and token of the lease that the enclosing job runs under.
     pub(crate) enclosing: Option<(String, String)>,
-    /// A warning about unknown variables whose names begin like redlock's own.
-    pub(crate) unknown: Option<String>,
+    /// Warnings about unknown variables whose names begin like redlock's own.
+    pub(crate) unknown: Vec<String>,
     /// Warnings about configuration files that this user may not read, and that are not needed.
     pub(crate) skipped: Vec<String>,
     /// The settings with their sources, for -v and doctor.
@@ -169,93 +120,97 @@ impl fmt::Display for Setting {
 pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, Error> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
-    let system = PathBuf::from("/etc/redlock.conf");
-    let sources = Sources::new(common, |name| std::env::var_os(name), users.into_iter().chain([system]));
-    let mut settings = sources.and_then(|sources| settings_from(&sources, patience)).map_err(Error::Usage)?;
-    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    settings.unknown = unknown_variables(&names.filter(|name| is_unknown(name)).collect::<Vec<_>>());
-    Ok(settings)
+    let paths = users.into_iter().chain(["/etc/redlock.conf".into()]);
+    let files: Result<_, String> = paths.map(|path| file(&path)).collect();
+    files.and_then(|files| settings_from(common, &environment()?, files, patience)).map_err(Error::Usage)
 }
 
-/// True for a variable that begins like redlock's own, but is neither one of them nor one that Kubernetes sets for a service
-/// named redlock.
-fn is_unknown(name: &str) -> bool {
-    let is_of_service = |rest: &str| {
-        ["SERVICE_HOST", "PORT"].contains(&rest)
-            || ["SERVICE_PORT", "PORT_"].iter().any(|start| rest.starts_with(start))
-    };
-    name.strip_prefix("REDLOCK_").is_some_and(|rest| !is_of_service(rest))
-        && !OF_THE_JOB.contains(&name)
-        && known_variables().all(|(known, _)| known != name)
+/// The variables of this process that may concern redlock, as texts.
+type Environment = BTreeMap<String, String>;
+
+fn environment() -> Result<Environment, String> {
+    let texts = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let ours = texts.filter(|(name, _)| name.starts_with("REDLOCK_") || name == REDIS_URL);
+    ours.map(|(name, value)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(format!("{name} is not UTF-8")),
+    })
+    .collect()
 }
 
-/// The warning about these variables, in one line.
-fn unknown_variables(names: &[String]) -> Option<String> {
-    let hint = |name: &String| match name.as_str() {
-        "REDLOCK_TTL" => format!("{name} (use --ttl)"),
-        "REDLOCK_WAIT" => format!("{name} (use --wait)"),
-        _ => match meant(name) {
-            Some(meant) => format!("{} ({meant}?)", name.replace(unprintable, "?")),
-            None => name.replace(unprintable, "?"),
-        },
-    };
-    let all = names.iter().map(hint).collect::<Vec<_>>().join(", ");
-    let variables = if names.len() == 1 { "variable" } else { "variables" };
-    (!names.is_empty()).then(|| format!("ignoring unknown {variables} {all}"))
+/// The warning about a variable that begins like redlock's own, but is neither one of them nor one that Kubernetes sets for a
+/// service named redlock.
+fn unknown(name: &str) -> Option<String> {
+    let rest = name.strip_prefix("REDLOCK_")?;
+    let is_of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|start| rest.starts_with(start));
+    let is_known = is_of_service || OF_THE_JOB.contains(&name) || VARIABLES.iter().any(|(known, ..)| *known == name);
+    (!is_known).then(|| format!("ignoring unknown variable {}{}", name.replace(unprintable, "?"), hint(name)))
 }
 
-/// The variable that this name may stand for.
-fn meant(name: &str) -> Option<String> {
+/// A hint at the variable that this name may stand for.
+fn hint(name: &str) -> String {
     let word = name.trim_start_matches("REDLOCK_");
-    let cores = || known_variables().map(|(known, _)| known.trim_start_matches("REDLOCK_"));
+    let cores = || VARIABLES.iter().map(|(known, ..)| known.trim_start_matches("REDLOCK_"));
     let contained = cores().find(|core| word.contains(core) || word.len() > 2 && core.contains(word));
-    contained.or_else(|| nearest(word, cores())).map(|core| format!("REDLOCK_{core}"))
+    let meant = contained.or_else(|| nearest(word, cores()));
+    meant.map_or_else(String::new, |core| format!(" (REDLOCK_{core}?)"))
 }
 
-/// A hint at the variable that this name may stand for, else the list of all.
-fn similar(name: &str) -> String {
-    match meant(name) {
-        Some(meant) => format!("{meant}?"),
-        None => format!("known: {}", known_variables().map(|(known, _)| known).collect::<Vec<_>>().join(", ")),
-    }
-}
+fn settings_from(
+    common: &Common,
+    environment: &Environment,
+    files: Vec<Source>,
+    patience: Duration,
+) -> Result<Settings, String> {
+    let flags = flags(common);
+    let environment_of_job = environment_of_job(&flags);
+    let skipped = files.iter().filter_map(Source::skipped).collect();
+    let mut sources = vec![Source::Entries(flags), Source::Entries(variables(environment))];
+    sources.extend(files);
+    let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, REDIS_URL.to_owned()));
+    sources.push(Source::Entries(apps.into_iter().collect()));
 
-fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, String> {
     let mut origins = Vec::new();
     // -v and doctor list the values in this order.
-    let mut find = |definition: &Definition| {
-        let value = sources.find(definition)?;
-        origins.push(definition.origin(value.as_ref()));
+    let mut find = |name, variables: &[&str], default| {
+        let value = find(&sources, variables)?.unwrap_or_else(|| SettingValue::default(default));
+        origins.push(Setting { name, value: value.shown(), from: value.from.clone(), is_default: value.is_default });
         Ok::<_, String>(value)
     };
-    let redis = find(&REDIS)?.unwrap_or_else(|| REDIS.default());
-    let prefix = find(&PREFIX)?.unwrap_or_else(|| PREFIX.default()).parse(plain_text)?;
-    let node_timeout = find(&NODE_TIMEOUT)?.map(|value| value.parse(node_timeout)).transpose()?;
-    let quarantine = find(&QUARANTINE)?.map(|value| value.parse(quarantine)).transpose()?;
-    let password = find(&PASSWORD)?;
-    let (ca, certificate, key) = (find(&TLS_CA)?, find(&TLS_CERT)?, find(&TLS_KEY)?);
-    let number = |text: &str| text.parse::<u32>().map_err(|_| "not a number of replicas".to_owned());
-    let replicas = find(&REPLICAS)?.map_or(Ok(0), |value| value.parse(number))?;
-    let label = find(&LABEL)?.map(|value| value.parse(label)).transpose()?;
-    let log = find(&LOG)?.unwrap_or_else(|| LOG.default()).parse(runs)?;
+    let path = |text: &str| Ok(PathBuf::from(text));
+    let redis = find("redis", &[REDIS], "redis://127.0.0.1:6379")?;
+    let prefix = find("prefix", &["REDLOCK_PREFIX"], "redlock:")?.parse(plain_text)?;
+    let node_timeout = find("node-timeout", &["REDLOCK_NODE_TIMEOUT"], "from the ttl")?.given(node_timeout)?;
+    let quarantine =
+        find("quarantine", &["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0")?.given(hold_time)?;
+    let password = find("password", &["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"], "none")?;
+    let ca = find("tls-ca", &["REDLOCK_TLS_CA"], "the system's")?.given(path)?;
+    let certificate = find("tls-cert", &["REDLOCK_TLS_CERT"], "none")?.given(path)?;
+    let key = find("tls-key", &["REDLOCK_TLS_KEY"], "none")?.given(path)?;
+    let replicas = find("replicas", &["REDLOCK_REPLICAS"], "0")?.parse(replicas)?;
+    let label = find("label", &[LABEL], "the command's base name")?.given(label)?;
+    let log = find("log", &[LOG], "20")?.parse(runs)?;
 
     let urls = url::split(&redis.text);
     let with_tls = urls.iter().any(|url| url::is_tls(url));
-    let identity = identity(certificate, key)?;
-    if !with_tls && (sources.common.tls_ca.is_some() || sources.common.tls_cert.is_some()) {
+    if !with_tls && (common.tls_ca.is_some() || common.tls_cert.is_some()) {
         return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".to_owned());
     }
+    if certificate.is_some() != key.is_some() {
+        return Err("--tls-cert and --tls-key go together".to_owned());
+    }
     // Certificates are read only if a URL asks for TLS.
-    let ca: Option<PathBuf> = ca.map(|value| value.text.into());
-    let files: Vec<&Path> =
-        ca.iter().chain(identity.iter().flat_map(|(one, other)| [one, other])).map(PathBuf::as_path).collect();
-    let client = || tls::client(ca.clone(), identity.clone());
-    let tls = if with_tls { Some(in_time(patience, &files, client)?) } else { None };
-    let password = password.map(|value| {
-        let file = (value.kind != Kind::Secret).then(|| PathBuf::from(&value.text));
-        in_time(patience, &file.iter().map(PathBuf::as_path).collect::<Vec<_>>(), || secret(&value))
-    });
-    let access = Access { password: password.transpose()?, tls, replicas };
+    let certificates = [&ca, &certificate, &key].into_iter().flatten().filter(|_| with_tls);
+    let password_file = (password.kind == Kind::Path).then(|| PathBuf::from(&password.text));
+    let files: Vec<&Path> = certificates.chain(&password_file).map(PathBuf::as_path).collect();
+    let access = in_time(patience, &files, || {
+        let tls = || tls::client(ca.clone(), certificate.clone().zip(key.clone()));
+        Ok(Access {
+            password: (!password.is_default).then(|| secret(&password)).transpose()?,
+            tls: with_tls.then(tls).transpose()?,
+            replicas,
+        })
+    })?;
     Ok(Settings {
         nodes: nodes(&urls, &redis.from, access)?,
         prefix,
@@ -263,11 +218,11 @@ fn settings_from(sources: &Sources, patience: Duration) -> Result<Settings, Stri
         quarantine,
         label,
         log,
-        environment: environment(sources.common),
-        ancestors: ancestors(sources)?,
-        enclosing: sources.text("REDLOCK_NAME")?.zip(sources.text("REDLOCK_TOKEN")?),
-        unknown: None,
-        skipped: sources.skipped(),
+        environment: environment_of_job,
+        ancestors: ancestors(environment),
+        enclosing: text(environment, "REDLOCK_NAME").zip(text(environment, "REDLOCK_TOKEN")),
+        unknown: environment.keys().filter_map(|name| unknown(name)).collect(),
+        skipped,
         origins,
     })
 }
@@ -294,27 +249,29 @@ fn runs(text: &str) -> Result<u64, String> {
     }
 }
 
+fn replicas(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "not a number of replicas".to_owned())
+}
+
 fn node_timeout(text: &str) -> Result<Duration, String> {
     let timeout = duration(text)?;
     if timeout < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(timeout) }
 }
 
-/// The quarantine has to cover the longest lease, and no longer.
-fn quarantine(text: &str) -> Result<Duration, String> {
-    let quarantine = duration(text)?;
-    if quarantine > LONGEST_TTL { Err("must be at most 30 days".to_owned()) } else { Ok(quarantine) }
+/// A variable that is no setting. An empty one counts as unset.
+fn text(environment: &Environment, name: &str) -> Option<String> {
+    environment.get(name).filter(|text| !text.is_empty()).cloned()
 }
 
-fn ancestors(sources: &Sources) -> Result<Vec<String>, String> {
+fn ancestors(environment: &Environment) -> Vec<String> {
     let mut ancestors = Vec::new();
-    for name in ["REDLOCK_HELD", "REDLOCK_TOKEN"] {
-        for token in sources.text(name)?.iter().flat_map(|text| text.split_whitespace()) {
-            if !ancestors.iter().any(|known| known == token) {
-                ancestors.push(token.to_owned());
-            }
+    let texts = ["REDLOCK_HELD", "REDLOCK_TOKEN"].into_iter().filter_map(|name| environment.get(name));
+    for token in texts.flat_map(|text| text.split_whitespace()) {
+        if !ancestors.iter().any(|known| known == token) {
+            ancestors.push(token.to_owned());
         }
     }
-    Ok(ancestors)
+    ancestors
 }
 
 fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, String> {
@@ -336,18 +293,6 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
         return Err(format!("in {from}: local: is this machine's own server, and cannot be one of several"));
     }
     Ok(nodes)
-}
-
-/// The files of the client's own certificate and key.
-fn identity(
-    certificate: Option<SettingValue>,
-    key: Option<SettingValue>,
-) -> Result<Option<(PathBuf, PathBuf)>, String> {
-    match (certificate, key) {
-        (None, None) => Ok(None),
-        (Some(certificate), Some(key)) => Ok(Some((certificate.text.into(), key.text.into()))),
-        _ => Err("--tls-cert and --tls-key go together".to_owned()),
-    }
 }
 
 /// The value that `make` reads from these files. While all of them exist, a failure is retried until the time is over.
@@ -381,31 +326,28 @@ fn secret(value: &SettingValue) -> Result<FileValue<String>, String> {
     })
 }
 
-/// The flags that say where the locks are, as variables.
-fn environment(common: &Common) -> Vec<(OsString, OsString)> {
-    let variable = |definition: &&Definition| {
-        let (name, kind) = definition.variables[0];
-        let text = (definition.given)(common)?;
-        let text = match kind {
-            Kind::Path => std::path::absolute(&text).map_or_else(|_| text.into(), PathBuf::into_os_string),
-            _ => text.into(),
-        };
-        Some((name.into(), text))
-    };
-    WHERE.iter().filter_map(variable).collect()
-}
-
 /// A value, and the words for its source in a message.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 struct SettingValue {
     text: String,
     kind: Kind,
     from: String,
+    /// The text is the default, or says in words what that is.
+    is_default: bool,
 }
 
 impl SettingValue {
+    fn default(text: &str) -> SettingValue {
+        SettingValue { text: text.to_owned(), kind: Kind::Text, from: "the default".to_owned(), is_default: true }
+    }
+
     fn parse<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
         parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
+    }
+
+    /// The value, if it is no default.
+    fn given<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+        (!self.is_default).then(|| self.parse(parser)).transpose()
     }
 
     /// The value without secrets.
@@ -420,123 +362,103 @@ impl SettingValue {
     }
 }
 
-impl Definition {
-    fn default(&self) -> SettingValue {
-        SettingValue { text: self.default.to_owned(), kind: self.variables[0].1, from: "the default".to_owned() }
-    }
+/// A variable and its value in one source.
+type Entry = (&'static str, SettingValue);
 
-    fn origin(&self, value: Option<&SettingValue>) -> Setting {
-        let is_default = value.is_none();
-        let value = value.cloned().unwrap_or_else(|| self.default());
-        Setting { name: self.name, value: value.shown(), from: value.from, is_default }
-    }
-}
-
-/// A function that looks up an environment variable.
-type Environment<'a> = Box<dyn Fn(&str) -> Option<OsString> + 'a>;
-
-/// The sources of settings: the flags, then the environment, then the files, the nearest first.
-struct Sources<'a> {
-    common: &'a Common,
-    environment: Environment<'a>,
-    files: Vec<File>,
-}
-
-/// A file redlock.conf.
-enum File {
-    Read(Vec<(String, SettingValue)>),
-    /// This user may not read it, for this reason.
+/// A source of settings.
+enum Source {
+    Entries(Vec<Entry>),
+    /// A file that this user may not read, for this reason.
     Denied(String),
 }
 
-impl<'a> Sources<'a> {
-    /// # Errors
-    /// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error only
-    /// for a setting that it might contain.
-    fn new(
-        common: &'a Common,
-        environment: impl Fn(&str) -> Option<OsString> + 'a,
-        paths: impl Iterator<Item = PathBuf>,
-    ) -> Result<Sources<'a>, String> {
-        let mut files = Vec::new();
-        for path in paths {
-            match files::read(&path) {
-                Ok(bytes) => {
-                    let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
-                    files.push(File::Read(entries(&path, &text)?));
-                }
-                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
-                Err(error) => {
-                    let why = format!("cannot read {}: {}", path.display(), reason(&error));
-                    // The system's file may be for some users only; after sudo, HOME is another user's.
-                    match error.kind() {
-                        ErrorKind::PermissionDenied => files.push(File::Denied(why)),
-                        _ => return Err(why),
-                    }
-                }
-            }
+impl Source {
+    fn skipped(&self) -> Option<String> {
+        match self {
+            Source::Denied(why) => Some(format!("{why}; going on without it")),
+            Source::Entries(_) => None,
         }
-        Ok(Sources { common, environment: Box::new(environment), files })
-    }
-
-    fn skipped(&self) -> Vec<String> {
-        let why = |file: &File| match file {
-            File::Denied(why) => Some(format!("{why}; going on without it")),
-            File::Read(_) => None,
-        };
-        self.files.iter().filter_map(why).collect()
-    }
-
-    /// An environment variable. An empty value counts as unset unless the kind says otherwise.
-    fn variable(&self, name: &str, kind: Kind) -> Result<Option<SettingValue>, String> {
-        let Some(value) = (self.environment)(name) else { return Ok(None) };
-        let text = value.into_string().map_err(|_| format!("{name} is not UTF-8"))?;
-        let counts = !text.is_empty() || kind == Kind::EvenEmpty;
-        Ok(counts.then(|| SettingValue { text, kind, from: name.to_owned() }))
-    }
-
-    /// The text of a variable that is not a setting.
-    fn text(&self, name: &str) -> Result<Option<String>, String> {
-        Ok(self.variable(name, Kind::Text)?.map(|value| value.text))
-    }
-
-    /// The value of a setting in the nearest source that has it.
-    ///
-    /// # Errors
-    /// A variable that is not UTF-8; an unreadable file that might name other nodes than the sources behind it.
-    fn find(&self, definition: &Definition) -> Result<Option<SettingValue>, String> {
-        let Definition { flag, given, variables, .. } = definition;
-        if let Some(text) = given(self.common) {
-            return Ok(Some(SettingValue { text, kind: variables[0].1, from: (*flag).to_owned() }));
-        }
-        for &(name, kind) in *variables {
-            if let Some(value) = self.variable(name, kind)? {
-                return Ok(Some(value));
-            }
-        }
-        let names_nodes = definition.name == REDIS.name;
-        for file in &self.files {
-            match file {
-                File::Denied(why) if names_nodes => {
-                    return Err(format!("{why}; it may name the Redis to use; give --redis instead"));
-                }
-                File::Denied(_) => {}
-                File::Read(entries) => {
-                    // The last line of a name counts.
-                    let last = |(name, _): &&(&str, Kind)| entries.iter().rev().find(|(known, _)| known == name);
-                    if let Some((_, value)) = variables.iter().find_map(|variable| last(&variable)) {
-                        return Ok(Some(value.clone()));
-                    }
-                }
-            }
-        }
-        if names_nodes { self.variable(REDIS_URL, Kind::Urls) } else { Ok(None) }
     }
 }
 
-/// Reads lines `REDLOCK_X=value`. Empty lines and those that begin with `#` are skipped, and so is an empty value unless its kind
-/// says otherwise.
-fn entries(path: &Path, text: &str) -> Result<Vec<(String, SettingValue)>, String> {
+/// The value of the first of these variables in the nearest source that has one.
+///
+/// # Errors
+/// An unreadable file that might name other nodes than the sources behind it.
+fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
+    for source in sources {
+        match source {
+            Source::Denied(why) if variables == [REDIS] => {
+                return Err(format!("{why}; it may name the Redis to use; give --redis instead"));
+            }
+            Source::Denied(_) => {}
+            Source::Entries(entries) => {
+                // The last line of a name counts.
+                let last = |name| entries.iter().rev().find(|(known, _)| known == name);
+                if let Some((_, value)) = variables.iter().find_map(last) {
+                    return Ok(Some(value.clone()));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The flags, as the variables that they replace.
+fn flags(common: &Common) -> Vec<Entry> {
+    let entry = |&(name, kind, given): &Variable| {
+        let from = name.replace("REDLOCK_", "--").replace('_', "-").to_lowercase();
+        Some((name, SettingValue { text: given(common)?, kind, from, is_default: false }))
+    };
+    VARIABLES.iter().filter_map(entry).collect()
+}
+
+/// The flags that say where the locks are, as variables.
+fn environment_of_job(flags: &[Entry]) -> Vec<(OsString, OsString)> {
+    let variable = |(name, value): &Entry| {
+        let text = OsString::from(&value.text);
+        let absolute = || std::path::absolute(&text).ok().map(PathBuf::into_os_string);
+        let absolute = if value.kind == Kind::Path { absolute() } else { None };
+        (OsString::from(name), absolute.unwrap_or(text))
+    };
+    flags.iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).collect()
+}
+
+fn variables(environment: &Environment) -> Vec<Entry> {
+    environment.iter().filter_map(|(name, text)| entry(name, text, name.clone())).collect()
+}
+
+/// The entry of a variable, if it is a setting. An empty value counts as unset unless its kind says otherwise.
+fn entry(name: &str, text: &str, from: String) -> Option<Entry> {
+    let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
+    let value = SettingValue { text: text.to_owned(), kind, from, is_default: false };
+    (!text.is_empty() || kind == Kind::EvenEmpty).then_some((name, value))
+}
+
+/// The entries of a file redlock.conf; none if there is no such file.
+///
+/// # Errors
+/// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error only for a
+/// setting that it might contain.
+fn file(path: &Path) -> Result<Source, String> {
+    let error = match files::read(path) {
+        Ok(bytes) => {
+            let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
+            return entries(path, &text).map(Source::Entries);
+        }
+        Err(error) => error,
+    };
+    let why = format!("cannot read {}: {}", path.display(), reason(&error));
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Source::Entries(Vec::new())),
+        // The system's file may be for some users only; after sudo, HOME is another user's.
+        ErrorKind::PermissionDenied => Ok(Source::Denied(why)),
+        _ => Err(why),
+    }
+}
+
+/// Reads lines `REDLOCK_X=value`. Empty lines and those that begin with `#` are skipped.
+fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
     let mut entries = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -546,18 +468,15 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, SettingValue)>, Strin
         let place = format!("{}, line {}", path.display(), index + 1);
         let (name, value) = line.split_once('=').ok_or_else(|| format!("{place}: not of the form REDLOCK_X=value"))?;
         let (name, value) = (name.trim_end(), value.trim_start());
-        let Some((_, kind)) = known_variables().find(|(known, _)| *known == name) else {
-            return Err(format!("{place}: unknown setting {name:?}; {}", similar(name)));
-        };
+        if VARIABLES.iter().all(|(known, ..)| *known != name) {
+            return Err(format!("{place}: unknown setting {name:?}{}", hint(name)));
+        }
         let text = match value.as_bytes() {
             [quote @ (b'"' | b'\''), .., last] if quote == last => &value[1..value.len() - 1],
             [b'"' | b'\'', ..] => return Err(format!("{place}: a quote is not closed")),
             _ => value,
         };
-        if !text.is_empty() || kind == Kind::EvenEmpty {
-            let from = format!("{place}: {name}");
-            entries.push((name.to_owned(), SettingValue { text: text.to_owned(), kind, from }));
-        }
+        entries.extend(entry(name, text, format!("{place}: {name}")));
     }
     Ok(entries)
 }
@@ -566,23 +485,15 @@ fn entries(path: &Path, text: &str) -> Result<Vec<(String, SettingValue)>, Strin
 mod tests {
     use super::*;
 
-    /// An environment, and files that say this, or may not be read.
-    fn sources<'a>(
-        common: &'a Common,
-        variables: &'a [(&str, &str)],
-        files: &[Option<&str>],
-    ) -> Result<Sources<'a>, String> {
-        let find = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+    /// The settings of an environment, and of files that say this, or may not be read.
+    fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, String> {
+        let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
-            Some(text) => entries(Path::new(&format!("f{index}")), text).map(File::Read),
-            None => Ok(File::Denied(format!("cannot read f{index}: permission denied"))),
+            Some(text) => entries(Path::new(&format!("f{index}")), text).map(Source::Entries),
+            None => Ok(Source::Denied(format!("cannot read f{index}: permission denied"))),
         };
         let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;
-        Ok(Sources { common, environment: Box::new(find), files })
-    }
-
-    fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, String> {
-        sources(common, variables, files).and_then(|sources| settings_from(&sources, Duration::ZERO))
+        settings_from(common, &environment, files, Duration::ZERO)
     }
 
     fn of(variables: &[(&str, &str)]) -> Settings {
@@ -644,7 +555,7 @@ mod tests {
     fn what_is_wrong_is_named_with_its_source() {
         let said = |variables: &[(&str, &str)], why: &str| assert_eq!(refused(variables, &[]), why);
         said(&[("REDLOCK_QUARANTINE", "30M")], "in REDLOCK_QUARANTINE: 30M is 30 months; 30m?");
-        said(&[("REDLOCK_QUARANTINE", "31d")], "in REDLOCK_QUARANTINE: must be at most 30 days");
+        said(&[("REDLOCK_QUARANTINE", "31d")], "in REDLOCK_QUARANTINE: the longest is 30 days");
         said(&[("REDLOCK_NODE_TIMEOUT", "0")], "in REDLOCK_NODE_TIMEOUT: must be at least 1ms");
         said(&[("REDLOCK_PREFIX", "\t")], "in REDLOCK_PREFIX: control characters are not allowed");
         said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "in REDLOCK_LABEL: control characters are not allowed");
@@ -663,7 +574,7 @@ mod tests {
         let long = format!("REDLOCK_LABEL={}", "x".repeat(LONGEST_LABEL + 1));
         file(&long, "in f0, line 1: REDLOCK_LABEL: longer than 256 bytes");
         file("REDLOCK_QUARANTINE=5M", "in f0, line 1: REDLOCK_QUARANTINE: 5M is 5 months; 5m?");
-        file("REDLOCK_PREFX=x", "f0, line 1: unknown setting \"REDLOCK_PREFX\"; REDLOCK_PREFIX?");
+        file("REDLOCK_PREFX=x", "f0, line 1: unknown setting \"REDLOCK_PREFX\" (REDLOCK_PREFIX?)");
         assert!(refused(&[], &[Some("REDLOCK_TOKEN=x")]).starts_with("f0, line 1: unknown setting \"REDLOCK_TOKEN\""));
     }
 
@@ -743,22 +654,21 @@ mod tests {
     }
 
     #[test]
-    fn unknown_variables_are_told_in_one_line_with_the_nearest_names() {
-        let names: Vec<String> = ["TTL", "WAIT", "REDIS_URL", "REDSI", "TIMEOUT", "PASSWROD", "URL"]
-            .map(|name| format!("REDLOCK_{name}"))
-            .into();
-        assert_eq!(
-            unknown_variables(&names).as_deref(),
-            Some(
-                "ignoring unknown variables REDLOCK_TTL (use --ttl), REDLOCK_WAIT (use --wait), \
-                 REDLOCK_REDIS_URL (REDLOCK_REDIS?), REDLOCK_REDSI (REDLOCK_REDIS?), \
-                 REDLOCK_TIMEOUT (REDLOCK_NODE_TIMEOUT?), REDLOCK_PASSWROD (REDLOCK_PASSWORD?), REDLOCK_URL"
-            )
-        );
-        assert_eq!(unknown_variables(&[]), None);
-        assert!(is_unknown("REDLOCK_TTL") && !is_unknown("REDLOCK_HELD") && !is_unknown("REDIS_TTL"));
-        for name in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_6379_TCP_ADDR"] {
-            assert!(!is_unknown(&format!("REDLOCK_{name}")), "{name}");
+    fn an_unknown_variable_is_told_with_the_nearest_name() {
+        let told = |name: &str| unknown(&format!("REDLOCK_{name}")).unwrap_or_default();
+        for (name, hint) in [
+            ("REDIS_URL", " (REDLOCK_REDIS?)"),
+            ("REDSI", " (REDLOCK_REDIS?)"),
+            ("TIMEOUT", " (REDLOCK_NODE_TIMEOUT?)"),
+            ("PASSWROD", " (REDLOCK_PASSWORD?)"),
+            ("TTL", ""),
+            ("URL", ""),
+        ] {
+            assert_eq!(told(name), format!("ignoring unknown variable REDLOCK_{name}{hint}"));
         }
+        for name in ["HELD", "LOG", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_6379_TCP_ADDR"] {
+            assert_eq!(told(name), "", "{name}");
+        }
+        assert_eq!(unknown("REDIS_TTL"), None);
     }
 }
