@@ -3,9 +3,9 @@
 use super::{DEFAULT_TTL, block_on, restart_local};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
-use crate::doctor::{self, Diagnosis, Inventory, Practice};
+use crate::doctor::{self, Diagnosis, Practice};
 use crate::exit::Exit;
-use crate::lock::{Holder, Selection, Status};
+use crate::lock::Selection;
 use crate::output;
 use crate::redis::Local;
 use std::time::Duration;
@@ -40,27 +40,14 @@ fn whereabouts(local: Local) -> Setting {
 
 async fn practice(settings: &Settings) -> Practice<'_> {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
-    let locks = on_nodes
-        .list(&settings.prefix, Selection { names: &[], free: false, runs: 0 })
-        .await
-        .map(|all| locks(&all.locks));
+    let locks = on_nodes.list(&settings.prefix, Selection { names: &[], free: false, runs: 0 }).await;
     Practice {
         addresses: &settings.nodes,
         prefix: &settings.prefix,
-        given_timeout: settings.node_timeout,
         node_timeout: on_nodes.node_timeout(),
         replicas: settings.nodes[0].replicas(),
         quarantine: on_nodes.quarantine(),
         is_default: settings.origins[0].is_default,
-        locks: locks.map_err(|error| error.trouble()),
-    }
-}
-
-fn locks(all: &[Status]) -> Inventory {
-    let longest = all.iter().flat_map(Status::holders).map(Holder::longest).max();
-    let eternal = all.iter().filter(|status| status.never_expires());
-    Inventory {
-        longest_lease: longest.unwrap_or_default(),
-        eternal: eternal.map(|status| status.name.clone()).collect(),
+        locks: locks.map(|listing| listing.locks).map_err(|error| error.trouble()),
     }
 }

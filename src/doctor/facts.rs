@@ -1,20 +1,15 @@
 //! Facts about a node, as its servers report them.
 
-use super::{Problem, permissions};
+use super::{Harm, Problem, permissions};
 use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
-use futures_util::future::join;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 /// The number of measured round trips, and the time after which no more begin.
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
-
-/// The settings that INFO does not report.
-const CONFIG: [&str; 4] = ["appendfsync", "save", "stop-writes-on-bgsave-error", "min-replicas-to-write"];
 
 /// The facts about a configured node.
 #[derive(Debug)]
@@ -36,13 +31,14 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    pub(super) info: InfoFields,
-    pub(super) config: InfoFields,
-    pub(super) cluster: InfoFields,
+    pub(super) info: Report,
+    /// The setting, which INFO does not report.
+    pub(super) appendfsync: Result<String, Problem>,
+    pub(super) cluster: Report,
     /// The slots of a Cluster that are moving to or from this server.
     pub(super) moving: Result<Vec<String>, Problem>,
-    /// The commands that the user may not run on locks; none if the server cannot be asked.
-    pub(super) denied: Result<Option<Vec<String>>, Problem>,
+    /// The commands that the user may not run on locks.
+    pub(super) denied: Result<Vec<String>, Problem>,
 }
 
 impl Facts {
@@ -52,24 +48,18 @@ impl Facts {
     }
 }
 
-/// Names and values, as a command reports them.
+/// The lines `name:value` that a command reports.
 #[derive(Debug)]
-pub(super) struct InfoFields {
-    command: &'static str,
-    values: Result<BTreeMap<String, String>, Problem>,
+pub(super) struct Report {
+    pub(super) command: &'static str,
+    pub(super) lines: Result<String, Problem>,
 }
 
-impl InfoFields {
-    #[cfg(test)]
-    pub(super) fn of(command: &'static str, values: &[(&str, &str)]) -> InfoFields {
-        let values = values.iter().map(|&(name, value)| (name.to_owned(), value.to_owned()));
-        InfoFields { command, values: Ok(values.collect()) }
-    }
-
+impl Report {
     pub(super) fn get(&self, name: &str) -> Result<&str, Problem> {
-        let values = self.values.as_ref().map_err(Clone::clone)?;
-        let missing = || untold(self.command, format!("does not report {name}"));
-        values.get(name).map(String::as_str).ok_or_else(missing)
+        let lines = self.lines.as_ref().map_err(Clone::clone)?;
+        let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
     }
 
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
@@ -81,24 +71,20 @@ impl InfoFields {
 /// The finding for something that the server does not reveal.
 fn untold(command: &str, answer: impl fmt::Display) -> Problem {
     let advice = format!("let this user run {command}, or look it up in the console of the service");
-    Problem::unknown(format!("unknown: {command} {answer}"), advice)
+    Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)
 }
 
 /// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take `patience`. A
 /// server of `local:` that never ran is not started.
 pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> NodeFacts {
-    let servers = async {
-        if address.local().is_some_and(|local| local.is_unused()) {
-            Vec::new()
-        } else {
-            servers(address, prefix, patience).await
-        }
-    };
-    let (servers, sentinels) = join(servers, sentinel_views(address, patience)).await;
-    NodeFacts { servers, sentinels }
+    let servers = servers(address, prefix, patience).await;
+    NodeFacts { servers, sentinels: sentinel_views(address, patience).await }
 }
 
 async fn servers(address: &Address, prefix: &str, patience: Duration) -> Vec<(String, Result<Facts, Fault>)> {
+    if address.local().is_some_and(|local| local.is_unused()) {
+        return Vec::new();
+    }
     let mut asked = Session { node: redis::Node::new(address.clone(), patience), patience };
     let servers = within(Boot::now() + patience, asked.node.masters()).await.unwrap_or(Err(Fault::TimedOut));
     let servers = match servers {
@@ -129,14 +115,16 @@ impl Session {
         // An error of the login is not an answer to the commands that follow.
         let reached = within(Boot::now() + self.patience, self.node.reach()).await;
         reached.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))?;
+        let question = permissions::question(prefix);
+        let words: Vec<&str> = question.iter().map(String::as_str).collect();
         Ok(Facts {
             address: self.node.address().clone(),
             round_trips: self.round_trips().await?,
-            info: self.lines("INFO", &["INFO"]).await,
-            config: self.config().await,
-            cluster: self.lines("CLUSTER INFO", &["CLUSTER", "INFO"]).await,
+            info: self.report("INFO").await,
+            appendfsync: self.appendfsync().await,
+            cluster: self.report("CLUSTER INFO").await,
             moving: self.moving().await,
-            denied: self.denied(prefix).await,
+            denied: denied(self.ask(&words).await),
         })
     }
 
@@ -156,43 +144,39 @@ impl Session {
 
     /// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
     async fn moving(&mut self) -> Result<Vec<String>, Problem> {
-        let nodes = self.ask(&["CLUSTER", "NODES"]).await.map_err(|fault| untold("CLUSTER NODES", fault))?;
-        let words = nodes.as_text().unwrap_or_default().split_whitespace();
-        let slots = words.filter_map(|word| word.strip_prefix('[')?.split_once('-'));
+        let nodes = self.report("CLUSTER NODES").await.lines?;
+        let slots = nodes.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once('-'));
         Ok(slots.map(|(slot, _)| slot.to_owned()).collect())
     }
 
-    /// The lines `name:value` of a command's reply.
-    async fn lines(&mut self, command: &'static str, words: &[&str]) -> InfoFields {
-        let pair = |line: &str| line.split_once(':').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let answer = self.ask(words).await.map_err(|fault| untold(command, fault));
-        let values = answer.map(|reply| reply.as_text().unwrap_or_default().lines().filter_map(pair).collect());
-        InfoFields { command, values }
+    async fn report(&mut self, command: &'static str) -> Report {
+        let answer = self.ask(&command.split(' ').collect::<Vec<_>>()).await;
+        let lines = answer.map(|reply| reply.as_text().unwrap_or_default().to_owned());
+        Report { command, lines: lines.map_err(|fault| untold(command, fault)) }
     }
 
-    async fn config(&mut self) -> InfoFields {
-        let (command, mut values) = ("CONFIG", BTreeMap::new());
-        for name in CONFIG {
-            match self.ask(&["CONFIG", "GET", name]).await {
-                // A managed service may return an empty list.
-                Ok(pair) => values.extend(pair.at(1).as_text().map(|value| (name.to_owned(), value.to_owned()))),
-                Err(fault) => return InfoFields { command, values: Err(untold(command, fault)) },
-            }
-        }
-        InfoFields { command, values: Ok(values) }
+    async fn appendfsync(&mut self) -> Result<String, Problem> {
+        let pair = self.ask(&["CONFIG", "GET", "appendfsync"]).await.map_err(|fault| untold("CONFIG", fault))?;
+        // A managed service may return an empty list.
+        pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", "does not report appendfsync"))
     }
+}
 
-    async fn denied(&mut self, prefix: &str) -> Result<Option<Vec<String>>, Problem> {
-        let question = permissions::question(prefix);
-        match self.ask(&question.iter().map(String::as_str).collect::<Vec<_>>()).await {
-            Ok(Reply::Nil) => Ok(None),
-            Ok(denied) => Ok(Some(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect())),
-            Err(fault) if is_untold(&fault) => Ok(Some(vec!["eval".to_owned()])),
-            Err(Fault::TimedOut) => Err(Problem::no_vote(
-                "it answers, but its scripts time out: no lock can be taken",
-                "look for a CLIENT PAUSE or a slow script",
-            )),
-            Err(fault) => Err(untold("EVAL", fault)),
+/// The commands that the user may not run, from the answer to [`permissions::question`].
+pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Problem> {
+    match answer {
+        Ok(denied) => Ok(denied.items().iter().filter_map(Reply::as_text).map(str::to_owned).collect()),
+        Err(fault) if is_untold(&fault) => Ok(vec!["eval".to_owned()]),
+        Err(Fault::CannotServe(_, detail)) if detail.contains("near '#'") => Err(Harm::Unknown.problem(
+            "before Redis 7 a server cannot be asked what a user may do",
+            "try it: redlock run doctor -- true",
+        )),
+        Err(fault) => {
+            let advice = match fault {
+                Fault::TimedOut => "look for a CLIENT PAUSE or a slow script",
+                _ => fault.advice().1,
+            };
+            Err(Harm::NoVote.problem(&format!("asked for a write, it {fault}: no lock can be taken"), advice))
         }
     }
 }

@@ -5,11 +5,12 @@ mod checks;
 mod facts;
 mod permissions;
 
-use crate::lock::Quarantine;
+use crate::lock::{Quarantine, Status};
 use crate::redis::Address;
 use facts::{Facts, NodeFacts};
 use futures_util::future::join_all;
 use serde::Serialize;
+use std::iter::zip;
 use std::ptr;
 use std::time::Duration;
 
@@ -52,8 +53,7 @@ pub(crate) struct Finding {
 pub(crate) struct Practice<'a> {
     pub(crate) addresses: &'a [Address],
     pub(crate) prefix: &'a str,
-    /// The configured timeout; `node_timeout` is the effective one, for a lease of the default ttl.
-    pub(crate) given_timeout: Option<Duration>,
+    /// The effective timeout for a lease of the default ttl.
     pub(crate) node_timeout: Duration,
     /// The number of replicas that have to confirm a lease.
     pub(crate) replicas: u32,
@@ -61,16 +61,7 @@ pub(crate) struct Practice<'a> {
     /// No server was configured.
     pub(crate) is_default: bool,
     /// The locks under the prefix, or the reason why they cannot be listed.
-    pub(crate) locks: Result<Inventory, String>,
-}
-
-/// A summary of the locks under the prefix.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Inventory {
-    /// The longest lease that is held now.
-    pub(crate) longest_lease: Duration,
-    /// The names of locks that never expire.
-    pub(crate) eternal: Vec<String>,
+    pub(crate) locks: Result<Vec<Status>, String>,
 }
 
 impl Practice<'_> {
@@ -85,16 +76,15 @@ pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
     let nodes = practice.addresses.iter().map(|node| facts::gather(node, practice.prefix, practice.node_timeout));
     let nodes: Vec<NodeFacts> = join_all(nodes).await;
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
-    let of_all = checks::OF_ALL.iter().map(|(check, look)| (None, *check, look(practice)));
-    let of_nodes =
-        nodes.iter().zip(practice.addresses).map(|(node, address)| of_node(node, address, practice, &reached));
+    let of_nodes = zip(&nodes, practice.addresses).map(|(node, address)| of_node(node, address, practice, &reached));
     let of_nodes: Vec<Vec<CheckOutcome>> = of_nodes.collect();
     // A minority of nodes may be without a vote.
-    let lost = of_nodes.iter().filter(|outcomes| outcomes.iter().any(|(_, _, checked)| has_no_vote(checked))).count();
+    let has_no_vote = |(_, _, result): &CheckOutcome| matches!(result, Err(Problem { harm: Harm::NoVote, .. }));
+    let lost = of_nodes.iter().filter(|outcomes| outcomes.iter().any(has_no_vote)).count();
     let enough = lost <= (practice.addresses.len() - 1) / 2;
+    let of_all = checks::OF_ALL.iter().map(|(check, look)| (None, *check, look(practice)));
     let outcomes = of_all.chain(of_nodes.into_iter().flatten());
-    let mut findings: Vec<Finding> =
-        outcomes.map(|(node, check, checked)| Finding::of(node, check, tolerated(checked, enough))).collect();
+    let mut findings: Vec<Finding> = outcomes.map(|outcome| Finding::of(outcome, enough)).collect();
     findings.sort_by_key(|finding| finding.verdict);
     findings
 }
@@ -114,7 +104,7 @@ fn of_node(node: &NodeFacts, address: &Address, practice: &Practice<'_>, reached
         outcomes.push((name(), "sentinels", checks::sentinels(&node.sentinels)));
     }
     for (server, facts) in &node.servers {
-        let mut found = |check, checked| outcomes.push((Some(server.clone()), check, checked));
+        let mut found = |check, result| outcomes.push((Some(server.clone()), check, result));
         match facts {
             Err(fault) => found("connection", checks::unreached(fault)),
             Ok(facts) => {
@@ -128,55 +118,50 @@ fn of_node(node: &NodeFacts, address: &Address, practice: &Practice<'_>, reached
     outcomes
 }
 
-fn has_no_vote(checked: &CheckResult) -> bool {
-    checked.as_ref().is_err_and(|problem| problem.costs_the_vote)
-}
-
-/// A node without a vote is a warning where `enough` others have one.
-fn tolerated(checked: CheckResult, enough: bool) -> CheckResult {
-    checked.map_err(|problem| match problem.costs_the_vote && enough {
-        true => Problem { verdict: Diagnosis::Warn, ..problem },
-        false => problem,
-    })
-}
-
 /// A detail if all is well, else the problem.
 type CheckResult = Result<String, Problem>;
 
 /// A finding that is not ok.
 #[derive(Clone, Debug)]
 struct Problem {
-    verdict: Diagnosis,
-    /// True if the only harm is that the node grants no locks.
-    costs_the_vote: bool,
+    harm: Harm,
     detail: String,
     advice: String,
 }
 
-impl Problem {
-    fn fail(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
-        Problem { verdict: Diagnosis::Fail, costs_the_vote: false, detail: detail.into(), advice: advice.into() }
+/// The harm of a problem.
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Fail,
+    /// The node grants no locks: a warning where enough others have a vote.
+    NoVote,
+    Warn,
+    Unknown,
+}
+
+impl Harm {
+    fn problem(self, detail: &str, advice: &str) -> Problem {
+        Problem { harm: self, detail: detail.to_owned(), advice: advice.to_owned() }
     }
 
-    /// The node grants no locks.
-    fn no_vote(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
-        Problem { costs_the_vote: true, ..Problem::fail(detail, advice) }
-    }
-
-    fn warn(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
-        Problem { verdict: Diagnosis::Warn, ..Problem::fail(detail, advice) }
-    }
-
-    fn unknown(detail: impl Into<String>, advice: impl Into<String>) -> Problem {
-        Problem { verdict: Diagnosis::Unknown, ..Problem::fail(detail, advice) }
+    /// The problem, if there is one.
+    fn when(self, wrong: bool, detail: &str, advice: &str) -> Result<(), Problem> {
+        if wrong { Err(self.problem(detail, advice)) } else { Ok(()) }
     }
 }
 
 impl Finding {
-    fn of(node: Option<String>, check: &'static str, checked: CheckResult) -> Finding {
-        match checked {
+    /// `enough` nodes have a vote.
+    fn of((node, check, result): CheckOutcome, enough: bool) -> Finding {
+        match result {
             Ok(detail) => Finding { node, check, verdict: Diagnosis::Ok, detail, advice: None },
-            Err(Problem { verdict, detail, advice, .. }) => {
+            Err(Problem { harm, detail, advice }) => {
+                let verdict = match harm {
+                    Harm::NoVote if enough => Diagnosis::Warn,
+                    Harm::Fail | Harm::NoVote => Diagnosis::Fail,
+                    Harm::Warn => Diagnosis::Warn,
+                    Harm::Unknown => Diagnosis::Unknown,
+                };
                 Finding { node, check, verdict, detail, advice: Some(advice) }
             }
         }

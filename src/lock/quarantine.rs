@@ -42,7 +42,7 @@ impl Quarantine {
     }
 
     /// Takes in the length of a lease that a node knows of.
-    pub(crate) fn cover(&mut self, lease: Duration) {
+    pub(super) fn cover(&mut self, lease: Duration) {
         if !self.fixed {
             self.length = self.length.max(lease);
         }

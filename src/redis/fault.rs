@@ -376,6 +376,11 @@ mod tests {
             ("WRONGTYPE", "Operation against"),
         );
         is("ERR", "user_script:12: NOPERM no script: 5677, on @user_script:12.", ("NOPERM", "no"));
+        is(
+            "ERR",
+            "Error compiling script (new function): user_script:1: unexpected symbol near '#'",
+            ("unexpected", "symbol near '#'"),
+        );
         is("ERR", "no script: here", ("ERR", "no script: here"));
         is("LOADING", "", ("LOADING", ""));
     }
