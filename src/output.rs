@@ -8,7 +8,7 @@ use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::{Claim, Extension, Holder, Lease, Lock, Revocation, State, Status, renewal_interval};
+use crate::lock::{Claim, Extension, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable};
@@ -21,6 +21,8 @@ use unicode_width::UnicodeWidthStr;
 
 /// The number of characters of another user's text that a column of a table shows.
 const COLUMN: usize = 40;
+/// The number of waiters that are shown, of all in line.
+const WAITERS: usize = 10;
 /// The number of terminal columns that a name and its holder keep on a narrow screen.
 const NARROWEST: usize = 12;
 /// The number of characters of a server's own text that are shown.
@@ -343,6 +345,9 @@ fn status_text(status: &Status) -> String {
     if let Some(waiting) = status.waiting.filter(|&waiting| waiting > 0) {
         line("waiting", waiting.to_string());
     }
+    for waiter in status.waiters.iter().flatten().take(WAITERS) {
+        line("", waiter_line(waiter));
+    }
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
     if status.nodes.len() > 1 || odd {
         for node in &status.nodes {
@@ -351,6 +356,18 @@ fn status_text(status: &Status) -> String {
     }
     text.push('\n');
     text
+}
+
+/// `deploy@web-3, pid 4121 (nightly), for 12s`
+fn waiter_line(waiter: &Waiter) -> String {
+    let Waiter { host, pid, user, label, waited } = waiter;
+    let who = user.as_ref().zip(host.as_ref()).zip(*pid).map_or_else(
+        || "one with an older redlock".to_owned(),
+        |((user, host), pid)| format!("{}@{}, pid {pid}", escaped(user, COLUMN), escaped(host, COLUMN)),
+    );
+    let label = label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, COLUMN)));
+    let time = waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
+    format!("{who}{label}{time}")
 }
 
 fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {

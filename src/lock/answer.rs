@@ -3,6 +3,7 @@
 use super::fields::Fields;
 use super::holder::{Blocker, Holder, Leases};
 use super::log::Run;
+use super::waiter::Waiter;
 use crate::redis::{FromReply, Reply};
 use std::time::Duration;
 
@@ -343,6 +344,8 @@ pub(super) struct StatusAnswer {
     /// None when the lock is free.
     pub(super) by: Option<Blocker>,
     pub(super) waiting: u64,
+    /// The first in line, if they were asked for.
+    pub(super) waiters: Option<Vec<Waiter>>,
     /// The last runs, if they were asked for.
     pub(super) runs: Vec<Run>,
     /// Told by a node where no lease is known.
@@ -357,7 +360,13 @@ impl Answer for StatusAnswer {
             "held" => (Some(Blocker::read(fields)), None),
             _ => return None,
         };
-        Some(StatusAnswer { by, waiting: fields.count("waiting")?, runs: Run::read_all(fields), node })
+        Some(StatusAnswer {
+            by,
+            waiting: fields.count("waiting")?,
+            waiters: Waiter::read_all(fields),
+            runs: Run::read_all(fields),
+            node,
+        })
     }
 
     fn blocker(&self) -> Result<Option<&Blocker>, &Identity> {

@@ -85,10 +85,14 @@ impl<'a> Fields<'a> {
         self.get(name)?.as_count()
     }
 
+    /// A list of any values.
+    pub(super) fn list(self, name: &str) -> &'a [Reply] {
+        self.get(name).map_or(&[], Reply::items)
+    }
+
     /// A list of small numbers.
     pub(super) fn numbers(self, name: &str) -> Vec<u32> {
-        let items = self.get(name).map_or(&[][..], Reply::items);
-        items.iter().filter_map(|item| u32::try_from(item.as_count()?).ok()).collect()
+        self.list(name).iter().filter_map(|item| u32::try_from(item.as_count()?).ok()).collect()
     }
 
     /// The rest of a life, in milliseconds; none when it has no end.
@@ -107,6 +111,6 @@ impl<'a> Fields<'a> {
 
     /// A list of names and values.
     pub(super) fn each(self, name: &str) -> impl Iterator<Item = Fields<'a>> {
-        self.get(name).map_or(&[][..], Reply::items).iter().map(Fields::of)
+        self.list(name).iter().map(Fields::of)
     }
 }

@@ -29,6 +29,7 @@ mod revoke;
 mod scripts;
 mod status;
 mod token;
+mod waiter;
 
 pub(crate) use acquire::ROTATION;
 pub(crate) use attempt::FAREWELL;
@@ -45,6 +46,7 @@ pub(crate) use quorum::{quorum, surely};
 pub(crate) use renew::{Renewal, Try, renewal_interval};
 pub(crate) use revoke::Revocation;
 pub(crate) use status::{State, Status};
+pub(crate) use waiter::Waiter;
 
 use crate::redis::{Call, Fault, Script};
 use fields::Args;

@@ -11,7 +11,7 @@ use super::answer::Done;
 use super::attempt::{Attempt, Busy, Footprint, LastSeenLease};
 use super::fields::Args;
 use super::lease::Lease;
-use super::{Lock, Request, scripts, token};
+use super::{Lock, Request, scripts, waiter};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Listeners, SubscriptionEvent};
 use crate::sys::clock::{Boot, unix_time};
@@ -105,7 +105,7 @@ impl Lock {
         line.remember();
         // The remains of the tries before have no name in the queue.
         self.withdraw(footprint).await;
-        let waiter = format!("{}{}", self.claim.unwrap_or_default().initial(), token::new_token());
+        let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         footprint.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {

@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize, bodies: &[&Script]| {
-            let (part, arguments) = (20, 1_600);
+            let (part, arguments) = (20, 2_000); // a waiter with its name, three times
             bodies.iter().map(|script| script.body().len()).sum::<usize>() + 3 * 9 * (key + part) + arguments
         };
         // With a name of more than 256 bytes, or a TAKE in full (the first since the server knows no scripts), a lease may

@@ -6,6 +6,7 @@ use super::fields::Args;
 use super::holder::{Blocker, Holder, Leases, leases};
 use super::log::{self, Outcome, Run};
 use super::quorum::{middle, quorum};
+use super::waiter::Waiter;
 use super::{Lock, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Fault};
@@ -13,8 +14,8 @@ use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::time::Duration;
 
-/// The number of holders that are asked for: of 10,000 a node would say too much.
-const HOLDERS: u32 = 1_000;
+/// The number of holders, and of waiters, that are asked for: of 10,000 a node would say too much.
+const MOST: u32 = 1_000;
 
 /// The state of a lock as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,6 +60,9 @@ pub(crate) struct Status {
     by: Option<Blocker>,
     /// The number of waiters in line for it.
     pub(crate) waiting: Option<u64>,
+    /// The first of them, of a lock that was looked at alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waiters: Option<Vec<Waiter>>,
     /// The last run that has ended, and the last one that succeeded.
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
@@ -113,7 +117,7 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and at its last `runs`, and changes nothing. Nodes that fail are part of the answer.
+    /// Looks at the lock on all nodes, and unless `runs` is 0 at so many last runs and at who waits, and changes nothing. Nodes that fail are part of the answer.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse for good.
@@ -121,9 +125,10 @@ impl Lock {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
-            return Ok(Status { nodes, ..Status::unused(&name, &key) });
+            return Ok(Status { nodes, waiters: Some(Vec::new()), ..Status::unused(&name, &key) });
         }
-        let args = Args::default().with("most", HOLDERS).with("log", Some(runs).filter(|&runs| runs > 0));
+        let args = Args::default().with("most", MOST).with("waiters", (runs > 0).then_some(MOST));
+        let args = args.with("log", Some(runs).filter(|&runs| runs > 0));
         let call = self.call(&scripts::INSPECT, args);
         let together = |answers: &Answers<StatusAnswer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
@@ -188,6 +193,8 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
         // Even with every silent node no lease reaches a quorum.
         (State::Free, None)
     };
+    // A waiter stands in line wherever it can: the longest line lacks the fewest, and is in order.
+    let line = known.iter().max_by_key(|answer| answer.waiting);
     let runs = log::merge(&known.iter().map(|answer| answer.runs.as_slice()).collect::<Vec<_>>(), needed);
     let last = |counts: fn(&&Run) -> bool| runs.iter().rev().find(counts).cloned();
     Status {
@@ -200,7 +207,8 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) 
         mode,
         limit: mode.and_then(Claim::limit),
         by,
-        waiting: known.iter().map(|answer| answer.waiting).max(),
+        waiting: line.map(|line| line.waiting),
+        waiters: line.and_then(|line| line.waiters.clone()),
         nodes: Vec::new(),
         unanswered: None,
     }

@@ -618,13 +618,18 @@ impl Model {
         }
     }
 
-    pub(super) fn inspect(&self) -> Expected {
+    pub(super) fn inspect(&self, most: usize) -> Expected {
         let waiting = ("waiting", Expected::Int(self.queue.len().try_into().unwrap()));
+        let first = self.queue.iter().take(most);
+        let first = first.flat_map(|(ticket, waiter)| [text(waiter), text(ticket.to_string())]);
+        let waiters = ("waiters", Expected::List(first.collect()));
+        let clock = ("clock", text(SOME_TIME));
         if self.lock.is_some() {
-            return answer("held", [("holders", self.holders([("holds", self.count_holds())])), waiting]);
+            let holders = ("holders", self.holders([("holds", self.count_holds())]));
+            return answer("held", [holders, waiting, waiters, clock]);
         }
         let left = self.reserved.as_ref().map_or(-2, |reserved| self.left_of(reserved.ends));
         let outcome = if self.reserved.is_some() { "reserved" } else { "free" };
-        answer(outcome, [("left", Expected::Left(left)), waiting, ("node", Expected::Identity)])
+        answer(outcome, [("left", Expected::Left(left)), waiting, waiters, clock, ("node", Expected::Identity)])
     }
 }

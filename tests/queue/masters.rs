@@ -1,9 +1,10 @@
 //! Waiting in line on several masters: the same line on each, and a majority that calls.
 
 use crate::support::{
-    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, redlock, release, several,
+    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, redlock, release, several, status,
 };
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -157,4 +158,27 @@ fn whoever_has_a_majority_leaves_the_line_of_the_other_nodes_too() {
     }
     assert_eq!(nodes[2].get(Line::KEY).as_deref(), Some("another"));
     release(&nodes, Line::NAME, &token);
+}
+
+#[test]
+fn who_waits_is_told_though_a_master_is_down_or_has_missed_some() {
+    let mut nodes = several(3);
+    acquire_on_all(&nodes, Line::NAME);
+    let join = |label: &str| {
+        let words = ["run", "-q", "--name", Line::NAME, "--wait", "--label", label, "--", "true"];
+        join_all(&nodes, Test::new(&nodes).args(words).any_end())
+    };
+    let (first, _second) = (join("first"), join("second"));
+    let labels = |nodes: &Vec<Redis>| {
+        let waiters = status(nodes, Line::NAME)["waiters"].take();
+        let label = |waiter: &Value| waiter["label"].as_str().unwrap().to_owned();
+        waiters.as_array().unwrap().iter().map(label).collect::<Vec<_>>()
+    };
+    nodes[0].command(&["ZPOPMIN", "{redlock:backup}:\u{1f}queue"]);
+    assert_eq!(labels(&nodes), ["first", "second"]);
+    let waiter = &status(&nodes, Line::NAME)["waiters"][0];
+    assert_eq!(waiter["pid"], first.pid());
+    assert!(waiter["waited_ms"].as_u64().is_some_and(|waited| waited < 60_000), "{waiter}");
+    nodes[1].kill();
+    assert_eq!(labels(&nodes), ["first", "second"]);
 }

@@ -2,9 +2,10 @@
 
 use crate::support::{
     Directory, Ended, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
-    eventually, message, ms, processor_time, redlock, release, status, teach_scripts,
+    eventually, like, message, ms, myself, processor_time, redlock, release, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -196,6 +197,53 @@ fn status_tells_how_many_wait() {
     let line = text.lines().find(|line| line.trim_start().starts_with("waiting"));
     assert!(line.is_some_and(|line| line.ends_with(" 3")), "{text}");
     drop(waiters);
+}
+
+#[test]
+fn status_tells_who_waits() {
+    let redis = Redis::start();
+    let ((user, host), token) = (myself(), acquire(&redis, Line::NAME));
+    assert_eq!(status(&redis, Line::NAME)["waiters"], serde_json::json!([]));
+    let waiter =
+        |label: &str| Test::new(&redis).args(["run", "-q", "backup", "--wait", "--label", label, "--", "true"]);
+    let labelled = |label: &str| Line::join(&redis, waiter(label).any_end());
+    let (first, dead, mut third) = (labelled("nightly"), labelled("änd so on"), labelled("third"));
+    let pids = [&first, &dead, &third].map(Running::pid);
+    // One of an older version, whose name is an identity alone.
+    redis.command(&["ZADD", "{redlock:backup}:\u{1f}queue", "9007199254740991", "x5294ecab887e4ad3880ccf24c8387183"]);
+    let waiters = status(&redis, Line::NAME)["waiters"].take();
+    for (at, label) in ["nightly", "änd so on", "third"].into_iter().enumerate() {
+        let waited = waiters[at]["waited_ms"].as_u64().unwrap();
+        let expected = serde_json::json!(
+            {"host": host, "pid": pids[at], "user": user, "label": label, "waited_ms": waited}
+        );
+        assert_eq!(waiters[at], expected);
+        assert!(waited < 60_000, "{waited}");
+    }
+    assert_eq!((&waiters[3]["host"], &waiters[3]["pid"], waiters[4].is_null()), (&Value::Null, &Value::Null, true));
+    let line = |at: usize, label| format!("          {user}@{host}, pid {} ({label}), for <duration>\n", pids[at]);
+    let line = format!("{}{}{}", line(0, "nightly"), line(1, "änd so on"), line(2, "third"));
+    let told = format!(
+        "<any>\n<any>\n<any>\n<any>\n<any>\n  waiting 4\n{line}          one with an older redlock, for <duration>\n"
+    );
+    redlock(&redis, "status backup").stdout(like(told)).run();
+
+    // Whoever leaves the line, is served, or is found dead, is in it no more.
+    third.send(Signal::SIGTERM);
+    third.wait(SOON);
+    drop(dead);
+    release(&redis, Line::NAME, &token);
+    first.finish();
+    eventually(SOON, "no one waits", || status(&redis, Line::NAME)["waiters"] == serde_json::json!([]));
+    redis.command(&["FLUSHALL"]);
+
+    acquire(&redis, Line::NAME);
+    for number in 10..22 {
+        redis.command(&["ZADD", "{redlock:backup}:\u{1f}queue", "1", &format!("x\u{1f}h{number}\u{1f}1\u{1f}u\u{1f}")]);
+    }
+    let text = redlock(&redis, "status backup").stdout(any()).run().stdout;
+    assert!(text.contains("u@h19, pid 1, for ") && !text.contains("u@h20"), "{text}");
+    assert_eq!(status(&redis, Line::NAME)["waiters"][11]["host"], "h21");
 }
 
 #[test]

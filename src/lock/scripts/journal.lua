@@ -89,6 +89,5 @@ local function tell(fields)
     end
     local most = tonumber(ARG.log)
     fields.runs = most > MOST and redis.call('GET', LOG) or table.concat(newest(most), '\n')
-    fields.clock = digits(server_ms())
   end)
 end

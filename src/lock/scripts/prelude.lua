@@ -1,7 +1,7 @@
 -- Prelude: prepended to every script. The keys of a lock in Redis, and whose it is. A server reads no more than 16 kB from a
 -- client that has gone, and what undoes a take has to fit in: what rollback.lua does not need is in line.lua, and what leave.lua
 -- does not need either in lease.lua.
--- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter), queue (sorted set: waiter -> ticket),
+-- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter), queue (sorted set: waiter -> ticket in us),
 --       reserved (string: waiter, or token of a holder), holds (sorted set: hold -> age),
 --       members (sorted set: token -> deadline in ms), places (sorted set: token -> place), fences (hash: place -> counter, all)
 -- A lock that several hold bears a mark, `shared.` or `slots:L.` and a nonce: no other program takes that for its own token. Then

@@ -1,0 +1,55 @@
+//! Who waits: a waiter's name in the queue says it, so that it is there as long as the place in line, and costs no write.
+
+use super::claim::Claim;
+use super::fields::Fields;
+use super::holder::ms;
+use super::owner::Owner;
+use super::token;
+use crate::redis::Reply;
+use serde::Serialize;
+use std::time::Duration;
+
+/// Between the parts of a name: the initial of the claim and a random identity, then host, pid, user and label. Scripts look at
+/// the initial only.
+const SEPARATOR: char = '\u{1f}';
+
+/// One that waits in line; of an older version only the time is known.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Waiter {
+    pub(crate) host: Option<String>,
+    pub(crate) pid: Option<u64>,
+    pub(crate) user: Option<String>,
+    pub(crate) label: Option<String>,
+    /// By its ticket: the time, in µs, at which it came, by the clock of the only server, or by its own.
+    #[serde(rename = "waited_ms", serialize_with = "ms")]
+    pub(crate) waited: Option<Duration>,
+}
+
+/// A name for the queue that no waiter had before.
+pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
+    let part = |text: &str, most| -> String { text.chars().take(most).collect() };
+    let Owner { host, pid, user, label } = owner;
+    let id = format!("{}{}", claim.initial(), token::new_token());
+    [id, part(host, 60), part(pid, 20), part(user, 32), part(label, 40)].join(&SEPARATOR.to_string())
+}
+
+impl Waiter {
+    /// The first in line on one node.
+    pub(super) fn read_all(fields: Fields<'_>) -> Option<Vec<Waiter>> {
+        let now = fields.time("clock").filter(|now| !now.is_zero());
+        let read = |pair: &[Reply]| Waiter::read(pair[0].as_text().unwrap_or_default(), pair[1].as_text(), now);
+        fields.has("waiters").then(|| fields.list("waiters").chunks_exact(2).map(read).collect())
+    }
+
+    fn read(name: &str, ticket: Option<&str>, now: Option<Duration>) -> Waiter {
+        let mut parts = name.split(SEPARATOR).skip(1).map(str::to_owned);
+        let came = ticket.and_then(|ticket| Duration::try_from_secs_f64(ticket.parse::<f64>().ok()? / 1e6).ok());
+        Waiter {
+            host: parts.next(),
+            pid: parts.next().and_then(|pid| pid.parse().ok()),
+            user: parts.next(),
+            label: parts.next().filter(|label| !label.is_empty()),
+            waited: now.zip(came).map(|(now, came)| now.saturating_sub(came)),
+        }
+    }
+}
