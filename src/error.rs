@@ -5,8 +5,11 @@ use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, human, seconds};
 use nix::errno::Errno;
+use std::ffi::OsStr;
 use std::fmt;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// The node where none is configured.
@@ -37,14 +40,12 @@ pub(crate) enum Error {
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
     /// No quorum can vote: these nodes were started too recently, and may have forgotten a lease.
     Young { name: Option<String>, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
-    /// The nodes granted the lease too late to be of use.
-    GrantedTooLate { name: String, took: Duration, ttl: Duration },
-    /// The lease was lost before the command was started.
-    LostBeforeStart { name: String, what: String },
-    /// This machine lacks something that a job needs.
-    Shortage(String),
-    /// There is no such command, or it may not be executed.
-    NoCommand { command: String, errno: Errno },
+    /// The nodes granted the lease too late to be of use, or the command was not started in time.
+    GrantedTooLate { name: String, ttl: Duration },
+    /// Something that is needed is not there now: descriptors, a server, the lease.
+    Unavailable(String),
+    /// There is no such command, or it cannot be executed, for this reason.
+    NoCommand { command: String, errno: Errno, why: String },
     /// The token does not hold the lock, so its lease cannot be used for this purpose.
     NotOurs { name: String, token: String, purpose: Purpose, found: Box<NotOurs> },
     /// The result could not be written.
@@ -92,7 +93,7 @@ pub(crate) struct HeldLock {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(text) | Error::Shortage(text) | Error::Output(text) | Error::Internal(text) => {
+            Error::Usage(text) | Error::Unavailable(text) | Error::Output(text) | Error::Internal(text) => {
                 f.write_str(text)
             }
             Error::SameNode(one, other) => {
@@ -119,19 +120,11 @@ impl fmt::Display for Error {
                 let trouble = self.trouble();
                 write!(f, "{}{trouble}; wait, or lower --quarantine if no lease can have been lost", prefixed(name))
             }
-            Error::GrantedTooLate { name, took, .. } => {
-                // Such a ttl leaves half of the time until the first renewal.
-                let enough = Duration::from_secs((*took * 8).as_secs() + 1);
-                write!(f, "{name:?}: {}; use --ttl {} or longer", self.trouble(), exact(enough))
-            }
-            Error::LostBeforeStart { name, what } => {
-                write!(f, "lost {name:?} before the command was started: {what}")
-            }
-            Error::NoCommand { command, errno } => {
-                let why = if *errno == Errno::ENOENT { "not found".to_owned() } else { errno.desc().to_lowercase() };
-                write!(f, "cannot start \"{}\": {why}", escaped(command, COMMAND))?;
+            Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
+            Error::NoCommand { command, why, .. } => {
                 // A space suggests a shell line given as a single word.
-                f.write_str(if command.contains(' ') { "; -c runs a shell line" } else { "" })
+                let advice = if command.contains(' ') { "; -c runs a shell line" } else { "" };
+                write!(f, "cannot start \"{}\": {why}{advice}", escaped(command, COMMAND))
             }
             Error::NotOurs { name, token, purpose, found } => not_ours(f, name, token, *purpose, found),
             Error::Unread => f.write_str("standard output was closed"),
@@ -154,10 +147,21 @@ impl Error {
         }
     }
 
+    /// This command could not be found, or executed.
+    pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
+        let has_path = command.as_bytes().contains(&b'/');
+        let why = match errno {
+            Errno::ENOENT if has_path && Path::new(command).exists() => "its interpreter was not found".to_owned(),
+            Errno::ENOENT => "not found".to_owned(),
+            errno => errno.desc().to_lowercase(),
+        };
+        Error::NoCommand { command: command.to_string_lossy().into_owned(), errno, why }
+    }
+
     /// A lack of descriptors or memory for waiting. Trying again may help.
     pub(crate) fn cannot_wait(error: io::Error) -> Error {
         match host::shortage(&error) {
-            Some(shortage) => Error::Shortage(format!("cannot ask any node: {shortage}")),
+            Some(shortage) => Error::Unavailable(format!("cannot ask any node: {shortage}")),
             None => Error::Internal(format!("cannot wait: {error}")),
         }
     }
@@ -182,9 +186,8 @@ impl Error {
                     .map(|(node, left)| format!("{node} restarted and cannot vote for another {}", human(*left)));
                 joined([young.collect::<Vec<_>>().join(", "), listed(faults)], ", ")
             }
-            Error::GrantedTooLate { took, ttl, .. } => {
-                let (took, ttl) = (human(*took), exact(*ttl));
-                format!("the lease was granted too late to be used, after {took} of its {ttl}")
+            Error::GrantedTooLate { ttl, .. } => {
+                format!("too much of the lease of {} had passed before it could be used", exact(*ttl))
             }
             error => error.to_string(),
         }

@@ -46,22 +46,22 @@ pub(crate) enum Exit {
 impl Exit {
     /// The status that a failure ends with.
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
-        match error.downcast_ref::<Error>() {
-            Some(Error::Usage(_) | Error::SameNode(..) | Error::OtherShape(..)) => Exit::Usage,
-            Some(Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_)) => Exit::Held,
-            Some(Error::NoQuorum { nodes, faults, .. }) => {
-                Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault))
-            }
-            Some(
-                Error::Young { .. } | Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Shortage(_),
-            ) => Exit::Unavailable,
-            Some(Error::NotOurs { .. }) => Exit::NotHeld,
-            Some(Error::NoCommand { errno: Errno::ENOENT, .. }) => Exit::NotFound,
-            Some(Error::NoCommand { .. }) => Exit::CannotExecute,
-            Some(Error::Output(_)) => Exit::Output,
-            Some(Error::Unread) => Exit::Signal(libc::SIGPIPE),
-            Some(Error::Interrupted(signal)) => Exit::Signal(*signal),
-            Some(Error::Internal(_)) | None => Exit::Internal,
+        error.downcast_ref().map_or(Exit::Internal, Exit::of_error)
+    }
+
+    pub(crate) fn of_error(error: &Error) -> Exit {
+        match error {
+            Error::Usage(_) | Error::SameNode(..) | Error::OtherShape(..) => Exit::Usage,
+            Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_) => Exit::Held,
+            Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
+            Error::Young { .. } | Error::GrantedTooLate { .. } | Error::Unavailable(_) => Exit::Unavailable,
+            Error::NotOurs { .. } => Exit::NotHeld,
+            Error::NoCommand { errno: Errno::ENOENT, .. } => Exit::NotFound,
+            Error::NoCommand { .. } => Exit::CannotExecute,
+            Error::Output(_) => Exit::Output,
+            Error::Unread => Exit::Signal(libc::SIGPIPE),
+            Error::Interrupted(signal) => Exit::Signal(*signal),
+            Error::Internal(_) => Exit::Internal,
         }
     }
 

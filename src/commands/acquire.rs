@@ -15,6 +15,7 @@ use crate::sys::wait::Readable;
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
 use std::os::unix::process::parent_id;
+use std::rc::Rc;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings_in_time(common, args.wait())?;
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn task(ward: Handle, args: &AcquireArgs, common: &Common) -> guard::Task {
+fn task(ward: Rc<Handle>, args: &AcquireArgs, common: &Common) -> guard::Task {
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     guard::Task { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose }
 }

@@ -54,7 +54,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
 /// Runs `future` to its end.
 ///
 /// # Errors
-/// The future's, and [`Error::Shortage`] without free descriptors.
+/// The future's, and [`Error::Unavailable`] without free descriptors.
 fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
@@ -151,11 +151,13 @@ async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) 
 /// take to answer, and the server must not become a descendant of the keeper.
 ///
 /// # Errors
-/// [`Error::Usage`] for a directory that is not safe, [`Error::Shortage`] when the server cannot be started.
+/// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
 fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
     let local = local(settings)?;
     if let Some(local) = &local {
-        local.start().map_err(|error| Error::Shortage(format!("{} cannot be started: {error}", settings.nodes[0])))?;
+        local
+            .start()
+            .map_err(|error| Error::Unavailable(format!("{} cannot be started: {error}", settings.nodes[0])))?;
     }
     Ok(local)
 }

@@ -26,10 +26,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     }
     let label = settings.label.clone().unwrap_or_else(|| args.base_name());
     // A missing command must not be found out after an hour in line.
-    find_command(&args.command[0]).map_err(|errno| {
-        let command = args.command[0].to_string_lossy().into_owned();
-        Error::NoCommand { command, errno }
-    })?;
+    find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     if args.once_per.is_some() && settings.log == 0 {
         return Err(Error::Usage("--once-per needs the log, which --log 0 switches off".to_owned()).into());
     }

@@ -221,8 +221,7 @@ impl Lock {
             lease.granted(node, sent, request.ttl, by);
         }
         if lease.valid_until().passed() {
-            let took = lease.confirmed_at().elapsed();
-            return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), took, ttl: request.ttl });
+            return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), ttl: request.ttl });
         }
         let elsewhere = answers.iter().filter(|(_, _, take)| take.is_granted() && !take.is_granted_at(place));
         self.gather(&mut lease, elsewhere.map(|(node, _, take)| (node, &take.node))).await;

@@ -75,11 +75,6 @@ impl Lease {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }
 
-    /// The time at which the request was sent that the validity counts from: the last confirmed one.
-    pub(crate) fn confirmed_at(&self) -> Boot {
-        self.valid_until() - surely(self.ttl)
-    }
-
     /// The token of the lease itself.
     pub(super) fn stem(&self) -> &str {
         token::split(&self.token).0

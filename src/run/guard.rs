@@ -6,7 +6,7 @@
 
 use super::cannot_supervise;
 use super::messages::Talk;
-use super::renewal::{LeaseUser, Loss, Renewer, Trouble};
+use super::renewal::{Loss, Renewer};
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;
@@ -21,6 +21,7 @@ use nix::errno::Errno;
 use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The interval at which the ends of processes are looked for that are not children.
@@ -33,7 +34,7 @@ const LAST_STEPS: Duration = Duration::from_millis(20);
 /// The process that the lease is for, and what is to be done for it.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) ward: Handle,
+    pub(crate) ward: Rc<Handle>,
     pub(crate) continue_when_lost: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
@@ -52,13 +53,13 @@ pub(crate) struct Guard {
 ///
 /// # Errors
 /// [`Error::Usage`] if it is gone or another user's.
-pub(crate) fn ward(pid: i32) -> Result<Handle, Error> {
+pub(crate) fn ward(pid: i32) -> Result<Rc<Handle>, Error> {
     match Handle::open(pid) {
         Ok(ward) if ward.has_ended() => Err(gone(pid)),
         Ok(ward) if !ward.is_of_this_user() => {
             Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user")))
         }
-        Ok(ward) => Ok(ward),
+        Ok(ward) => Ok(Rc::new(ward)),
         // The second for a thread.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(gone(pid)),
         Err(errno) => Err(cannot_supervise(errno)),
@@ -96,7 +97,7 @@ impl Guard {
 
     /// Waits until the ward has ended; returns that as an error.
     pub(crate) async fn ward_ends(&self) -> Error {
-        match Readable::new(&self.task.ward) {
+        match Readable::new(&*self.task.ward) {
             Ok(ward) => ward.next(|ward| ward.has_ended().then(|| gone(ward.pid()))).await,
             Err(error) => Error::cannot_wait(error),
         }
@@ -123,71 +124,52 @@ async fn guard(task: &Task, socket: &Packets, lock: &mut Lock) -> io::Result<()>
     });
     let Some(mut lease) = received.await else { return Ok(()) };
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
-    let vigil = Vigil {
-        task,
-        talk: Talk::new([lock.name.as_str()], task.quiet, task.verbose),
-        renewer: Renewer::new(timeline, task.continue_when_lost, &lease),
-        overdue: Watchdog::new(),
-    };
-    let loss = vigil.keep(lock, &mut lease).await?;
+    let talk = Talk::new([lock.name.as_str()], task.quiet, task.verbose).to(task.ward.clone());
+    let renewer = Renewer::new(talk, timeline, task.continue_when_lost, &lease);
+    let loss = task.keep(&renewer, lock, &mut lease).await?;
     if let Some(loss) = &loss {
-        vigil.on_loss(loss).await;
+        task.on_loss(&renewer, loss).await;
     }
     // Also what is left of a lost one, and what the release did not reach.
     let _ = lock.release(&lease, None, if loss.is_some() { End::LOST } else { End::RELEASED }).await;
     Ok(())
 }
 
-/// The watch over a ward.
-struct Vigil<'a> {
-    task: &'a Task,
-    talk: Talk,
-    renewer: Renewer,
-    /// When SIGTERM is due.
-    overdue: Watchdog,
-}
-
-impl LeaseUser for Vigil<'_> {
-    fn on_moved(&self, valid_until: Boot) {
-        let term_at = self.renewer.timeline().deadlines(valid_until).0;
-        self.overdue.set(if self.task.continue_when_lost { Boot::NEVER } else { term_at });
-    }
-
-    fn on_trouble(&self, trouble: &Trouble) {
-        self.task.ward.share_errors();
-        self.talk.trouble(trouble, self.task.continue_when_lost);
-        stdio::let_go_of_everything();
-    }
-}
-
-impl Vigil<'_> {
+impl Task {
     /// Renews the lease until the ward has ended or the lease was released, or is lost; returns the loss.
-    async fn keep(&self, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
-        self.on_moved(lease.valid_until());
-        let ward = Readable::new(&self.task.ward)?;
+    async fn keep(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
+        // Goes off when SIGTERM is due.
+        let overdue = Watchdog::new();
+        let moved = || {
+            overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadlines().0 });
+            // The ward's standard error, after a message.
+            stdio::let_go_of_everything();
+        };
+        moved();
+        let ward = Readable::new(&*self.ward)?;
         let loss = tokio::select! {
             biased;
             () = ward.next(|ward| ward.has_ended().then_some(())) => None,
-            () = self.overdue.goes_off() => Some(self.renewer.why_not_renewed()),
-            loss = self.renewer.renew(lock, lease, self) => Some(loss),
+            () = overdue.goes_off() => Some(renewer.why_not_renewed()),
+            loss = renewer.renew(lock, lease, &moved) => Some(loss),
         };
         Ok(loss.filter(|loss| *loss != Loss::Release))
     }
 
-    async fn on_loss(&self, loss: &Loss) {
-        // Until the last word: the ward's own descriptors go with it.
-        self.task.ward.share_errors();
-        if self.task.continue_when_lost {
-            return self.talk.lost_but_going_on(loss);
+    async fn on_loss(&self, renewer: &Renewer, loss: &Loss) {
+        let Renewer { talk, timeline, .. } = renewer;
+        if self.continue_when_lost {
+            return talk.lost_but_going_on(loss);
         }
-        let (valid_until, timeline) = (self.renewer.valid_until(), self.renewer.timeline());
         let kill_at = match loss {
-            Loss::Proof(_) => timeline.kill_after_loss(Boot::now(), valid_until),
-            _ => timeline.deadlines(valid_until).1,
+            Loss::Proof(_) => timeline.kill_after_loss(Boot::now(), renewer.valid_until()),
+            _ => renewer.deadlines().1,
         };
-        let mut job = Family::of(&self.task.ward);
+        let mut job = Family::of(&self.ward);
+        // Before the first signal, as the ward's descriptors go with it.
+        self.ward.share_errors();
         job.signal(libc::SIGTERM);
-        self.talk.stopping(loss, kill_at);
+        talk.stopping(loss, kill_at);
         while !(job.has_ended() || kill_at.passed()) {
             sleep_until(kill_at.min(Boot::now() + LOOK)).await;
         }
@@ -200,8 +182,8 @@ impl Vigil<'_> {
             sleep_until(Boot::now() + LOOK).await;
         };
         if !left.is_empty() {
-            self.talk.out_of_reach(&left);
+            talk.out_of_reach(&left);
         }
-        self.talk.loss(loss, Boot::now(), valid_until);
+        talk.loss(loss, Boot::now(), renewer.valid_until());
     }
 }

@@ -29,15 +29,15 @@ use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::stdio;
 use crate::sys::trial;
 use crate::sys::wait::{self, Readable, within};
-use futures_util::StreamExt;
-use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
+use ending::told;
+use futures_util::future::{join_all, try_join_all};
 use messages::Talk;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::Signal;
-use renewal::Renewer;
+use renewal::{Loss, Renewer};
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::time::Duration;
 use supervision::Supervision;
 use timeline::Timeline;
@@ -107,41 +107,43 @@ struct Supervisor {
 
 impl Supervisor {
     async fn run(&self, locks: Vec<Lock>) -> Result<Exit, Error> {
-        let mut grants = self.acquire_all(locks).await?;
+        let mut grants = self.acquire_all(locks, Boot::now()).await?;
         let acquired_at = Boot::now();
+        let supervision = Supervision::new(self, &grants);
+        let error = match self.start(&supervision, &grants) {
+            Ok(()) => match supervision.supervise(&mut grants).await {
+                Ok(end) => return Ok(supervision.conclude(grants, acquired_at, end).await),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        release_all(&mut grants, &error).await;
+        Err(error)
+    }
+
+    /// Lets the keeper start the command, unless a signal has come or the last lease is due for renewal before that.
+    fn start(&self, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
         if let Some(signal) = next_end(self.signals.get()) {
-            release_all(&mut grants).await;
             return Err(Error::Interrupted(signal));
         }
-        let supervision = Supervision::new(self, &grants);
         supervision.tell_deadline();
-        let last = &grants[grants.len() - 1];
-        let not_after = supervision.timeline().renew_at(last.lease.confirmed_at());
-        let go = Order::Go { environment: self.environment(&grants), not_after };
-        if self.keeper.get().send(&go).is_err() {
-            release_all(&mut grants).await;
-            return Err(keeper_gone());
-        }
-        let (outcome, loss) = supervision.supervise(&mut grants).await;
-        supervision.conclude(grants, acquired_at, outcome, loss).await
+        let Grant { lease, .. } = &grants[grants.len() - 1];
+        let not_after = supervision.renew_at(lease);
+        let go = Order::Go { environment: self.environment(grants), not_after };
+        self.keeper.get().send(&go).map_err(|_| keeper_gone())
     }
 
     /// Takes the locks one after the other, all or none, within the time that the request has for them together.
-    async fn acquire_all(&self, locks: Vec<Lock>) -> Result<Vec<Grant>, Error> {
-        let start = Boot::now();
+    async fn acquire_all(&self, locks: Vec<Lock>, start: Boot) -> Result<Vec<Grant>, Error> {
         let mut grants = Vec::new();
         for mut lock in locks {
             match self.acquire(&mut lock, start, &mut grants).await {
                 Ok(lease) => grants.push(Grant { lock, lease }),
-                Err(Error::Interrupted(signal)) => {
-                    within(Boot::now() + FAREWELL, release_all(&mut grants)).await;
-                    return Err(Error::Interrupted(signal));
-                }
                 Err(mut error) => {
                     if let Error::Held(held) = &mut error {
                         held.waited = held.waited.map(|_| start.elapsed());
                     }
-                    release_all(&mut grants).await;
+                    release_all(&mut grants, &error).await;
                     return Err(error);
                 }
             }
@@ -177,15 +179,12 @@ impl Supervisor {
     /// Renews the leases that there are until one is lost.
     async fn keep(&self, grants: &mut [Grant]) -> Error {
         let keep = async |grant: &mut Grant| {
-            let renewer = Renewer::new(self.timeline(grant), true, &grant.lease);
-            let talk = self.talk_of(&grant.lock);
-            let loss = renewer.renew(&mut grant.lock, &mut grant.lease, &talk).await;
-            Error::LostBeforeStart { name: grant.lock.name.clone(), what: messages::text(&loss) }
+            let loss = self.renewer(grant, true).renew(&mut grant.lock, &mut grant.lease, &|| {}).await;
+            Err::<Infallible, Error>(lost_before_start(&grant.lock.name, &loss))
         };
-        let mut all: FuturesUnordered<_> = grants.iter_mut().map(keep).collect();
-        match all.next().await {
-            Some(error) => error,
-            None => std::future::pending().await,
+        match try_join_all(grants.iter_mut().map(keep)).await {
+            Err(error) => error,
+            Ok(_) => std::future::pending().await,
         }
     }
 
@@ -193,9 +192,10 @@ impl Supervisor {
         Talk::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
     }
 
-    fn timeline(&self, Grant { lock, lease }: &Grant) -> Timeline {
-        // A shared lease may be shorter than the requested one.
-        Timeline::new(lease.ttl.min(self.job.request.ttl), self.job.grace, lock.node_timeout())
+    /// `to_expiry`: it is renewed until it expires, rather than until its job has to be stopped.
+    fn renewer(&self, Grant { lock, lease }: &Grant, to_expiry: bool) -> Renewer {
+        let timeline = Timeline::new(lease.ttl, self.job.grace, lock.node_timeout());
+        Renewer::new(self.talk_of(lock), timeline, to_expiry, lease)
     }
 
     /// The variables that tell the job about its leases; the last one has a name. REDLOCK_HELD has the tokens of all,
@@ -249,9 +249,17 @@ impl Supervisor {
     }
 }
 
-/// Releases leases that were not used.
-async fn release_all(grants: &mut [Grant]) {
-    join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, End::UNUSED))).await;
+/// Releases leases without a job; a signal does not wait long for that.
+async fn release_all(grants: &mut [Grant], error: &Error) {
+    let end = match Exit::of_error(error) {
+        exit @ (Exit::NotFound | Exit::CannotExecute) => told(exit, false),
+        _ => End::UNUSED,
+    };
+    let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));
+    match error {
+        Error::Interrupted(_) => drop(within(Boot::now() + FAREWELL, releases).await),
+        _ => drop(releases.await),
+    }
 }
 
 /// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is process 1.
@@ -284,9 +292,13 @@ fn cannot_supervise(errno: Errno) -> Error {
 fn cannot_supervise_for(call: &str, errno: Errno) -> Error {
     match host::shortage(&errno.into()) {
         // A shortage may pass, so it has a status that tells to try again.
-        Some(shortage) => Error::Shortage(format!("cannot supervise the job: {shortage}")),
+        Some(shortage) => Error::Unavailable(format!("cannot supervise the job: {shortage}")),
         None => Error::Internal(format!("cannot supervise the job: {call}{}", errno.desc().to_lowercase())),
     }
+}
+
+fn lost_before_start(name: &str, loss: &Loss) -> Error {
+    Error::Unavailable(format!("lost {name:?} before the command was started: {}", messages::text(loss)))
 }
 
 fn keeper_gone() -> Error {

@@ -1,260 +1,249 @@
 //! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
 
-use super::ending::{Circumstances, JobOutcome, ReleaseOutcome, ending_of_all, told};
-use super::messages::Talk;
-use super::renewal::{LeaseUser, Loss, Renewer, Trouble};
-use super::timeline::Timeline;
+use super::ending::{JobEnd, told};
+use super::renewal::{Loss, Renewer};
 use super::watchdog::Watchdog;
-use super::{Grant, Supervisor, ends, next_signal};
+use super::{Grant, Supervisor, cannot_supervise, ends, lost_before_start, next_signal};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::keeper::{Cause, Order, Progress, Report};
-use crate::lock::FAREWELL;
+use crate::keeper::{Cause, Order, Progress, Report, Task};
+use crate::lock::{End, FAREWELL, Lease};
 use crate::sys::clock::Boot;
+use crate::sys::host;
 use crate::sys::signals::SignalEvent;
 use crate::sys::wait::{sleep_until, within};
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::FuturesUnordered;
 use nix::errno::Errno;
+use std::cell::OnceCell;
 use std::pin::pin;
-
-/// The renewals of all leases, side by side.
-type Renewals<T> = FuturesUnordered<T>;
 
 /// A job under its leases.
 pub(super) struct Supervision<'a> {
     supervisor: &'a Supervisor,
-    watches: Vec<Watch>,
+    /// The locks', in their order.
+    names: Vec<String>,
+    renewers: Vec<Renewer>,
     watchdog: Watchdog,
-}
-
-/// The renewal of one lease.
-struct Watch {
-    renewer: Renewer,
-    talk: Talk,
-}
-
-/// The renewal of one lease, beside the others that the job needs.
-struct Watcher<'a> {
-    supervision: &'a Supervision<'a>,
-    talk: &'a Talk,
-}
-
-impl LeaseUser for Watcher<'_> {
-    fn on_moved(&self, _: Boot) {
-        self.supervision.tell_deadline();
-    }
-
-    fn on_trouble(&self, trouble: &Trouble) {
-        self.talk.trouble(trouble, self.supervision.supervisor.job.continue_when_lost);
-    }
+    /// The first loss, and the number of the lease.
+    loss: OnceCell<(usize, Loss)>,
 }
 
 impl<'a> Supervision<'a> {
     pub(super) fn new(supervisor: &'a Supervisor, grants: &[Grant]) -> Supervision<'a> {
-        let watch = |grant: &Grant| Watch {
-            renewer: Renewer::new(supervisor.timeline(grant), supervisor.job.continue_when_lost, &grant.lease),
-            talk: supervisor.talk_of(&grant.lock),
-        };
-        let watches = grants.iter().map(watch).collect();
-        Supervision { supervisor, watches, watchdog: Watchdog::new() }
+        let renewer = |grant: &Grant| supervisor.renewer(grant, supervisor.job.continue_when_lost);
+        Supervision {
+            supervisor,
+            names: grants.iter().map(|grant| grant.lock.name.clone()).collect(),
+            renewers: grants.iter().map(renewer).collect(),
+            watchdog: Watchdog::new(),
+            loss: OnceCell::new(),
+        }
     }
 
-    /// That of all leases.
-    pub(super) fn timeline(&self) -> &Timeline {
-        self.watches[0].renewer.timeline()
+    /// The time of the first renewal of this lease.
+    pub(super) fn renew_at(&self, lease: &Lease) -> Boot {
+        self.renewers[0].timeline.renew_at(lease.valid_until())
     }
 
-    /// Sends the keeper the deadline of the job.
+    /// Sends the keeper the deadline of the job, unless that is being stopped.
     pub(super) fn tell_deadline(&self) {
+        if self.loss.get().is_some() {
+            return;
+        }
+        let first = &self.renewers[self.first_to_end()];
         let (term_at, kill_at) = match self.supervisor.job.continue_when_lost {
             true => (Boot::NEVER, Boot::NEVER),
-            false => self.timeline().deadlines(self.valid_until()),
+            false => first.deadlines(),
         };
-        self.watchdog.set(self.timeline().overdue_at(kill_at));
+        self.watchdog.set(first.timeline.overdue_at(kill_at));
         // A keeper that the order does not reach keeps the earlier deadline.
         let _ = self.supervisor.keeper.get().send(&Order::Deadline { term_at, kill_at });
     }
 
     /// The lease that ends first.
     fn first_to_end(&self) -> usize {
-        let end = |&at: &usize| self.watches[at].renewer.valid_until();
-        (0..self.watches.len()).min_by_key(end).unwrap_or_default()
-    }
-
-    fn valid_until(&self) -> Boot {
-        self.watches[self.first_to_end()].renewer.valid_until()
+        (0..self.renewers.len()).min_by_key(|&at| self.renewers[at].valid_until()).unwrap_or_default()
     }
 
     /// The loss of the lease that ends first.
     fn lapse(&self) -> (usize, Loss) {
         let first = self.first_to_end();
-        (first, self.watches[first].renewer.why_not_renewed())
+        (first, self.renewers[first].why_not_renewed())
     }
 
-    /// Renews the leases until the job ends. Returns the outcome of the job, and the first loss of a lease if there is one.
-    pub(super) async fn supervise(&self, grants: &mut [Grant]) -> (JobOutcome, Option<(usize, Loss)>) {
-        let (supervisor, talk) = (self.supervisor, &self.supervisor.talk);
-        let mut renewals: Renewals<_> =
-            grants.iter_mut().enumerate().map(|(at, grant)| self.renew(at, grant)).collect();
+    /// Renews the leases until the job ends.
+    ///
+    /// # Errors
+    /// What kept the command from being started.
+    pub(super) async fn supervise(&self, grants: &mut [Grant]) -> Result<JobEnd, Error> {
+        let renew = async |(at, Grant { lock, lease }): (usize, &mut Grant)| {
+            let loss = self.renewers[at].renew(lock, lease, &|| self.tell_deadline()).await;
+            self.on_loss((at, loss));
+        };
+        let renewals = join_all(grants.iter_mut().enumerate().map(renew));
+        tokio::select! {
+            biased;
+            end = self.watch() => end,
+            () = async { renewals.await; std::future::pending().await } => unreachable!("it has no end"),
+        }
+    }
+
+    /// Watches over the job until it has ended.
+    ///
+    /// # Errors
+    /// What kept the command from being started.
+    async fn watch(&self) -> Result<JobEnd, Error> {
+        let Supervisor { talk, job, signals, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
         // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
         let mut early: Vec<SignalEvent> = Vec::new();
-        let mut loss = None;
-        loop {
+        let is_overdue = loop {
             tokio::select! {
                 biased;
-                event = supervisor.signals.next(next_signal) => {
+                event = signals.next(next_signal) => {
                     if started {
-                        supervisor.forward(event);
+                        self.supervisor.forward(event);
                     } else if !early.contains(&event) {
                         early.push(event);
                     }
                 }
-                report = supervisor.report() => match report {
+                report = self.supervisor.report() => match report {
                     Some(Report::Start) => {
                         started = true;
-                        early.drain(..).for_each(|event| supervisor.forward(event));
+                        early.drain(..).for_each(|event| self.supervisor.forward(event));
                     }
-                    Some(Report::Lapse) if loss.is_none() => loss = Some(self.on_loss(self.lapse())),
-                    Some(Report::Lapse) => {}
-                    Some(Report::Kill) => self.watchdog.put_off(self.timeline().overdue_at(Boot::now())),
+                    Some(Report::Lapse) => self.on_loss(self.lapse()),
+                    Some(Report::Kill) => {
+                        self.watchdog.put_off(self.renewers[0].timeline.overdue_at(Boot::now()));
+                    }
                     Some(Report::Survivors { pids }) => talk.survivors(&pids),
                     Some(Report::End { status, cause, at, out_of_reach }) => {
                         out_of_reach.iter().for_each(|pids| talk.out_of_reach(pids));
                         if cause == Cause::Loss {
-                            loss = loss.or(Some(self.lapse()));
+                            self.loss.get_or_init(|| self.lapse());
                         }
-                        return (JobOutcome::End { status, cause, at }, loss);
+                        if let (Cause::TimeLimit, Some(limit)) = (cause, job.task.max_run) {
+                            talk.time_limit(limit);
+                        }
+                        return Ok(JobEnd::of(status, cause, at));
                     }
                     Some(Report::StartFailure { errno }) => {
-                        let signal = early.iter().map(|event| event.signal).find(|&signal| ends(signal));
-                        return (JobOutcome::StartFailure { errno: Errno::from_raw(errno), signal }, loss);
+                        return Err(early_end(&early).unwrap_or_else(|| start_failure(&job.task, Errno::from_raw(errno))));
                     }
-                    Some(Report::TooLate) => return (JobOutcome::TooLate, loss),
-                    None => {
-                        let why = self.lapse();
-                        let at = self.kill_job(renewals, &mut loss).await;
-                        return (JobOutcome::KeeperFailure { overdue: false, at }, loss.or(Some(why)));
-                    }
+                    Some(Report::TooLate) => return Err(early_end(&early).unwrap_or_else(|| self.too_late())),
+                    None => break false,
                 },
-                () = &mut overdue => {
-                    let why = self.lapse();
-                    let at = self.kill_job(renewals, &mut loss).await;
-                    return (JobOutcome::KeeperFailure { overdue: true, at }, loss.or(Some(why)));
-                }
-                Some(found) = renewals.next(), if loss.is_none() || supervisor.job.continue_when_lost => {
-                    let found = self.on_loss(found);
-                    loss.get_or_insert(found);
-                }
+                () = &mut overdue => break true,
             }
+        };
+        let why = self.lapse();
+        let at = self.kill_job().await;
+        // A job that has outlived its lease means that redlock and the keeper both stood still for a while.
+        if is_overdue || at > self.renewers[why.0].valid_until() {
+            self.loss.get_or_init(|| why);
+        } else {
+            talk.keeper_failure();
         }
-    }
-
-    /// Renews one lease until it is lost.
-    async fn renew(&self, at: usize, Grant { lock, lease }: &mut Grant) -> (usize, Loss) {
-        let Watch { renewer, talk } = &self.watches[at];
-        (at, renewer.renew(lock, lease, &Watcher { supervision: self, talk }).await)
+        Ok(JobEnd { exit: Exit::Internal, at })
     }
 
     /// Reports the loss, and stops the job unless the keeper has already done so.
-    fn on_loss(&self, (at, loss): (usize, Loss)) -> (usize, Loss) {
+    fn on_loss(&self, (at, loss): (usize, Loss)) {
         let Supervisor { job, keeper, .. } = self.supervisor;
-        let talk = &self.watches[at].talk;
-        let valid_until = self.valid_until();
-        match loss {
-            _ if job.continue_when_lost => talk.lost_but_going_on(&loss),
-            Loss::Proof(_) => {
-                let kill_at = self.timeline().kill_after_loss(Boot::now(), valid_until);
-                self.watchdog.set(self.timeline().overdue_at(kill_at));
+        let Renewer { talk, timeline, .. } = &self.renewers[at];
+        if job.continue_when_lost {
+            talk.lost_but_going_on(&loss);
+        } else if self.loss.get().is_none() {
+            let first = &self.renewers[self.first_to_end()];
+            let mut kill_at = first.deadlines().1;
+            if matches!(loss, Loss::Proof(_)) {
+                kill_at = timeline.kill_after_loss(Boot::now(), first.valid_until());
+                self.watchdog.set(timeline.overdue_at(kill_at));
                 let _ = keeper.get().send(&Order::Stop { kill_at });
-                talk.stopping(&loss, kill_at);
             }
-            _ => talk.stopping(&loss, self.timeline().deadlines(valid_until).1),
+            talk.stopping(&loss, kill_at);
         }
-        (at, loss)
+        self.loss.get_or_init(|| (at, loss));
     }
 
-    /// Kills the job in the keeper's place, and returns the time at which its last process was gone. The leases are renewed
-    /// until then, however long the kernel takes.
-    async fn kill_job(
-        &self,
-        mut renewals: Renewals<impl Future<Output = (usize, Loss)>>,
-        loss: &mut Option<(usize, Loss)>,
-    ) -> Boot {
+    /// The error for an order to start that reached the keeper too late.
+    fn too_late(&self) -> Error {
+        let (first, ttl) = (self.first_to_end(), self.supervisor.job.request.ttl);
+        match self.loss.get() {
+            Some((at, loss)) => lost_before_start(&self.names[*at], loss),
+            None => Error::GrantedTooLate { name: self.names[first].clone(), ttl },
+        }
+    }
+
+    /// Kills the job in the keeper's place, and returns the time at which its last process was gone.
+    async fn kill_job(&self) -> Boot {
         let Supervisor { talk, keeper, .. } = self.supervisor;
-        let mut killed = pin!(async {
-            let mut takeover = keeper.get().kill_job();
-            loop {
-                match takeover.step() {
-                    Progress::Complete => return Boot::now(),
-                    Progress::Wait(again_at) => sleep_until(again_at).await,
-                    Progress::Survivors(pids) => talk.survivors(&pids),
-                    Progress::OutOfReach(pids) => {
-                        talk.out_of_reach(&pids);
-                        return Boot::now();
-                    }
-                }
-            }
-        });
+        let mut takeover = keeper.get().kill_job();
         loop {
-            tokio::select! {
-                biased;
-                at = &mut killed => return at,
-                Some(found) = renewals.next(), if loss.is_none() => *loss = Some(found),
+            match takeover.step() {
+                Progress::Complete => return Boot::now(),
+                Progress::Wait(again_at) => sleep_until(again_at).await,
+                Progress::Survivors(pids) => talk.survivors(&pids),
+                Progress::OutOfReach(pids) => {
+                    talk.out_of_reach(&pids);
+                    return Boot::now();
+                }
             }
         }
     }
 
     /// Releases the leases, and reports how the run ended.
-    pub(super) async fn conclude(
-        &self,
-        mut grants: Vec<Grant>,
-        acquired_at: Boot,
-        outcome: JobOutcome,
-        loss: Option<(usize, Loss)>,
-    ) -> Result<Exit, Error> {
-        let Supervisor { job, talk, keeper, .. } = self.supervisor;
+    pub(super) async fn conclude(&self, mut grants: Vec<Grant>, acquired_at: Boot, end: JobEnd) -> Exit {
+        let Supervisor { job, keeper, .. } = self.supervisor;
         // The keeper has nothing left to do, and ends while the leases are being released.
         keeper.get().hang_up();
-        let keep = match (&outcome, &loss, job.hold_at_least) {
-            (JobOutcome::End { .. }, None, Some(least)) => {
-                Some((acquired_at + least).left()).filter(|left| !left.is_zero())
-            }
-            _ => None,
-        };
-        let lost = loss.as_ref().map(|(at, _)| *at);
+        let lost = self.loss.get().map(|(at, _)| *at);
+        if let Some((at, loss)) = self.loss.get()
+            && !job.continue_when_lost
+        {
+            self.renewers[*at].talk.loss(loss, end.at, self.renewers[*at].valid_until());
+        }
+        let keep = job.hold_at_least.map(|least| (acquired_at + least).left());
+        let keep = keep.filter(|left| lost.is_none() && !left.is_zero());
         let release = async |(at, Grant { lock, lease }): (usize, &mut Grant)| {
-            let end = told(&outcome, lost == Some(at), self.watches[at].renewer.valid_until(), Boot::now());
-            let result = match lost == Some(at) {
-                // A lost lease is not worth a long wait for the nodes that may still have it.
-                true => within(Boot::now() + FAREWELL, lock.release(lease, None, end)).await.unwrap_or(Ok(0)),
-                false => lock.release(lease, keep, end).await,
-            };
-            ReleaseOutcome::of(result, lease.is_outermost())
+            if lost == Some(at) {
+                // It is not worth a long wait for the nodes that may still have it.
+                within(Boot::now() + FAREWELL, lock.release(lease, None, End::LOST)).await;
+                return None;
+            }
+            let has_run_out = end.is_before(self.renewers[at].valid_until());
+            Some(lock.release(lease, keep, told(end.exit, has_run_out)).await)
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
-        let free: Vec<bool> = releases.iter().map(|release| keep.is_none() && release.has_freed()).collect();
-        let circumstances = grants.iter().zip(&self.watches).map(|(Grant { lock, lease }, watch)| Circumstances {
-            name: &lock.name,
-            ttl: lease.ttl,
-            took: acquired_at.since(lease.confirmed_at()),
-            valid_until: watch.renewer.valid_until(),
-            now: Boot::now(),
-            continues: job.continue_when_lost,
-            max_run: job.task.max_run,
-        });
-        let (exit, words) = ending_of_all(&outcome, loss, releases.into_iter().zip(circumstances).collect())?;
-        for (at, word) in words {
-            let Watch { renewer, talk: of_lease } = &self.watches[at];
-            let talk = if word.is_about_job() { talk } else { of_lease };
-            talk.last_word(&word, &job.task.command[0], renewer.valid_until());
+        let mut exit = if lost.is_some() { Exit::Lost } else { end.exit };
+        for ((renewer, Grant { lease, .. }), release) in self.renewers.iter().zip(&grants).zip(releases) {
+            let (talk, valid_until) = (&renewer.talk, renewer.valid_until());
+            match release {
+                Some(Ok(holds)) if holds > 0 && lease.is_outermost() => talk.inner_hold(valid_until),
+                Some(Ok(_)) if keep.is_none() => talk.released(acquired_at.elapsed(), end.exit),
+                // Such a job was protected, even if another process holds the lock now.
+                Some(Err(Error::NotOurs { .. })) if end.is_before(valid_until) => talk.late_release(),
+                Some(Err(Error::NotOurs { found, .. })) => {
+                    talk.lost_at_release(&found);
+                    exit = Exit::Lost;
+                }
+                Some(Err(error)) => talk.cannot_release(&error, valid_until),
+                Some(Ok(_)) | None => {}
+            }
         }
-        for (watch, _) in self.watches.iter().zip(free).filter(|(_, is_free)| *is_free) {
-            watch.talk.released(acquired_at.elapsed(), exit);
-        }
-        Ok(exit)
+        exit
+    }
+}
+
+/// A signal from before the start that would have ended the command.
+fn early_end(early: &[SignalEvent]) -> Option<Error> {
+    early.iter().map(|event| event.signal).find(|&signal| ends(signal)).map(Error::Interrupted)
+}
+
+fn start_failure(task: &Task, errno: Errno) -> Error {
+    match host::shortage(&errno.into()) {
+        Some(_) => cannot_supervise(errno),
+        None => Error::no_command(&task.command[0], errno),
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. It is cut if the shared lease of an enclosing
-    /// job is shorter.
+    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. It is cut if the lease is an enclosing job's,
+    /// and shorter.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
@@ -40,19 +40,24 @@ impl Timeline {
         kill_at + margin(self.ttl) / 3
     }
 
+    /// The time at which the request was sent that the lease is valid by.
+    pub(crate) fn confirmed_at(&self, valid_until: Boot) -> Boot {
+        valid_until - surely(self.ttl)
+    }
+
     /// The time of the first renewal after a confirmation.
-    pub(crate) fn renew_at(&self, confirmed_at: Boot) -> Boot {
-        confirmed_at + renewal_interval(self.ttl)
+    pub(crate) fn renew_at(&self, valid_until: Boot) -> Boot {
+        self.confirmed_at(valid_until) + renewal_interval(self.ttl)
     }
 
     /// The deadline of a try that starts at `start`. Three of them fit before SIGTERM.
-    pub(crate) fn give_up_at(&self, start: Boot, confirmed_at: Boot, valid_until: Boot) -> Boot {
-        start + self.node_timeout.min(self.slot(confirmed_at, valid_until))
+    pub(crate) fn give_up_at(&self, start: Boot) -> Boot {
+        start + self.node_timeout.min(self.slot())
     }
 
     /// The time of the next try, after one that started at `start` and timed out.
-    pub(crate) fn retry_at(&self, start: Boot, confirmed_at: Boot, valid_until: Boot) -> Boot {
-        start + self.slot(confirmed_at, valid_until).min(Duration::from_secs(5))
+    pub(crate) fn retry_at(&self, start: Boot) -> Boot {
+        start + self.slot().min(Duration::from_secs(5))
     }
 
     /// The pause after a try that failed before its deadline.
@@ -61,10 +66,9 @@ impl Timeline {
     }
 
     /// A third of the time between the first try and SIGTERM.
-    fn slot(&self, confirmed_at: Boot, valid_until: Boot) -> Duration {
-        let term_at = self.deadlines(valid_until).0;
-        // If the nodes confirmed at different times, there may be no time left for three tries.
-        (term_at.since(self.renew_at(confirmed_at)) / 3).max(MILLISECOND * 20)
+    fn slot(&self) -> Duration {
+        let first_try = renewal_interval(self.ttl);
+        (surely(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)
     }
 
     /// The time of SIGKILL for a lease that is found lost `now`, and was believed valid until `valid_until`.
@@ -99,10 +103,10 @@ mod tests {
         let timeline = Timeline::new(ttl, grace.map(Duration::from_millis), Duration::from_millis(node_timeout));
         let zero = Boot::now();
         let valid = zero + surely(ttl);
-        let first = timeline.renew_at(zero);
-        let second = timeline.retry_at(first, zero, valid);
-        let third = timeline.retry_at(second, zero, valid);
-        let end = |start| timeline.give_up_at(start, zero, valid);
+        let first = timeline.renew_at(valid);
+        let second = timeline.retry_at(first);
+        let third = timeline.retry_at(second);
+        let end = |start| timeline.give_up_at(start);
         let (term_at, kill_at) = timeline.deadlines(valid);
         [first, second, third, end(first), end(second), end(third), term_at, kill_at, valid]
             .map(|at| (at.since(zero) + MILLISECOND / 2).as_millis())
@@ -175,18 +179,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn drifted_votes_leave_short_tries_not_none() {
-        // The vote that V hangs on is older than the last confirmed round.
-        let ttl = Duration::from_secs(1);
-        let timeline = Timeline::new(ttl, None, Duration::from_millis(250));
-        let zero = Boot::now();
-        let confirmed = zero + Duration::from_millis(600);
-        let valid = zero + surely(ttl);
-        let start = timeline.renew_at(confirmed);
-        assert_eq!(timeline.retry_at(start, confirmed, valid), start + 20 * MILLISECOND);
-    }
-
     /// The behaviour of a server that is away.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Away {
@@ -202,7 +194,7 @@ mod tests {
         let zero = Boot::now();
         let (from, to) = (zero + from, zero + to);
         let mut confirmed = zero;
-        let mut start = timeline.renew_at(confirmed);
+        let mut start = timeline.renew_at(confirmed + surely(timeline.ttl));
         let mut connected = true;
         loop {
             let valid = confirmed + surely(timeline.ttl);
@@ -210,8 +202,8 @@ mod tests {
             if start >= term_at {
                 return false;
             }
-            let give_up = timeline.give_up_at(start, confirmed, valid).min(term_at);
-            let next = timeline.retry_at(start, confirmed, valid);
+            let give_up = timeline.give_up_at(start).min(term_at);
+            let next = timeline.retry_at(start);
             // The first attempt within the try that the outage does not hit.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
@@ -232,7 +224,7 @@ mod tests {
                 return true;
             } else {
                 confirmed = attempt;
-                start = timeline.renew_at(confirmed);
+                start = timeline.renew_at(confirmed + surely(timeline.ttl));
             }
         }
     }
