@@ -33,14 +33,10 @@ use std::time::Duration;
 /// the last of 1,000 processes side by side is dead after 78 ms, and of 400, each the child of the one before, after 140 ms.
 const EACH_DEATH: Duration = Duration::from_micros(250);
 
-/// The interval between the signs of life of a keeper that kills its job.
-const SIGN_OF_LIFE: Duration = Duration::from_millis(5);
-
 /// The time that a keeper without a job may take to exit.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// The job, as far as it is known before there is a lease.
 #[derive(Debug)]
@@ -73,7 +69,8 @@ pub(crate) struct Keeper {
 /// The kernel's, without room for a descriptor or a process.
 pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
-    let has_strangers = process::has_children();
+    let strangers = if process::has_children() { tree::children() } else { Vec::new() };
+    let strangers = strangers.into_iter().map(Handle::open).collect::<Result<_, _>>()?;
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
         match Parent::new(task, inherited, terminal, &theirs) {
@@ -84,14 +81,7 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
         }
     })?;
     stdio::let_go_of_input_and_output();
-    let process = Handle::open(pid)?;
-    let strangers = match has_strangers {
-        true => {
-            tree::children(std::slice::from_ref(&process)).into_iter().map(Handle::open).collect::<Result<_, _>>()?
-        }
-        false => Vec::new(),
-    };
-    Ok(Keeper { socket, process, strangers })
+    Ok(Keeper { socket, process: Handle::open(pid)?, strangers })
 }
 
 impl Keeper {
@@ -168,8 +158,6 @@ struct Parent<'a> {
     signals: Vec<(i32, Recipient)>,
     /// True once redlock is gone.
     orphaned: bool,
-    /// The time of the next sign of life.
-    sign_at: Boot,
     /// The final report, which must not be lost, until the socket has taken it.
     last_words: Option<Report>,
 }
@@ -199,7 +187,6 @@ impl<'a> Parent<'a> {
             kill_at: Boot::NEVER,
             signals: Vec::new(),
             orphaned: false,
-            sign_at: Boot::NEVER,
             last_words: None,
         })
     }
@@ -250,7 +237,8 @@ impl<'a> Parent<'a> {
             Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline { term_at, kill_at } => {
                 self.deadline = Some((term_at, kill_at));
-                self.count_at = count_at(term_at, kill_at);
+                // A renewal that succeeds comes before that, and a job of many processes has the rest of the time to die.
+                self.count_at = kill_at - kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
                 // A stop before the start keeps the job from being started.
@@ -304,7 +292,11 @@ impl<'a> Parent<'a> {
         }
         if self.count_at.passed() {
             self.count_at = Boot::NEVER;
-            self.bring_forward();
+            let size = tree::size(&mut |_| self.has_more_urgent());
+            // Without a grace SIGKILL would come too late for a job of this size.
+            if let (Some(size), Some((term_at, kill_at))) = (size, &mut self.deadline) {
+                *term_at = (*term_at).min(*kill_at - time_to_die(size));
+            }
         }
         let now = Boot::now();
         if let Some((_, kill_at)) = self.deadline.take_if(|(term_at, _)| now >= *term_at) {
@@ -320,15 +312,6 @@ impl<'a> Parent<'a> {
         }
         if self.kill_at.passed() {
             self.start_killing();
-        }
-    }
-
-    /// Brings SIGTERM forward to the time of SIGKILL for a job of this size, if the grace is too short for it.
-    fn bring_forward(&mut self) {
-        let Some(before) = self.deadline else { return };
-        let size = tree::size(&mut |_| self.has_more_urgent());
-        if let (Some(size), Some((term_at, kill_at))) = (size, self.deadline.as_mut().filter(|now| **now == before)) {
-            *term_at = (*term_at).min(*kill_at - time_to_die(size));
         }
     }
 
@@ -355,8 +338,6 @@ impl<'a> Parent<'a> {
 
     fn start_killing(&mut self) {
         self.phase = Phase::Kill(KillLoop::begin());
-        self.sign_at = Boot::now();
-        give_sign(self.socket, &mut self.sign_at);
     }
 
     fn pass_on_signal(&mut self) {
@@ -409,8 +390,8 @@ impl<'a> Parent<'a> {
         if self.childless {
             return;
         }
-        let (socket, sign_at) = (self.socket, &mut self.sign_at);
-        match killing.round(self.root, &[], &mut || give_sign(socket, sign_at)) {
+        let socket = self.socket;
+        match killing.round(self.root, &[], &mut || _ = socket.send(&Report::Kill)) {
             Progress::Complete | Progress::Wait(_) => {}
             Progress::Survivors(pids) => self.report(&Report::Survivors { pids }),
             Progress::OutOfReach(pids) => self.end(Some(pids)),
@@ -455,9 +436,8 @@ impl<'a> Parent<'a> {
         let patience = match self.phase {
             // Pending signals, and the end of redlock, must not wait in poll.
             Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
-            _ if next == Boot::NEVER => PollTimeout::NONE,
             // A fallback for the timer, which counts time asleep as well.
-            _ => PollTimeout::try_from(next.left().min(DAY) + MILLISECOND).unwrap_or(PollTimeout::ZERO),
+            _ => PollTimeout::try_from(next.left() + MILLISECOND).unwrap_or(PollTimeout::MAX),
         };
         let _ = self.timer.set(next);
         let mut ready = vec![
@@ -472,25 +452,7 @@ impl<'a> Parent<'a> {
     }
 }
 
-/// The time at which the processes of a job with these deadlines are counted. A renewal that succeeds comes before that, and half of
-/// the time to SIGKILL is left for a job of many processes to die.
-fn count_at(term_at: Boot, kill_at: Boot) -> Boot {
-    match term_at {
-        Boot::NEVER => Boot::NEVER,
-        _ => (term_at - term_at.left() / 4).min(kill_at - kill_at.left() / 2),
-    }
-}
-
 /// The time by which a lost job with so many processes is killed earlier.
 fn time_to_die(size: usize) -> Duration {
     EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX)
-}
-
-/// Tells redlock every few milliseconds that the keeper is killing the job; otherwise redlock takes over.
-fn give_sign(socket: &Packets, due_at: &mut Boot) {
-    if due_at.passed() {
-        *due_at = Boot::now() + SIGN_OF_LIFE;
-        // An error means that redlock is gone, which the next read of the socket shows, or has stopped reading.
-        let _ = socket.send(&Report::Kill);
-    }
 }

@@ -2,9 +2,8 @@
 
 use crate::sys::clock::Boot;
 use crate::sys::process::{Handle, Reap, reap};
-use crate::sys::tree::{self, PidSearch, Root};
+use crate::sys::tree::{self, Root};
 use nix::libc;
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// The longest pause between rounds. With longer ones a chain of processes that fork and exit would escape.
@@ -13,15 +12,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The time before survivors of SIGKILL are reported, or processes that this user may not kill are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The number of the first round that kills everything below new children, however much that is. Most large flat jobs are
-/// dying by then.
-const DEEP: u64 = 3;
+/// The number of the first round that kills everything below the children; further ones follow at twice the number of rounds.
+const DEEP: u32 = 4;
 
-/// The number of processes that earlier rounds look at: a small job is killed at once, not level by level.
-const FEW: usize = 64;
-
-/// The time after which the search goes below children that SIGKILL has not ended.
-const OVERDUE: Duration = Duration::from_millis(20);
+/// The number of processes below the children after which the round gives another sign of life: about 3 ms of work.
+const SIGN_OF_LIFE: usize = 64;
 
 /// The state of killing a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +24,10 @@ pub(crate) struct KillLoop {
     since: Boot,
     /// The time of the next round.
     again_at: Boot,
-    rounds: u64,
-    /// The children of the last round. Their own children come to this process when they die.
-    dying: HashSet<i32>,
-    /// The time of the search below the dying ones.
-    deep_at: Boot,
+    rounds: u32,
     /// The time since which every child is one that this user may not kill.
     stuck_since: Option<Boot>,
     told: bool,
-    search: PidSearch,
 }
 
 /// The result of a round.
@@ -56,39 +46,28 @@ pub(crate) enum Progress {
 impl KillLoop {
     pub(super) fn begin() -> KillLoop {
         let now = Boot::now();
-        KillLoop {
-            since: now,
-            again_at: now,
-            rounds: 0,
-            dying: HashSet::new(),
-            deep_at: now + OVERDUE,
-            stuck_since: None,
-            told: false,
-            search: PidSearch::unknown(),
-        }
+        KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
     }
 
-    /// Runs a round if it is due. There must be children apart from the spared ones. Calls `alive` at least every few
-    /// milliseconds.
+    /// Runs a round if it is due. There must be children apart from the spared ones. Calls `alive` in each round, at least
+    /// every few milliseconds.
     pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {
             return Progress::Wait(self.again_at);
         }
-        let killed = tree::kill_children(root, self.rounds == 0, spared, &mut self.search, alive);
-        self.rounds += 1;
-        let children = killed.signalled.iter().chain(&killed.refused).copied();
-        if self.rounds >= DEEP && start >= self.deep_at {
-            let before = Boot::now();
-            tree::kill_below(children.collect(), usize::MAX, alive);
-            // Most of the processor time belongs to the dying processes.
-            self.deep_at = Boot::now() + before.elapsed() * 4;
-        } else {
-            let new = children.filter(|child| !self.dying.contains(child)).collect();
-            tree::kill_below(new, if self.rounds < DEEP { FEW } else { usize::MAX }, alive);
-        }
-        self.dying = killed.signalled.iter().copied().collect();
         alive();
+        let killed = tree::kill_children(root, self.rounds == 0, spared);
+        self.rounds += 1;
+        // A deep tree would die level by level. Large flat jobs are dying by the fourth round, and need the processor. What is
+        // below the spared ones is not of the job.
+        if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
+            tree::kill_below(&mut |count| {
+                if count % SIGN_OF_LIFE == 0 {
+                    alive()
+                }
+            });
+        }
         let now = Boot::now();
         // A short round is repeated soon, since the tree may be deep; a long one leaves the processor to the dying processes.
         self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
@@ -115,14 +94,14 @@ impl KillLoop {
 pub(crate) struct Takeover<'a> {
     keeper: &'a Handle,
     /// Children of this process that do not belong to the job.
-    spared: &'a [Handle],
+    strangers: &'a [Handle],
     killing: KillLoop,
 }
 
 impl<'a> Takeover<'a> {
-    pub(super) fn begin(keeper: &'a Handle, spared: &'a [Handle]) -> Takeover<'a> {
+    pub(super) fn begin(keeper: &'a Handle, strangers: &'a [Handle]) -> Takeover<'a> {
         let _ = keeper.signal(libc::SIGKILL);
-        Takeover { keeper, spared, killing: KillLoop::begin() }
+        Takeover { keeper, strangers, killing: KillLoop::begin() }
     }
 
     /// Reaps the children that have ended, and runs a round if it is due.
@@ -130,19 +109,18 @@ impl<'a> Takeover<'a> {
         loop {
             match reap() {
                 Reap::Child(..) => {}
-                Reap::NoneEnded if self.is_over() => return Progress::Complete,
-                Reap::NoneEnded => return self.killing.round(Root::default(), self.spared, &mut || {}),
-                Reap::NoChildren => return Progress::Complete,
+                Reap::NoneEnded if !self.is_over() => {
+                    return self.killing.round(Root::default(), self.strangers, &mut || {});
+                }
+                Reap::NoneEnded | Reap::NoChildren => return Progress::Complete,
             }
         }
     }
 
-    /// True when the only children are the spared ones and the keeper's corpse, which a tracer may hold.
+    /// True when the only children are strangers and the keeper's corpse, which a tracer may hold.
     fn is_over(&self) -> bool {
-        // This check comes before the children are listed: the keeper's children change parents before the keeper counts as
-        // dead.
-        let corpse = Some(self.keeper).filter(|keeper| keeper.has_ended() && keeper.is_there()).map(Handle::pid);
-        (corpse.is_some() || !self.spared.is_empty())
-            && tree::children(self.spared).into_iter().all(|child| Some(child) == corpse)
+        let is_of_job = |child| !self.strangers.iter().chain([self.keeper]).any(|other| other.is(child));
+        // The keeper's children change parents before the keeper counts as dead.
+        self.keeper.has_ended() && !tree::has_child(&is_of_job)
     }
 }

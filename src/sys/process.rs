@@ -132,6 +132,11 @@ impl Handle {
         self.pid
     }
 
+    /// True if this is the process with that pid.
+    pub(crate) fn is(&self, pid: i32) -> bool {
+        self.pid == pid && self.is_there()
+    }
+
     /// True if the process lives and belongs to the user of this process.
     pub(crate) fn is_of_this_user(&self) -> bool {
         let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|process| process.uid());
@@ -195,22 +200,6 @@ impl AsFd for Handle {
     /// Readable once the process is dead.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
-    }
-}
-
-/// The pid of a process that was just forked and has ended.
-///
-/// # Errors
-/// The kernel's, when it has no room for another process.
-pub(super) fn newest_pid() -> nix::Result<i32> {
-    // SAFETY: the child makes one system call and nothing else.
-    match unsafe { unistd::fork() }? {
-        ForkResult::Parent { child } => {
-            wait_for(child.as_raw());
-            Ok(child.as_raw())
-        }
-        // SAFETY: ends the process without running anything of its parent's.
-        ForkResult::Child => unsafe { libc::_exit(0) },
     }
 }
 

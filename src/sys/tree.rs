@@ -4,12 +4,11 @@
 //! another pid namespace, or a kernel without CONFIG_PROC_CHILDREN) only children can be found, and a signal for all
 //! descendants reaches the group and the child that the caller names.
 
-use super::clock::Boot;
 use super::process::{self, Handle};
 use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
-use nix::unistd::{self, Pid, SysconfVar, sysconf};
+use nix::unistd::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::ops::Range;
@@ -18,14 +17,8 @@ use std::time::Duration;
 /// The highest limit for pids on Linux.
 const MOST_PIDS: i32 = 4 * 1024 * 1024;
 
-/// The limit that most small machines have.
-const DEFAULT_PIDS: i32 = 32 * 1024;
-
-/// The first pids to try for the child of a process: so many above its own.
-const NEAR: i32 = 64;
-
-/// The number of pids (0.2 ms of work) between two signs of life.
-const STRETCH: i32 = 1024;
+/// The number of pids (2 ms of work) that are tried before the children found among them are killed.
+const STRETCH: i32 = 8 * 1024;
 
 /// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,62 +117,6 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     }
 }
 
-/// The pids of children without /proc, as far as earlier calls of [`kill_children`] have found them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PidSearch {
-    /// The newest pid known: at the limit of processes no newer one can be found out.
-    newest: Option<i32>,
-    /// The children that were found last.
-    last: Vec<i32>,
-    /// The earliest time of a search farther away from those.
-    far_at: Boot,
-}
-
-impl PidSearch {
-    pub(crate) fn unknown() -> PidSearch {
-        PidSearch { newest: None, last: Vec::new(), far_at: Boot::NEVER }
-    }
-
-    /// Finds children by trying pids (0.2 µs each), and calls `visit` for each at once; `visit` returns true for a child that
-    /// counts. Calls `alive` every 0.2 ms.
-    fn find(&mut self, us: i32, visit: &mut dyn FnMut(i32) -> bool, alive: &mut dyn FnMut()) {
-        let mut found = Vec::new();
-        let mut look = |pids: Range<i32>, found: &mut Vec<i32>| {
-            for pid in pids {
-                if process::is_child(pid) && visit(pid) {
-                    found.push(pid);
-                }
-                if pid % STRETCH == 0 {
-                    alive();
-                }
-            }
-        };
-        // In a chain of processes each death hands over a slightly younger one.
-        if !self.far_at.passed() {
-            let mut next = 1;
-            for &pid in &self.last {
-                look(pid.max(next)..pid + NEAR, &mut found);
-                next = next.max(pid + NEAR);
-            }
-        }
-        if found.is_empty() {
-            let before = Boot::now();
-            self.newest = process::newest_pid().ok().or(self.newest);
-            for pids in pids_by_likelihood(us, self.newest) {
-                look(pids, &mut found);
-                if !(found.is_empty() && process::has_children()) {
-                    break;
-                }
-            }
-            self.far_at = Boot::now() + before.elapsed() * 4;
-        }
-        found.sort_unstable();
-        // The limit may lie far beyond the default.
-        self.newest = self.newest.or(found.last().map(|pid| pid + NEAR));
-        self.last = found;
-    }
-}
-
 /// The number of descendants, as far as /proc shows them; none if `stop`, called before each, returned true.
 pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
     descendants(stop).map(|found| found.len())
@@ -189,21 +126,15 @@ pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
 /// this process, so repeating this until there are no children kills all descendants.
 ///
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
-pub(crate) fn kill_children(
-    root: Root,
-    first: bool,
-    spared: &[Handle],
-    search: &mut PidSearch,
-    alive: &mut dyn FnMut(),
-) -> KillRound {
+pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillRound {
     if let Some(group) = root.live_group().filter(|_| first) {
         // The kernel leaves no gap within a group.
         let _ = send(-group, libc::SIGKILL);
     }
     let mut killed = KillRound::default();
     let session = unistd::getsid(None);
-    let mut kill = |child: i32| {
-        if is_spared(child, spared) {
+    find_children(&mut |child| {
+        if spared.iter().any(|one| one.is(child)) {
             return false;
         }
         let pid = Some(Pid::from_raw(child));
@@ -212,45 +143,24 @@ pub(crate) fn kill_children(
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
-        match send(child, libc::SIGKILL) {
-            Err(_) => killed.refused.push(child),
-            Ok(()) => killed.signalled.push(child),
-        }
-        true
-    };
-    let us = own_pid();
-    match listed_children(us) {
-        Some(listed) => listed.into_iter().for_each(|child| _ = kill(child)),
-        None => search.find(us, &mut kill, alive),
-    }
+        let is_killed = send(child, libc::SIGKILL).is_ok();
+        let list = if is_killed { &mut killed.signalled } else { &mut killed.refused };
+        list.push(child);
+        is_killed
+    });
     killed
 }
 
-/// Kills everything below these children, as far as /proc shows it. Calls `alive` for each process; stops after `most`
-/// processes. Without this, a chain of processes would reach this process one by one, and the descendants of a child that
-/// does not die never would.
-///
-/// Processes younger than this call are left to the next: a listed pid whose process is older has not been reused.
-pub(crate) fn kill_below(children: Vec<i32>, most: usize, alive: &mut dyn FnMut()) {
-    let us = own_pid();
-    if children.is_empty() || !shows(us) {
-        return;
-    }
-    let start = ticks(Boot::now());
-    let mut found = children;
-    let mut seen = HashSet::from([us]);
-    while let Some(pid) = found.pop().filter(|_| seen.len() <= most) {
-        alive();
-        if !seen.insert(pid) {
-            continue;
-        }
-        let Ok(handle) = Handle::open(pid) else { continue };
-        let Some(process) = look_at(pid).filter(|process| process.started <= start) else { continue };
-        // The process loses its children when it dies.
-        found.extend(children_of(pid, process.single));
-        if process.parent != us {
-            let _ = handle.signal(libc::SIGKILL);
-        }
+/// Kills every descendant that is not a child, as far as /proc shows it. Calls `alive` with a growing number for each.
+/// Without this, a chain of processes would reach this process one by one.
+pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
+    let found = descendants(&mut |count| {
+        alive(count);
+        false
+    });
+    for (count, process) in found.unwrap_or_default().iter().enumerate().filter(|(_, one)| one.parent != own_pid()) {
+        alive(count);
+        let _ = send_surely(process, libc::SIGKILL);
     }
 }
 
@@ -290,17 +200,8 @@ impl Family {
 
     /// Adds the new descendants, and drops the processes that have ended. Never finds this process.
     fn look(&mut self) {
-        let mut next = 0;
-        while let Some(parent) = self.0.get(next).copied() {
-            let children = children_of(parent.pid, false);
-            // Listed first: if the parent still lives, these are its children.
-            for child in children.into_iter().filter(|_| present(&parent).is_some()) {
-                let is_known = child == own_pid() || self.0.iter().any(|known| known.pid == child);
-                self.0.extend(look_at(child).filter(|child| !is_known && child.parent == parent.pid));
-            }
-            next += 1;
-        }
-        self.0 = self.0.iter().filter_map(present).collect();
+        let present = self.0.iter().filter_map(present).collect();
+        self.0 = with_descendants(present, &mut |_| false).unwrap_or_default();
     }
 }
 
@@ -308,13 +209,6 @@ impl Family {
 fn present(process: &Process) -> Option<Process> {
     let handle = Handle::open(process.pid).ok()?;
     look_at(process.pid).filter(|now| now.started == process.started && !handle.has_ended())
-}
-
-/// The time since boot in the unit of /proc/PID/stat.
-fn ticks(at: Boot) -> u64 {
-    let each_second =
-        sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100);
-    u64::try_from(at.since_boot().as_nanos() * u128::from(each_second) / 1_000_000_000).unwrap_or(u64::MAX)
 }
 
 fn own_pid() -> i32 {
@@ -326,69 +220,72 @@ fn shows(us: i32) -> bool {
     fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str())
 }
 
-/// The children of this process, apart from the spared ones. Without /proc the list may be incomplete, but is empty only if
-/// there are none.
-pub(crate) fn children(spared: &[Handle]) -> Vec<i32> {
-    let us = own_pid();
-    let mut children = listed_children(us).unwrap_or_else(|| {
-        let mut found = Vec::new();
-        let mut take = |child| {
-            found.push(child);
-            !is_spared(child, spared)
-        };
-        PidSearch::unknown().find(us, &mut take, &mut || {});
+/// The children of this process. Without /proc some may be missing.
+pub(crate) fn children() -> Vec<i32> {
+    let mut found = Vec::new();
+    find_children(&mut |child| {
+        found.push(child);
+        true
+    });
+    found
+}
+
+/// True if `condition` holds for a child of this process, ended or not.
+pub(crate) fn has_child(condition: &dyn Fn(i32) -> bool) -> bool {
+    let mut found = false;
+    find_children(&mut |child| {
+        found |= condition(child);
         found
     });
-    children.retain(|&child| !is_spared(child, spared));
-    children
+    found
 }
 
-fn is_spared(child: i32, spared: &[Handle]) -> bool {
-    spared.iter().any(|one| one.pid() == child && one.is_there())
+/// Calls `visit` for each child of this process' main thread, which adopts all orphans. Without /proc pids are tried (0.2 µs
+/// each), until `visit` has returned true for children in one stretch.
+fn find_children(visit: &mut dyn FnMut(i32) -> bool) {
+    let us = own_pid();
+    let listed = Some(us).filter(|&us| shows(us)).and_then(|us| children_of_thread(&format!("/proc/{us}/task/{us}")));
+    match listed {
+        Some(children) => children.into_iter().for_each(|child| _ = visit(child)),
+        None => {
+            let mut count = |pids: Range<i32>| pids.filter(|&pid| process::is_child(pid) && visit(pid)).count();
+            let _ = pids_by_likelihood(us).find(|pids| count(pids.clone()) > 0);
+        }
+    }
 }
 
-/// The children of this process' main thread, which adopts all orphans; none without a usable /proc.
-fn listed_children(us: i32) -> Option<Vec<i32>> {
-    Some(us).filter(|&us| shows(us)).and_then(|us| children_of_thread(&format!("/proc/{us}/task/{us}")))
-}
-
-/// All pids, the likely ones first: those from `us` to the `newest`, which may have wrapped around at a limit that only /proc
-/// shows.
-fn pids_by_likelihood(us: i32, newest: Option<i32>) -> impl Iterator<Item = Range<i32>> {
-    let [first, second, rest] = match newest {
-        Some(newest) if newest > us => [us + 1..newest, 1..us, newest..MOST_PIDS],
-        Some(newest) => [1..newest, us + 1..us + DEFAULT_PIDS, 1..MOST_PIDS],
-        None => [us + 1..us + DEFAULT_PIDS, 1..us, us + DEFAULT_PIDS..MOST_PIDS],
-    };
-    let end = rest.end;
-    let rest = rest.step_by(DEFAULT_PIDS.unsigned_abs() as usize).map(move |from| from..end.min(from + DEFAULT_PIDS));
-    [first, second].into_iter().chain(rest)
+/// All pids, in stretches: those after `us`, which the young have, in turn with those from 1, as pids wrap around at a limit
+/// that only /proc shows.
+fn pids_by_likelihood(us: i32) -> impl Iterator<Item = Range<i32>> {
+    let starts = (1..MOST_PIDS).step_by(STRETCH.unsigned_abs() as usize).flat_map(move |start| [us + start, start]);
+    starts.map(|start| start..start + STRETCH)
 }
 
 /// All descendants of this process, parents before children; none if `stop` returned true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
-    let mut found: Vec<Process> = Vec::new();
-    if !shows(us) {
-        return Some(found);
-    }
-    let mut known = HashSet::from([us]);
+    let root = if shows(us) { look_at(us) } else { None };
+    let mut found = with_descendants(root.into_iter().collect(), stop)?;
+    found.retain(|process| process.pid != us);
+    Some(found)
+}
+
+/// These processes and all that descend from them apart from this process, parents before children; none if `stop`, called
+/// before each with the number found so far, returned true.
+fn with_descendants(mut found: Vec<Process>, stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
+    // A pid reused during the search must not lead in circles.
+    let mut known: HashSet<i32> = found.iter().map(|process| process.pid).chain([own_pid()]).collect();
     let mut next = 0;
-    let (mut parent, mut single) = (us, false);
-    loop {
-        for pid in children_of(parent, single) {
+    while let Some(parent) = found.get(next).copied() {
+        for pid in children_of(parent.pid, parent.single) {
             if stop(found.len()) {
                 return None;
             }
-            // A pid reused during the search must not lead in circles.
             found.extend(look_at(pid).filter(|child| known.insert(child.pid)));
         }
-        let Some(process) = found.get(next) else {
-            return Some(found);
-        };
-        (parent, single) = (process.pid, process.single);
         next += 1;
     }
+    Some(found)
 }
 
 /// The children of all threads of a process. `single`: the process is known to have one thread.
@@ -450,14 +347,12 @@ mod tests {
 
     #[test]
     fn every_pid_is_tried_and_the_young_ones_first() {
-        for (us, newest, young) in [(100, Some(200), 150), (32_000, Some(50), 20), (100, None, 150)] {
-            let ranges: Vec<_> = pids_by_likelihood(us, newest).collect();
-            assert!(ranges[0].contains(&young));
-            for pid in [1, 20, 99, 101, 150, 201, 32_001, 32_767, 1_000_000, MOST_PIDS - 1] {
-                assert!(ranges.iter().any(|range| range.contains(&pid)), "{pid} of {us}, {newest:?}");
+        for us in [1, 100, 32_000, MOST_PIDS - 2] {
+            let stretches: Vec<_> = pids_by_likelihood(us).collect();
+            assert!(stretches[0].contains(&(us + 1)) && stretches[1].contains(&1));
+            for pid in [1, 20, 99, 101, 150, 32_001, 32_767, 1_000_000, MOST_PIDS - 1] {
+                assert!(stretches.iter().any(|stretch| stretch.contains(&pid)), "{pid} of {us}");
             }
-            assert!(ranges.iter().all(|range| range.len() <= 32 * 1024), "found before many others are tried");
         }
-        assert!(pids_by_likelihood(32_000, Some(50)).nth(1).unwrap().contains(&32_700));
     }
 }
