@@ -91,8 +91,8 @@ impl Keeper {
         self.socket.send(order)
     }
 
-    /// The next report, without waiting. [`Packet::End`] before [`Report::End`], [`Report::StartFailure`] or
-    /// [`Report::TooLate`] means that the keeper was killed: see [`Keeper::kill_job`].
+    /// The next report, without waiting. [`Packet::End`] before [`Report::End`] or [`Report::StartFailure`] means that the
+    /// keeper was killed: see [`Keeper::kill_job`].
     pub(crate) fn receive(&self) -> Packet<Report> {
         self.socket.receive()
     }
@@ -262,7 +262,7 @@ impl<'a> Parent<'a> {
     fn go(&mut self, environment: &[(String, Option<String>)], not_after: Boot) {
         let in_time = self.deadline.is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
         if !in_time {
-            return self.finish(Report::TooLate);
+            return self.report(&Report::TooLate);
         }
         for (name, value) in environment {
             match value {

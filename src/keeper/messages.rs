@@ -33,7 +33,7 @@ pub(crate) enum Report {
     StartFailure {
         errno: i32,
     },
-    /// The order to start arrived too late; there is no job.
+    /// The order to start arrived too late; there is no job until another one arrives in time.
     TooLate,
     /// SIGTERM is due: no later deadline has come.
     Lapse,

@@ -72,6 +72,11 @@ impl Talk {
         }
     }
 
+    /// Reports that the locks are taken again, for this reason.
+    pub(super) fn again(&self, reason: &Error) {
+        self.tell(&format!("{reason}; trying again"));
+    }
+
     /// Reports that the nodes have these faults; the tries to renew the lease stop at `end`. `first`: the first time in a row.
     pub(super) fn failure(&self, faults: &[String], first: bool, end: Boot, going_on: bool) {
         if first || self.verbose {

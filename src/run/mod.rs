@@ -106,19 +106,26 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    async fn run(&self, locks: Vec<Lock>) -> Result<Exit, Error> {
-        let mut grants = self.acquire_all(locks, Boot::now()).await?;
-        let acquired_at = Boot::now();
-        let supervision = Supervision::new(self, &grants);
-        let error = match self.start(&supervision, &grants) {
-            Ok(()) => match supervision.supervise(&mut grants).await {
-                Ok(end) => return Ok(supervision.conclude(grants, acquired_at, end).await),
+    async fn run(&self, mut locks: Vec<Lock>) -> Result<Exit, Error> {
+        let begin = Boot::now();
+        loop {
+            let mut grants = self.acquire_all(locks, begin).await?;
+            let acquired_at = Boot::now();
+            let supervision = Supervision::new(self, &grants);
+            let error = match self.start(&supervision, &grants) {
+                Ok(()) => match supervision.supervise(&mut grants).await {
+                    Ok(end) => return Ok(supervision.conclude(grants, acquired_at, end).await),
+                    Err(error) => error,
+                },
                 Err(error) => error,
-            },
-            Err(error) => error,
-        };
-        release_all(&mut grants, &error).await;
-        Err(error)
+            };
+            release_all(&mut grants, &error).await;
+            if !error.can_heal() || (begin + self.job.request.wait).passed() {
+                return Err(error);
+            }
+            self.talk.again(&error);
+            locks = grants.into_iter().map(|grant| grant.lock).collect();
+        }
     }
 
     /// Lets the keeper start the command, unless a signal has come or the last lease is due for renewal before that.
@@ -134,14 +141,14 @@ impl Supervisor {
     }
 
     /// Takes the locks one after the other, all or none, within the time that the request has for them together.
-    async fn acquire_all(&self, locks: Vec<Lock>, start: Boot) -> Result<Vec<Grant>, Error> {
+    async fn acquire_all(&self, locks: Vec<Lock>, begin: Boot) -> Result<Vec<Grant>, Error> {
         let mut grants = Vec::new();
         for mut lock in locks {
-            match self.acquire(&mut lock, start, &mut grants).await {
+            match self.acquire(&mut lock, begin, &mut grants).await {
                 Ok(lease) => grants.push(Grant { lock, lease }),
                 Err(mut error) => {
                     if let Error::Held(held) = &mut error {
-                        held.waited = held.waited.map(|_| start.elapsed());
+                        held.waited = held.waited.map(|_| begin.elapsed());
                     }
                     release_all(&mut grants, &error).await;
                     return Err(error);
@@ -151,10 +158,10 @@ impl Supervisor {
         Ok(grants)
     }
 
-    /// Takes one more lock, waits for what is left of the time since `start`, and says that it is acquired.
-    async fn acquire(&self, lock: &mut Lock, start: Boot, grants: &mut [Grant]) -> Result<Lease, Error> {
+    /// Takes one more lock, waits for what is left of the time since `begin`, and says that it is acquired.
+    async fn acquire(&self, lock: &mut Lock, begin: Boot, grants: &mut [Grant]) -> Result<Lease, Error> {
         let Job { request, quiet, verbose, .. } = &self.job;
-        let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait).since(start));
+        let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait).since(begin));
         let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
         let interrupted = async {
             tokio::select! {
@@ -168,7 +175,7 @@ impl Supervisor {
         let wait = match request.wait {
             wait @ (Duration::ZERO | Duration::MAX) => wait,
             // Not zero, which would be a single try.
-            wait => wait.saturating_sub(start.elapsed()).max(Duration::from_millis(1)),
+            wait => wait.saturating_sub(begin.elapsed()).max(Duration::from_millis(1)),
         };
         let request = Request { wait, ..request.clone() };
         let lease = lock.acquire(&request, &mut show, interrupted).await?;

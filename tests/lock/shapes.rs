@@ -174,7 +174,7 @@ fn a_slot_is_free_when_its_lease_has_run_out_or_its_holder_was_killed() {
     let waiter = queue(&redis, "--slots 2");
     let second = waiter.finish().token();
     release(&redis, "backup", &second);
-    let test = redlock(&redis, "run backup -q --slots 2 --ttl 500ms -- sleep 600").signal(Signal::SIGKILL);
+    let test = redlock(&redis, "run backup -q --slots 2 --ttl 500ms --wait -- sleep 600").signal(Signal::SIGKILL);
     let holder = test.spawn();
     eventually(SOON, "both are taken", || count(&redis) == 2);
     let waiter = queue(&redis, "--slots 2");

@@ -225,9 +225,9 @@ fn without_proc_the_whole_job_is_killed() {
 
 /// A waiter whose keeper is stopped; it has the lock, and has told the keeper to start this command.
 #[track_caller]
-fn about_to_start(redis: &Redis, command: &[&str]) -> (Running, u32) {
+fn about_to_start(redis: &Redis, ttl: &str, command: &[&str]) -> (Running, u32) {
     let token = acquire(redis, "backup");
-    let test = redlock(redis, "run backup --wait --").args(command);
+    let test = redlock(redis, format!("run backup --wait --ttl {ttl} --")).args(command);
     let waiter = test.stdout(any()).stderr(any()).any_end().spawn();
     waiter.stderr_line();
     let keeper = waiter.keeper();
@@ -243,11 +243,23 @@ fn about_to_start(redis: &Redis, command: &[&str]) -> (Running, u32) {
 fn a_signal_that_comes_while_a_command_cannot_be_started_outranks_127() {
     let redis = Redis::start();
     let directory = crate::support::Directory::new();
-    let (waiter, keeper) = about_to_start(&redis, &[&directory.without_interpreter()]);
+    let (waiter, keeper) = about_to_start(&redis, "30s", &[&directory.without_interpreter()]);
     waiter.send(Signal::SIGTERM);
     send(keeper, Signal::SIGCONT);
     let finished = waiter.finish();
     assert_eq!(finished.ended, crate::support::Ended::Signal(Signal::SIGTERM as i32));
+    assert!(!redis.exists("redlock:backup"));
+}
+
+#[test]
+fn a_command_that_is_too_late_for_its_lease_is_started_under_the_next_one() {
+    let redis = Redis::start();
+    let (waiter, keeper) = about_to_start(&redis, "4s", &["sh", "-c", "exit 3"]);
+    std::thread::sleep(ms(1000)); // a quarter of the lease
+    send(keeper, Signal::SIGCONT);
+    waiter.says(like("redlock: \"backup\": too much of the lease of 4s had passed<any>; trying again"));
+    waiter.says(like("redlock: acquired \"backup\"<any>"));
+    assert_eq!(waiter.finish().ended, crate::support::Ended::Status(3));
     assert!(!redis.exists("redlock:backup"));
 }
 
