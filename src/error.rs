@@ -3,7 +3,7 @@
 use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, human, seconds};
+use crate::text::{escaped, exact, human, seconds, who};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::fmt;
@@ -290,17 +290,10 @@ fn joined(parts: [String; 2], between: &str) -> String {
 /// Continues "held by …".
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |text: &Option<String>| escaped(text.as_deref().unwrap_or_default(), SHOWN);
-        if !self.has_record() {
-            return match self.short_token().as_str() {
-                "" => f.write_str("another program"),
-                token => write!(f, "another program (its value begins with \"{}\")", escaped(token, 8)),
-            };
-        }
-        write!(f, "{}@{}, pid {}", shown(&self.user), shown(&self.host), self.pid.unwrap_or(0))?;
-        match &self.label {
-            Some(label) => write!(f, " ({})", escaped(label, SHOWN)),
-            None => Ok(()),
+        match (&self.user, &self.host, self.short_token().as_str()) {
+            (Some(user), Some(host), _) => f.write_str(&who(user, host, self.pid, self.label.as_deref())),
+            (_, _, "") => f.write_str("another program"),
+            (_, _, token) => write!(f, "another program (its value begins with \"{}\")", escaped(token, 8)),
         }
     }
 }
@@ -309,11 +302,7 @@ impl Holder {
     /// Who and what it is, without the pid: "deploy@web-3 (nightly)".
     pub(crate) fn in_short(&self) -> String {
         match (&self.user, &self.host) {
-            (Some(user), Some(host)) => {
-                let label =
-                    self.label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
-                format!("{}@{}{label}", escaped(user, SHOWN), escaped(host, SHOWN))
-            }
+            (Some(user), Some(host)) => who(user, host, None, self.label.as_deref()),
             _ => self.to_string(),
         }
     }

@@ -8,14 +8,16 @@ use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::{Claim, Extension, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
+use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable};
-pub(crate) use log::{runs, success};
+use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable, who};
+pub(crate) use log::{ran_within, runs};
 pub(crate) use metrics::metrics;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
+use std::iter::zip;
 use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
@@ -23,8 +25,6 @@ use unicode_width::UnicodeWidthStr;
 const COLUMN: usize = 40;
 /// The number of waiters that are shown, of all in line.
 const WAITERS: usize = 10;
-/// The number of terminal columns that a name and its holder keep on a narrow screen.
-const NARROWEST: usize = 12;
 /// The number of characters of a server's own text that are shown.
 const LINE: usize = 2000;
 
@@ -38,54 +38,36 @@ pub(crate) fn say(message: &str) {
     streams::say(&line(message));
 }
 
-/// Continues "acquired "backup" on 10.0.0.1:6379": how the lease shares the lock with others.
-pub(crate) fn share(lock: &Lock, lease: &Lease) -> String {
-    match (lock.claim(), lease.place) {
+/// The beginning of the news that a lease was acquired, after this wait in line, if any.
+pub(crate) fn acquired(lock: &Lock, lease: &Lease, waited: Option<Duration>) -> String {
+    let waited = waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)));
+    let share = match (lock.claim(), lease.place) {
         (Claim::Shared, _) => ", shared".to_owned(),
         (Claim::Slots(limit), Some(place)) => format!(", slot {place} (0 to {})", limit - 1),
         _ => String::new(),
-    }
-}
-
-/// The end of "acquired "backup" on 10.0.0.1:6379".
-pub(crate) fn after_waiting(waited: Option<Duration>) -> String {
-    waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)))
-}
-
-/// Writes a result of complete lines.
-///
-/// # Errors
-/// [`Error::Output`] when standard output is closed or full.
-fn print(text: &str) -> Result<(), Error> {
-    write(text).map_err(|error| not_written(&error))
-}
-
-fn write(text: &str) -> std::io::Result<()> {
-    if inherited::was_closed(1) {
-        return Err(std::io::Error::other("standard output is closed"));
-    }
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+    };
+    format!("acquired {:?} on {}{waited}{share}", lock.name, lock.where_it_holds(lease))
 }
 
 fn not_written(error: &std::io::Error) -> Error {
     Error::Output(format!("the result could not be written: {}", reason(error)))
 }
 
-/// Writes a page for the reader. A closed pipe (`| head`) is no failure.
+/// Writes complete lines to standard output. A closed pipe (`| head`) is no failure.
 ///
 /// # Errors
 /// [`Error::Unread`] when the reader of the pipe is gone, [`Error::Output`] when writing fails for another reason.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
-    write(text).map_err(|error| match error.kind() {
+    if inherited::was_closed(1) {
+        return Err(not_written(&std::io::Error::other("standard output is closed")));
+    }
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
         // A caller that ignores SIGPIPE expects the error, as of any other program.
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Unread,
         _ => not_written(&error),
     })
-}
-
-fn print_json(value: &impl Serialize) -> Result<(), Error> {
-    print(&json(value))
 }
 
 fn json(value: &impl Serialize) -> String {
@@ -190,21 +172,14 @@ struct Success<'a> {
     validity_ms: Option<u64>,
 }
 
-/// Prints an extended lease.
-pub(crate) fn extended_json(name: &str, extension: Extension) -> Result<(), Error> {
-    let Extension { validity, holds } = extension;
-    print_json(&Success { name, outcome: "extended", holds: Some(holds), validity_ms: Some(ms(validity)) })
-}
-
-/// Prints the release of a hold, and the number of holds left.
-pub(crate) fn released_json(name: &str, left: u64) -> Result<(), Error> {
-    let outcome = if left == 0 { "released" } else { "still-held" };
-    print_json(&Success { name, outcome, holds: Some(left), validity_ms: None })
-}
-
-/// Prints that a lock is free after the wait for it.
-pub(crate) fn free_json(name: &str) -> Result<(), Error> {
-    print_json(&Success { name, outcome: "free", holds: None, validity_ms: None })
+/// Prints the outcome of a command about one lock as an object.
+pub(crate) fn success(
+    name: &str,
+    outcome: &'static str,
+    holds: Option<u64>,
+    validity: Option<Duration>,
+) -> Result<(), Error> {
+    show(&json(&Success { name, outcome, holds, validity_ms: validity.map(ms) }))
 }
 
 /// Prints the end of another holder's lease, as an object.
@@ -214,7 +189,7 @@ pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Er
         Revocation::Released { .. } => "released",
     };
     let left = revocation.holders().iter().filter_map(|holder| holder.lease).max();
-    print_json(&Success { name, outcome, holds: None, validity_ms: left.map(ms) })
+    success(name, outcome, None, left)
 }
 
 /// Prints the end of another holder's lease, for the user who ended it.
@@ -238,7 +213,7 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> 
             format!("freed {name:?}, which was held by {holder}: {job}")
         }
     };
-    print(&revocation.holders().iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
+    show(&revocation.holders().iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
 }
 
 #[derive(Serialize)]
@@ -293,11 +268,6 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
     print_at_once(&json(&failure))
 }
 
-#[derive(Serialize)]
-struct List<'a> {
-    locks: &'a [Status],
-}
-
 /// The state in text; JSON has a single word for each.
 fn state(status: &Status) -> String {
     let word = match (status.state, status.mode) {
@@ -323,7 +293,7 @@ pub(crate) fn status(status: &Status, is_json: bool) -> String {
 
 /// The states of all locks, for programs or for people. `columns` is the width of the screen, if the table has to fit one.
 pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> String {
-    if is_json { json(&List { locks: all }) } else { table(all, columns) }
+    if is_json { json(&BTreeMap::from([("locks", all)])) } else { table(all, columns) }
 }
 
 fn status_text(status: &Status) -> String {
@@ -360,14 +330,12 @@ fn status_text(status: &Status) -> String {
 
 /// `deploy@web-3, pid 4121 (nightly), for 12s`
 fn waiter_line(waiter: &Waiter) -> String {
-    let Waiter { host, pid, user, label, waited } = waiter;
-    let who = user.as_ref().zip(host.as_ref()).zip(*pid).map_or_else(
-        || "one with an older redlock".to_owned(),
-        |((user, host), pid)| format!("{}@{}, pid {pid}", escaped(user, COLUMN), escaped(host, COLUMN)),
-    );
-    let label = label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, COLUMN)));
-    let time = waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
-    format!("{who}{label}{time}")
+    let who = match (&waiter.user, &waiter.host) {
+        (Some(user), Some(host)) => who(user, host, waiter.pid, waiter.label.as_deref()),
+        _ => "one with an older redlock".to_owned(),
+    };
+    let time = waiter.waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
+    format!("{who}{time}")
 }
 
 fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
@@ -406,53 +374,43 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
 }
 
 fn table(all: &[Status], columns: Option<usize>) -> String {
-    let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].map(str::to_owned)];
+    let none = || "-".to_owned();
+    let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
+    let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].map(str::to_owned).into()];
     for status in all {
         let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
-        let time = |time: Option<Duration>| time.map_or_else(|| "-".to_owned(), human);
-        rows.push([
+        rows.push(vec![
             // Two locks must not look alike.
-            escaped(&status.name, LONGEST_NAME),
+            fitted(escaped(&status.name, LONGEST_NAME)),
             state(status),
-            match holders.as_slice() {
-                [] => "-".to_owned(),
+            fitted(match holders.as_slice() {
+                [] => none(),
                 [holder] => holder.to_string(),
                 [first, others @ ..] => format!("{first} and {} more", others.len()),
-            },
-            holders.iter().filter_map(|holder| holder.held).max().map_or_else(|| "-".to_owned(), seconds),
+            }),
+            holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
             match (status.lease(), status.state) {
                 (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
-                (lease, _) => time(lease),
+                (lease, _) => lease.map_or_else(none, human),
             },
-            status.waiting.map_or_else(|| "-".to_owned(), |waiting| waiting.to_string()),
+            status.waiting.map_or_else(none, |waiting| waiting.to_string()),
             log::last_cell(status),
         ]);
     }
-    let mut width = [0; 7];
-    for row in &rows {
-        for (width, cell) in width.iter_mut().zip(row) {
-            *width = (*width).max(cell.width());
-        }
+    aligned(&rows)
+}
+
+/// Rows of as many cells as lines, with the cells below each other.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
+    for row in rows {
+        zip(&mut widths, row).for_each(|(width, cell)| *width = (*width).max(cell.width()));
     }
-    // The name and the holder shrink, as the other columns are short.
-    let whole = width.iter().sum::<usize>() + 2 * (width.len() - 1);
-    let mut excess = columns.map_or(0, |columns| whole.saturating_sub(columns));
-    for long in [0, 2] {
-        let less = excess.min(width[long].saturating_sub(NARROWEST));
-        width[long] -= less;
-        excess -= less;
-    }
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(width) {
-            let cell = cut(cell, width);
-            line.push_str(&format!("{cell}{:1$}", "", width - cell.width() + 2));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    let line = |row: &Vec<String>| {
+        let cells = zip(row, &widths).map(|(cell, width)| format!("{cell}{:1$}", "", width - cell.width() + 2));
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
 }
 
 #[derive(Serialize)]

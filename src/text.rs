@@ -3,6 +3,9 @@
 use std::time::{Duration, UNIX_EPOCH};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+/// The number of characters of another user's text that are shown.
+const SHOWN: usize = 60;
+
 /// A duration rounded to seconds, or to milliseconds below one second.
 pub(crate) fn human(time: Duration) -> String {
     let rounded = match time {
@@ -50,6 +53,13 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
         }
     }
     out
+}
+
+/// `deploy@web-3, pid 4121 (nightly)`; the pid and the label may be unknown.
+pub(crate) fn who(user: &str, host: &str, pid: Option<u64>, label: Option<&str>) -> String {
+    let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+    let label = label.map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
+    format!("{}@{}{pid}{label}", escaped(user, SHOWN), escaped(host, SHOWN))
 }
 
 /// The candidate closest to a misspelt `word`. At most one letter in three may differ; two swapped letters count as one.

@@ -79,9 +79,8 @@ async fn acquire_and_print(
         return Err(give_back(&mut lock, &lease, error).await);
     }
     if common.verbose {
-        let (name, nodes) = (&lock.name, lock.where_it_holds(&lease));
-        let (waited, share) = (output::after_waiting(waited), output::share(&lock, &lease));
-        output::say(&format!("acquired {name:?} on {nodes}{waited}{share}, fencing token {}", lease.fencing_token));
+        let acquired = output::acquired(&lock, &lease, waited);
+        output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
     }
     Ok(lease)
 }

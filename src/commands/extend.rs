@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
         lock.extend(&token, args.ttl).await
     })?;
     match common.format {
-        Format::Json => output::extended_json(&name, extension)?,
+        Format::Json => output::success(&name, "extended", Some(extension.holds), Some(extension.validity))?,
         _ if common.quiet => {}
         _ => output::say(&format!("extended {name:?}, valid for {}", human(extension.validity))),
     }

@@ -25,7 +25,8 @@ fn release(mut lock: Lock, token: Option<String>, ancestors: &[String], common: 
     })?;
     let name = &lock.name;
     match (common.format, left) {
-        (Format::Json, _) => output::released_json(name, left)?,
+        (Format::Json, 0) => output::success(name, "released", Some(0), None)?,
+        (Format::Json, left) => output::success(name, "still-held", Some(left), None)?,
         _ if common.quiet => {}
         (_, 0) => say(&format!("released {name:?}")),
         (_, 1) => say(&format!("{name:?} is still held: 1 hold is left")),

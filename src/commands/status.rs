@@ -23,11 +23,8 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         return blocking(async {
             match &args.watch {
                 Some(every) => {
-                    watch(every.every(), is_json, async || {
-                        let status = lock.inspect(LAST_RUN).await?;
-                        Ok(move |_| output::status(&status, is_json))
-                    })
-                    .await
+                    watch(every.every(), is_json, async |_| Ok(output::status(&lock.inspect(LAST_RUN).await?, is_json)))
+                        .await
                 }
                 None => one(args, common, &mut lock).await,
             }
@@ -38,12 +35,12 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     blocking(async {
         match &args.watch {
             Some(every) => {
-                watch(every.every(), is_json, async || {
+                watch(every.every(), is_json, async |columns| {
                     let Listing { locks: mut all, faults } =
                         locks.list(&settings.prefix, selection(args, common.format)).await?;
                     all.sort_by_key(Status::gravity);
                     let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
-                    Ok(move |columns| warning.clone().unwrap_or_default() + &output::list(&all, is_json, columns))
+                    Ok(warning.unwrap_or_default() + &output::list(&all, is_json, columns))
                 })
                 .await
             }
@@ -125,7 +122,7 @@ fn ran_within(status: &Status, within: Duration, common: &Common) -> anyhow::Res
     match common.format {
         _ if common.quiet => {}
         Format::Json => output::show(&output::status(status, true))?,
-        _ => output::show(&output::success(status, is_recent, within))?,
+        _ => output::show(&output::ran_within(status, is_recent, within))?,
     }
     Ok(if is_recent { Exit::Done } else { Exit::NotRecent })
 }

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
         }
     })?;
     if common.format == Format::Json {
-        output::free_json(name)?;
+        output::success(name, "free", None, None)?;
     }
     Ok(Exit::Done)
 }

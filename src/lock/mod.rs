@@ -34,7 +34,6 @@ mod waiter;
 pub(crate) use acquire::ROTATION;
 pub(crate) use attempt::FAREWELL;
 pub(crate) use claim::Claim;
-pub(crate) use extend::Extension;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
 pub(crate) use locks::{Listing, Locks, Selection};

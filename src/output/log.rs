@@ -1,15 +1,13 @@
 //! Runs in the log of a lock, as text and JSON.
 
-use super::{COLUMN, json};
+use super::{COLUMN, aligned, json};
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
 use crate::sys::clock::local_date;
 use crate::sys::signals;
-use crate::text::{escaped, exact, seconds};
+use crate::text::{escaped, exact, seconds, who};
 use serde::Serialize;
-use std::iter::zip;
 use std::time::Duration;
-use unicode_width::UnicodeWidthStr;
 
 #[derive(Serialize)]
 struct Entry<'a> {
@@ -24,15 +22,7 @@ pub(crate) fn runs(runs: &[(&str, &Run)], is_json: bool, of_one: bool) -> String
         return runs.iter().map(|&(name, run)| json(&Entry { name, run })).collect();
     }
     let rows: Vec<Vec<String>> = runs.iter().map(|(name, run)| row(Some(*name).filter(|_| !of_one), run)).collect();
-    let mut width = vec![0; rows.first().map_or(0, Vec::len)];
-    for row in &rows {
-        zip(&mut width, row).for_each(|(width, cell)| *width = (*width).max(cell.width()));
-    }
-    let line = |row: &Vec<String>| {
-        let cells = zip(row, &width).map(|(cell, width)| format!("{cell}{:1$}", "", width - cell.width() + 2));
-        cells.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
+    aligned(&rows)
 }
 
 fn row(name: Option<&str>, run: &Run) -> Vec<String> {
@@ -40,13 +30,8 @@ fn row(name: Option<&str>, run: &Run) -> Vec<String> {
     let name = name.map(|name| escaped(name, LONGEST_NAME));
     let cells = [run.began.and_then(local_date).unwrap_or_else(unknown)].into_iter().chain(name);
     let duration = run.duration.map_or_else(unknown, seconds);
-    cells.chain([duration, who(run), result(run)]).collect()
-}
-
-/// `deploy@web-3 (nightly)`
-fn who(run: &Run) -> String {
-    let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, COLUMN)));
-    format!("{}@{}{label}", escaped(&run.user, COLUMN), escaped(&run.host, COLUMN))
+    let who = who(&run.user, &run.host, None, run.label.as_deref());
+    cells.chain([duration, who, result(run)]).collect()
 }
 
 /// Continues "backup  free": the last run, and the last success if that was another. Empty without a log.
@@ -69,16 +54,14 @@ fn ago(run: &Run) -> String {
 }
 
 /// Whether a run has succeeded within that time, in one line.
-pub(crate) fn success(status: &Status, is_recent: bool, within: Duration) -> String {
-    let name = &status.name;
-    let success = status.last_success.as_ref().map(|run| format!("on {}{}", escaped(&run.host, COLUMN), ago(run)));
+pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
+    let (name, within) = (&status.name, exact(within));
+    let has = if is_recent { "has" } else { "has not" };
+    let success = status.last_success.as_ref().map(|run| format!("last on {}{}", escaped(&run.host, COLUMN), ago(run)));
+    let success = success.unwrap_or_else(|| "no success is known".to_owned());
     let last = status.last.as_ref().filter(|last| status.last_success.as_ref() != Some(last));
     let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", ago(last), result(last)));
-    match success {
-        Some(success) if is_recent => format!("{name:?} last succeeded {success}{last}\n"),
-        Some(success) => format!("{name:?} has not succeeded within {}: last {success}{last}\n", exact(within)),
-        None => format!("{name:?} has not succeeded within {}: no success is known{last}\n", exact(within)),
-    }
+    format!("{name:?} {has} succeeded within {within}: {success}{last}\n")
 }
 
 /// The last run in a column of a table.

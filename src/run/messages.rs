@@ -51,13 +51,9 @@ impl Talk {
 
     /// Reports the lock as acquired, after this wait in line, if any.
     pub(super) fn acquired(&self, lock: &Lock, lease: &Lease, waited: Option<Duration>) {
-        let (nodes, share, waited) =
-            (lock.where_it_holds(lease), output::share(lock, lease), output::after_waiting(waited));
-        let Lease { token, fencing_token, ttl, .. } = lease;
-        let (name, ttl) = (&self.name, exact(*ttl));
-        self.tell(&format!(
-            "acquired {name} on {nodes}{waited}{share}, token {token}, fencing token {fencing_token}, lease {ttl}"
-        ));
+        let (acquired, ttl) = (output::acquired(lock, lease, waited), exact(lease.ttl));
+        let Lease { token, fencing_token, .. } = lease;
+        self.tell(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
     }
 
     /// Reports with `--verbose` that the lock is free again, and what the run came to.

@@ -352,10 +352,14 @@ fn ran_within_is_for_those_who_watch() {
     redlock(&redis, "run -q backup -- false").status(1).run();
     watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known; last run, <duration> ago: exit 1");
     redlock(&redis, "run -q backup -- true").run();
-    watch("1h", 0, "\"backup\" last succeeded on <host>, <duration> ago");
+    watch("1h", 0, "\"backup\" has succeeded within 1h: last on <host>, <duration> ago");
     watch("0", 1, "\"backup\" has not succeeded within 0s: last on <host>, <duration> ago");
     redlock(&redis, "run -q backup -- false").status(1).run();
-    watch("1h", 0, "\"backup\" last succeeded on <host>, <duration> ago; last run, <duration> ago: exit 1");
+    watch(
+        "1h",
+        0,
+        "\"backup\" has succeeded within 1h: last on <host>, <duration> ago; last run, <duration> ago: exit 1",
+    );
     let json = redlock(&redis, "status backup --ran-within 1h --format json").stdout(any()).run().json();
     assert_eq!(json["last_success"]["status"], 0);
     let nobody = Test::new("unix:///nosuch/s").args(["status", "backup", "--ran-within", "1h"]).status(69);

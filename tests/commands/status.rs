@@ -421,7 +421,7 @@ fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
     let name = format!("{}-end", "nightly".repeat(20));
     acquire_for(&redis, &name, "1h");
     let terminal = Terminal::bash(&redis);
-    for columns in [60, 100] {
+    for columns in [80, 100] {
         terminal.resize(24, columns);
         terminal.enters("TERM=xterm redlock status --watch 100ms");
         terminal.shows("NAME ");
