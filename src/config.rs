@@ -5,7 +5,6 @@ use crate::cli::values::{LONGEST_LABEL, duration, hold_time};
 use crate::error::Error;
 use crate::redis::url;
 use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
-use crate::sys::clock::Boot;
 use crate::sys::files;
 use crate::text::{nearest, reason, unprintable};
 use serde::Serialize;
@@ -15,15 +14,12 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::thread::sleep;
 use std::time::Duration;
 
 /// The longest password, in bytes.
 const LONGEST_PASSWORD: usize = 4096;
 /// Each release writes the whole log of its lock.
 const MOST_RUNS: u64 = 1000;
-/// The pause before files that do not match are read again.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// The kind of a value. It decides which parts may be shown, and in which form the job gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,20 +152,23 @@ fn hint(name: &str) -> String {
     meant.map_or_else(String::new, |core| format!(" (REDLOCK_{core}?)"))
 }
 
+/// All sources, the nearest first.
+fn sources(common: &Common, environment: &Environment, files: Vec<Source>) -> Vec<Source> {
+    let variables = environment.iter().filter_map(|(name, text)| entry(name, text, name.clone())).collect();
+    let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, REDIS_URL.to_owned()));
+    let mut sources = vec![Source::Entries(flags(common)), Source::Entries(variables)];
+    sources.extend(files);
+    sources.push(Source::Entries(apps.into_iter().collect()));
+    sources
+}
+
 fn settings_from(
     common: &Common,
     environment: &Environment,
     files: Vec<Source>,
     patience: Duration,
 ) -> Result<Settings, String> {
-    let flags = flags(common);
-    let environment_of_job = environment_of_job(&flags);
-    let skipped = files.iter().filter_map(Source::skipped).collect();
-    let mut sources = vec![Source::Entries(flags), Source::Entries(variables(environment))];
-    sources.extend(files);
-    let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, REDIS_URL.to_owned()));
-    sources.push(Source::Entries(apps.into_iter().collect()));
-
+    let sources = sources(common, environment, files);
     let mut origins = Vec::new();
     // -v and doctor list the values in this order.
     let mut find = |name, variables: &[&str], default| {
@@ -200,17 +199,9 @@ fn settings_from(
         return Err("--tls-cert and --tls-key go together".to_owned());
     }
     // Certificates are read only if a URL asks for TLS.
-    let certificates = [&ca, &certificate, &key].into_iter().flatten().filter(|_| with_tls);
-    let password_file = (password.kind == Kind::Path).then(|| PathBuf::from(&password.text));
-    let files: Vec<&Path> = certificates.chain(&password_file).map(PathBuf::as_path).collect();
-    let access = in_time(patience, &files, || {
-        let tls = || tls::client(ca.clone(), certificate.clone().zip(key.clone()));
-        Ok(Access {
-            password: (!password.is_default).then(|| secret(&password)).transpose()?,
-            tls: with_tls.then(tls).transpose()?,
-            replicas,
-        })
-    })?;
+    let tls = with_tls.then(|| tls::client(ca, certificate.zip(key), patience)).transpose()?;
+    let password = (!password.is_default).then(|| secret(&password, patience)).transpose()?;
+    let access = Access { password, tls, replicas };
     Ok(Settings {
         nodes: nodes(&urls, &redis.from, access)?,
         prefix,
@@ -218,11 +209,11 @@ fn settings_from(
         quarantine,
         label,
         log,
-        environment: environment_of_job,
+        environment: environment_of_job(common),
         ancestors: ancestors(environment),
         enclosing: text(environment, "REDLOCK_NAME").zip(text(environment, "REDLOCK_TOKEN")),
         unknown: environment.keys().filter_map(|name| unknown(name)).collect(),
-        skipped,
+        skipped: sources.iter().filter_map(Source::skipped).collect(),
         origins,
     })
 }
@@ -295,22 +286,11 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
     Ok(nodes)
 }
 
-/// The value that `make` reads from these files. While all of them exist, a failure is retried until the time is over.
-fn in_time<T>(time: Duration, files: &[&Path], make: impl Fn() -> Result<T, String>) -> Result<T, String> {
-    let end = Boot::now() + time;
-    loop {
-        match make() {
-            Err(_) if !files.is_empty() && files.iter().all(|file| file.is_file()) && !end.passed() => sleep(AGAIN),
-            result => return result,
-        }
-    }
-}
-
 /// The password for nodes whose URL has none.
-fn secret(value: &SettingValue) -> Result<FileValue<String>, String> {
+fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>, String> {
     let text = value.text.clone();
     if value.kind == Kind::Secret {
-        return FileValue::new(Vec::new(), move || Ok(text.clone()));
+        return FileValue::new(Vec::new(), patience, move || Ok(text.clone()));
     }
     let path = PathBuf::from(text);
     let first_line = |path: &Path| {
@@ -321,7 +301,7 @@ fn secret(value: &SettingValue) -> Result<FileValue<String>, String> {
             _ => Err("its first line is empty".to_owned()),
         }
     };
-    FileValue::new(vec![path.clone()], move || {
+    FileValue::new(vec![path.clone()], patience, move || {
         first_line(&path).map_err(|why| format!("cannot read the password from {}: {why}", path.display()))
     })
 }
@@ -414,18 +394,14 @@ fn flags(common: &Common) -> Vec<Entry> {
 }
 
 /// The flags that say where the locks are, as variables.
-fn environment_of_job(flags: &[Entry]) -> Vec<(OsString, OsString)> {
+fn environment_of_job(common: &Common) -> Vec<(OsString, OsString)> {
     let variable = |(name, value): &Entry| {
         let text = OsString::from(&value.text);
         let absolute = || std::path::absolute(&text).ok().map(PathBuf::into_os_string);
         let absolute = if value.kind == Kind::Path { absolute() } else { None };
         (OsString::from(name), absolute.unwrap_or(text))
     };
-    flags.iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).collect()
-}
-
-fn variables(environment: &Environment) -> Vec<Entry> {
-    environment.iter().filter_map(|(name, text)| entry(name, text, name.clone())).collect()
+    flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).collect()
 }
 
 /// The entry of a variable, if it is a setting. An empty value counts as unset unless its kind says otherwise.

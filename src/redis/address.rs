@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_password_is_filled_in_where_the_url_has_none() {
-        let other = FileValue::new(Vec::new(), || Ok("other".to_owned())).expect("no file");
+        let other = FileValue::new(Vec::new(), std::time::Duration::ZERO, || Ok("other".to_owned())).expect("no file");
         let access = Rc::new(Access { password: Some(other), ..Access::default() });
         let with = |url| Address::parse(url, &access).expect(url).password();
         assert_eq!(with("redis://u@h").as_deref(), Some("other"));

@@ -1,9 +1,15 @@
 //! Passwords and certificates in files, which may be replaced while a job runs.
 
+use crate::sys::clock::Boot;
 use crate::sys::files;
 use crate::text::reason;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// The pause before files that do not match are read again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// A value read from files, again for each connection.
 pub(crate) struct FileValue<T> {
@@ -13,15 +19,23 @@ pub(crate) struct FileValue<T> {
 }
 
 impl<T: Clone> FileValue<T> {
-    /// Calls `make`, which reads these files.
+    /// Calls `make`, which reads these files. While all of them exist, a failure is retried for as long as `patience` lasts.
     ///
     /// # Errors
     /// The errors of `make`.
     pub(crate) fn new(
         files: Vec<PathBuf>,
+        patience: Duration,
         make: impl Fn() -> Result<T, String> + 'static,
     ) -> Result<FileValue<T>, String> {
-        Ok(FileValue { last: RefCell::new(make()?), make: Box::new(make), files })
+        let end = Boot::now() + patience;
+        let first = loop {
+            match make() {
+                Err(_) if are_there(&files) && !end.passed() => sleep(AGAIN),
+                made => break made?,
+            }
+        };
+        Ok(FileValue { last: RefCell::new(first), make: Box::new(make), files })
     }
 
     pub(super) fn is_from_files(&self) -> bool {
@@ -31,13 +45,18 @@ impl<T: Clone> FileValue<T> {
     /// The value in the files now. If they are unusable, the last good value: a file may be half written, a certificate newer than
     /// its key, and a pipe can be read only once.
     pub(super) fn get(&self) -> T {
-        if self.files.iter().all(|file| file.is_file())
+        if are_there(&self.files)
             && let Ok(made) = (self.make)()
         {
             self.last.replace(made);
         }
         self.last.borrow().clone()
     }
+}
+
+/// True if the files can be read again, as a pipe cannot.
+fn are_there(files: &[PathBuf]) -> bool {
+    !files.is_empty() && files.iter().all(|file| file.is_file())
 }
 
 /// The content of a file.

@@ -6,6 +6,7 @@ use crate::text::escaped;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -22,17 +23,18 @@ pub(crate) struct TlsFailure {
 }
 
 /// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's, and shows `identity`, a certificate and its
-/// key (PEM), to a server that asks for one. The system's certificates are read once.
+/// key (PEM), to a server that asks for one. The system's certificates are read once. A failure is retried as in [`FileValue::new`].
 ///
 /// # Errors
 /// The file that cannot be read or used.
 pub(crate) fn client(
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
+    patience: Duration,
 ) -> Result<FileValue<TlsConnector>, String> {
     let system = Arc::new(if ca.is_none() { system_roots()? } else { RootCertStore::empty() });
     let files = ca.iter().chain(identity.iter().flat_map(|(certificate, key)| [certificate, key]));
-    FileValue::new(files.cloned().collect(), move || {
+    FileValue::new(files.cloned().collect(), patience, move || {
         let roots = match &ca {
             Some(path) => Arc::new(roots(path)?),
             None => Arc::clone(&system),
