@@ -11,7 +11,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, Value
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use values::{LONGEST_LABEL, Watch, duration, exit_status, hold_time, lock_name, pid, token, ttl, wait_time, watch};
+use values::{FOREVER, LONGEST_LABEL, Watch, duration, hold_time, lock_name, token, ttl, wait_time, watch};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -152,25 +152,6 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// The longest time in line for a lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// One try.
-    No,
-    Forever,
-    For(Duration),
-}
-
-impl Wait {
-    fn of(option: Option<Option<Duration>>) -> Wait {
-        match option {
-            None | Some(Some(Duration::ZERO)) => Wait::No,
-            Some(None) => Wait::Forever,
-            Some(Some(time)) => Wait::For(time),
-        }
-    }
-}
-
 // The options of every command, before or after its name. A setting is a text, which config.rs reads as it reads the variable in
 // its place. (clap would make a doc comment the description of the command.)
 #[derive(Clone, Debug, Default, Args)]
@@ -251,19 +232,44 @@ impl NameArgs {
     }
 }
 
+// The names of several locks, as options or as plain arguments. (No doc comment, as above.)
+#[derive(Debug, Args)]
+pub(crate) struct NamesArgs {
+    /// A lock, in place of NAME
+    #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
+    option: Vec<String>,
+    /// One or more locks; a * in quotes matches anything
+    #[arg(value_name = "NAME", value_parser = lock_name)]
+    pub(crate) names: Vec<String>,
+}
+
+impl NamesArgs {
+    /// Gathers the names from either form, each once.
+    pub(crate) fn settle(&mut self) {
+        self.names.append(&mut self.option);
+        self.names.sort();
+        self.names.dedup();
+    }
+
+    /// The only lock asked about, if it is one.
+    pub(crate) fn one(&self) -> Option<&str> {
+        match self.names.as_slice() {
+            [name] if !name.contains('*') => Some(name),
+            _ => None,
+        }
+    }
+}
+
 // The options that run and acquire share. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// The names of the locks, from either form, in the order of their bytes: never empty, and one for acquire.
-    #[arg(skip)]
-    pub(crate) names: Vec<String>,
     /// The name of the lock, in place of NAME; run can hold several
     ///
     /// 1 to 512 bytes without control characters. The key in Redis is the prefix followed by the name. run takes the option
     /// several times: the job needs all of these locks, and --wait is for all together. They are taken in the order of their
     /// bytes, so that two such calls cannot wait for each other.
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
-    pub(crate) option: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// How long the lease lasts without a renewal
     ///
     /// If redlock or its machine dies, the lock is free again after that time. From 100ms (run, --while-pid: 500ms) to 30 days.
@@ -291,16 +297,16 @@ pub(crate) struct LeaseArgs {
     /// Exit with N, not 75, if the lock is held
     ///
     /// From 0 to 255. acquire refuses 0, since a script would go on without the lock.
-    #[arg(short = 'E', long, value_name = "N", value_parser = exit_status)]
+    #[arg(short = 'E', long, value_name = "N")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Share the lock if an enclosing run holds it
     ///
     /// If an enclosing redlock run already holds this lock, or --token does, share its lease instead of waiting for it.
     /// Otherwise this option changes nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["shared", "slots"])]
     pub(crate) reentrant: bool,
     /// With --reentrant: the token of the lease to share
-    #[arg(long, value_name = "T", value_parser = token, hide_short_help = true)]
+    #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
     pub(crate) token: Option<String>,
 }
 
@@ -315,8 +321,9 @@ pub(crate) struct RunArgs {
     ///
     /// Without D: forever. Without --wait, or with 0: try once. If D is left out, put -- before the command. It also
     /// waits for a Redis that cannot be reached.
-    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
-    pub(crate) wait: Option<Option<Duration>>,
+    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
+    #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
+    pub(crate) wait: Duration,
     /// Time between SIGTERM and SIGKILL
     ///
     /// Applies when redlock stops the job because the lease is lost or --max-run has passed. A grace too long for the ttl is
@@ -345,7 +352,7 @@ pub(crate) struct RunArgs {
     ///
     /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. If the last run failed,
     /// the next host that comes may try. Use it for one crontab on many hosts. Up to 30 days.
-    #[arg(long, value_name = "D", value_parser = hold_time)]
+    #[arg(long, value_name = "D", value_parser = hold_time, conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
@@ -358,7 +365,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) whole: bool,
     /// Run LINE with /bin/sh -c instead of COMMAND
-    #[arg(short = 'c', value_name = "LINE")]
+    #[arg(short = 'c', value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
     /// The command and its arguments; started directly, without a shell
     #[arg(value_name = "COMMAND", required_unless_present = "line", trailing_var_arg = true, num_args = 1..)]
@@ -367,10 +374,6 @@ pub(crate) struct RunArgs {
 }
 
 impl RunArgs {
-    pub(crate) fn wait(&self) -> Wait {
-        Wait::of(self.wait)
-    }
-
     /// The default label of the job: the base name of the command, or of the first word of `-c`. Arguments are left out, as
     /// they may hold secrets.
     pub(crate) fn base_name(&self) -> String {
@@ -391,31 +394,27 @@ pub(crate) struct AcquireArgs {
     #[command(flatten)]
     pub(crate) taking: LeaseArgs,
     /// The name of the lock
-    #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "option")]
+    #[arg(value_name = "NAME", value_parser = lock_name, conflicts_with = "names")]
     pub(crate) plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
     /// Without D: forever. Without --wait, or with 0: try once. It also waits for a Redis that cannot be reached.
-    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time)]
-    pub(crate) wait: Option<Option<Duration>>,
+    #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
+    #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
+    pub(crate) wait: Duration,
     /// Renew the lease until process PID ends, then release it
     ///
     /// A small process of redlock's does so in the background: in a script, write --while-pid $$. The lease can still be
     /// released by its token.
-    #[arg(long, value_name = "PID", value_parser = pid)]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with = "reentrant")]
     pub(crate) while_pid: Option<i32>,
     /// With --while-pid, when the lease is lost: stop or continue
     ///
     /// stop, the default: PID and its descendants are stopped before the lease can expire. continue: they are only told, on
     /// the standard error of PID.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
+    #[arg(requires = "while_pid")]
     pub(crate) on_lost: Option<OnLost>,
-}
-
-impl AcquireArgs {
-    pub(crate) fn wait(&self) -> Wait {
-        Wait::of(self.wait)
-    }
 }
 
 #[derive(Debug, Args)]
@@ -452,12 +451,8 @@ pub(crate) struct ReleaseArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock status [NAME...] [OPTIONS]")]
 pub(crate) struct StatusArgs {
-    /// A lock, in place of NAME
-    #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
-    pub(crate) option: Vec<String>,
-    /// One or more locks; a * in quotes matches anything
-    #[arg(value_name = "NAME", value_parser = lock_name)]
-    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) locks: NamesArgs,
     /// In a list: also locks that are free, if their last runs are known
     #[arg(short, long)]
     pub(crate) all: bool,
@@ -470,47 +465,27 @@ pub(crate) struct StatusArgs {
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
     /// With a line that says when one did: for Nagios, cron and other monitoring. 69 if no quorum of nodes answers.
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = duration, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
     ///
     /// A value that is not a duration is taken as NAME.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
+    #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
     pub(crate) watch: Option<Watch>,
-}
-
-impl StatusArgs {
-    /// The only lock asked about, if it is one.
-    pub(crate) fn one_name(&self) -> Option<&str> {
-        match self.names.as_slice() {
-            [name] if !name.contains('*') => Some(name),
-            _ => None,
-        }
-    }
 }
 
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock log [NAME...] [-n N] [--since D] [OPTIONS]")]
 pub(crate) struct LogArgs {
-    /// A lock, in place of NAME
-    #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
-    pub(crate) option: Vec<String>,
-    /// One or more locks; a * in quotes matches anything
-    #[arg(value_name = "NAME", value_parser = lock_name)]
-    pub(crate) names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) locks: NamesArgs,
     /// Show the last N runs
     #[arg(short = 'n', long = "lines", value_name = "N")]
     pub(crate) lines: Option<usize>,
     /// Show runs that ended within the last D, or go on
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) since: Option<Duration>,
-}
-
-impl LogArgs {
-    /// True if all runs are of one lock.
-    pub(crate) fn is_about_one(&self) -> bool {
-        matches!(self.names.as_slice(), [name] if !name.contains('*'))
-    }
 }
 
 #[derive(Debug, Args)]
@@ -546,30 +521,28 @@ fn with_common(command: clap::Command) -> clap::Command {
 }
 
 impl Cli {
-    /// The name of the lock on the command line.
-    pub(crate) fn name(&self) -> Option<&str> {
+    /// The options of a command that takes a lease.
+    pub(crate) fn taking(&self) -> Option<&LeaseArgs> {
         match &self.command {
-            Command::Run(args) => args.taking.names.first().map(String::as_str),
-            Command::Acquire(args) => args.taking.names.first().map(String::as_str),
-            Command::Extend(args) => args.lock.name(),
-            Command::Release(args) => args.lock.name(),
-            Command::Status(args) => args.one_name(),
-            Command::Wait(args) => args.lock.name(),
-            Command::Log(_) | Command::Doctor | Command::Completions(_) => None,
-        }
-    }
-
-    /// The status of `-E`, in place of "held by another".
-    pub(crate) fn conflict(&self) -> Option<u8> {
-        match &self.command {
-            Command::Run(args) => args.taking.conflict_exit_code,
-            Command::Acquire(args) => args.taking.conflict_exit_code,
+            Command::Run(args) => Some(&args.taking),
+            Command::Acquire(args) => Some(&args.taking),
             _ => None,
         }
     }
 
-    /// True for `run`, whose standard output belongs to its job.
-    pub(crate) fn is_run(&self) -> bool {
-        matches!(self.command, Command::Run(_))
+    /// The name of the lock on the command line.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match &self.command {
+            Command::Extend(args) => args.lock.name(),
+            Command::Release(args) => args.lock.name(),
+            Command::Wait(args) => args.lock.name(),
+            Command::Status(args) => args.locks.one(),
+            _ => self.taking()?.names.first().map(String::as_str),
+        }
+    }
+
+    /// The form of the results; `run` leaves standard output to its job.
+    pub(crate) fn format(&self) -> Format {
+        if matches!(self.command, Command::Run(_)) { Format::Text } else { self.common.format }
     }
 }

@@ -387,8 +387,9 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
 /// The flags, as the variables that they replace.
 fn flags(common: &Common) -> Vec<Entry> {
     let entry = |&(name, kind, given): &Variable| {
+        let text = given(common)?;
         let from = name.replace("REDLOCK_", "--").replace('_', "-").to_lowercase();
-        Some((name, SettingValue { text: given(common)?, kind, from, is_default: false }))
+        Some((name, SettingValue { text, kind, from, is_default: false }))
     };
     VARIABLES.iter().filter_map(entry).collect()
 }

@@ -19,7 +19,7 @@ mod screen;
 mod sys;
 mod text;
 
-use cli::Format;
+use cli::{Cli, Format};
 use error::Error;
 use exit::Exit;
 use parse::ParseOutcome;
@@ -60,7 +60,7 @@ fn end_by_panic(panic: &PanicHookInfo) -> ! {
 fn redlock(arguments: &[OsString]) -> Exit {
     let failure = match parse::parse(arguments.iter().cloned()) {
         ParseOutcome::Cli(cli) => {
-            return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, &FailureReport::of(&cli)));
+            return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, Some(&cli), cli.format()));
         }
         ParseOutcome::Show(text) => match output::show(&text) {
             Ok(()) => return Exit::Done,
@@ -73,40 +73,20 @@ fn redlock(arguments: &[OsString]) -> Exit {
         ParseOutcome::Wrong(why) => Error::Usage(why),
     };
     let format = if parse::is_evaluated(arguments) { Format::Env } else { Format::Text };
-    fail(&failure.into(), &FailureReport { format, ..FailureReport::default() })
-}
-
-/// The details that the report of a failure needs.
-#[derive(Debug, Default)]
-struct FailureReport<'a> {
-    name: Option<&'a str>,
-    format: Format,
-    quiet: bool,
-    /// The status of `-E`.
-    conflict: Option<u8>,
-}
-
-impl FailureReport<'_> {
-    fn of(cli: &cli::Cli) -> FailureReport<'_> {
-        FailureReport {
-            name: cli.name(),
-            format: if cli.is_run() { Format::Text } else { cli.common.format },
-            quiet: cli.common.quiet,
-            conflict: cli.conflict(),
-        }
-    }
+    fail(&failure.into(), None, format)
 }
 
 /// Reports a failure: in text on standard error, and on standard output in the format asked for.
-fn fail(error: &anyhow::Error, failure: &FailureReport) -> Exit {
-    let exit = Exit::of(error).or_conflict(failure.conflict);
-    let is_quiet = failure.quiet && exit.is_talk() && !never_ends(error);
+fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
+    let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
+    let exit = Exit::of(error).or_conflict(chosen);
+    let is_quiet = cli.is_some_and(|cli| cli.common.quiet) && exit.is_talk() && !never_ends(error);
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
     }
     // The line above has been printed even if this fails.
-    let _ = match failure.format {
-        Format::Json => output::failure(failure.name, error, exit),
+    let _ = match format {
+        Format::Json => output::failure(cli.and_then(Cli::name), error, exit),
         Format::Env => output::failure_env(exit),
         Format::Text | Format::Prometheus => Ok(()),
     };

@@ -18,14 +18,14 @@ use std::os::unix::process::parent_id;
 use std::rc::Rc;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings_in_time(common, args.wait())?;
+    let settings = settings_in_time(common, args.wait)?;
     let taking = &args.taking;
     let name = taking.names.concat();
     let ward = args.while_pid.map(guard::ward).transpose()?;
     let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
     // This process ends before the lease does; the calling script has the token.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
-    let mut request = request(taking, args.wait(), &settings, pid, settings.label.clone().unwrap_or_default());
+    let mut request = request(taking, args.wait, &settings, pid, settings.label.clone().unwrap_or_default());
     request.noted = ward.is_some();
     // Before there is a runtime, whose descriptors the guard must not share.
     let guard = ward.map(|ward| guard::start(task(ward, args, common), &mut lock)).transpose()?;

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
     restart_local(&settings)?;
     let mut locks = locks(&settings, DEFAULT_TTL);
-    let selection = Selection { names: &args.names, free: true, runs: ALL_RUNS };
+    let selection = Selection { names: &args.locks.names, free: true, runs: ALL_RUNS };
     let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;
     if let Some(warning) = without(&faults) {
         output::say(&warning);
@@ -29,13 +29,13 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     runs.drain(..runs.len().saturating_sub(args.lines.unwrap_or(usize::MAX)));
     let is_json = common.format == Format::Json;
     if runs.is_empty() && !is_json {
-        let which = match args.names.as_slice() {
+        let which = match args.locks.names.as_slice() {
             [] => format!("of a lock under {:?}", settings.prefix),
             names => format!("of {}", names.join(" or ")),
         };
         let since = if args.since.is_some() { " in that time" } else { "" };
         output::say(&format!("no run {which} is in the log on {}{since}", locks.where_they_are()));
     }
-    output::show(&output::runs(&runs, is_json, args.is_about_one()))?;
+    output::show(&output::runs(&runs, is_json, args.locks.one().is_some()))?;
     Ok(Exit::Done)
 }

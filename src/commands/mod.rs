@@ -11,7 +11,7 @@ mod status;
 mod wait;
 mod watch;
 
-use crate::cli::{Cli, Command, Common, LeaseArgs, Wait};
+use crate::cli::{Cli, Command, Common, LeaseArgs};
 use crate::config::{self, Settings};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -185,20 +185,15 @@ fn local(settings: &Settings) -> Result<Option<Local>, Error> {
 /// # Errors
 /// [`Error::Usage`] for a bad setting.
 fn settings(common: &Common) -> Result<Settings, Error> {
-    settings_in_time(common, Wait::No)
+    settings_in_time(common, Duration::ZERO)
 }
 
 /// Reads the settings, for a command that may wait.
 ///
 /// # Errors
 /// Those of [`settings`].
-fn settings_in_time(common: &Common, wait: Wait) -> Result<Settings, Error> {
-    let patience = match wait {
-        Wait::No => Duration::ZERO,
-        Wait::Forever => ROTATION,
-        Wait::For(time) => time.min(ROTATION),
-    };
-    let settings = config::settings(common, patience)?;
+fn settings_in_time(common: &Common, wait: Duration) -> Result<Settings, Error> {
+    let settings = config::settings(common, wait.min(ROTATION))?;
     settings.unknown.iter().filter(|_| !common.quiet).for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));
@@ -223,7 +218,7 @@ fn claim(taking: &LeaseArgs) -> Claim {
 }
 
 /// The request of run and acquire. `pid` is the process that will have the lock.
-fn request(taking: &LeaseArgs, wait: Wait, settings: &Settings, pid: u32, label: String) -> Request {
+fn request(taking: &LeaseArgs, wait: Duration, settings: &Settings, pid: u32, label: String) -> Request {
     let (ancestors, reenter) = match (&taking.token, taking.reentrant) {
         (Some(token), _) => (vec![token.clone()], Reenter::Must),
         (None, reentrant) => {
@@ -233,11 +228,7 @@ fn request(taking: &LeaseArgs, wait: Wait, settings: &Settings, pid: u32, label:
     };
     Request {
         ttl: taking.ttl,
-        wait: match wait {
-            Wait::No => Duration::ZERO,
-            Wait::Forever => Duration::MAX,
-            Wait::For(time) => time,
-        },
+        wait,
         owner: Owner::local(pid, label),
         ancestors,
         reenter,

@@ -13,7 +13,7 @@ use crate::text::exact;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings_in_time(common, args.wait())?;
+    let settings = settings_in_time(common, args.wait)?;
     let taking = &args.taking;
     let largest = largest_grace(taking.ttl);
     if args.grace.is_some_and(|grace| grace > largest) {
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     let job = Job {
         request: Request {
             once_per: args.once_per,
-            ..request(taking, args.wait(), &settings, std::process::id(), label)
+            ..request(taking, args.wait, &settings, std::process::id(), label)
         },
         task: Task {
             command: args.command.clone(),

@@ -18,7 +18,7 @@ const LAST_RUN: u64 = 1;
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common)?;
     let is_json = common.format == Format::Json;
-    if let Some(name) = args.one_name() {
+    if let Some(name) = args.locks.one() {
         let mut lock = lock_to_look_at(&settings, name)?;
         return blocking(async {
             match &args.watch {
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
 }
 
 fn selection(args: &StatusArgs, format: Format) -> Selection<'_> {
-    Selection { names: &args.names, free: args.all || format == Format::Prometheus, runs: LAST_RUN }
+    Selection { names: &args.locks.names, free: args.all || format == Format::Prometheus, runs: LAST_RUN }
 }
 
 fn blocking(look: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
@@ -65,7 +65,7 @@ async fn several(args: &StatusArgs, format: Format, settings: &Settings, locks: 
     if format == Format::Prometheus {
         output::show(&output::metrics(&all))?;
     } else if all.is_empty() && format != Format::Json {
-        let which = match args.names.as_slice() {
+        let which = match args.locks.names.as_slice() {
             [] => format!("under {:?}", settings.prefix),
             names => format!("called {}", names.join(" or ")),
         };

@@ -113,7 +113,7 @@ fn the_newest_runs_are_kept_and_the_last_success() {
         let test = redlock(&redis, "acquire backup").env("REDLOCK_LOG", number).status(64);
         test.stderr(message(["in REDLOCK_LOG: not a number of runs"])).run();
     }
-    redlock(&redis, "status --log 3").status(64).stderr(message(["--log is for run and acquire only"])).run();
+    redlock(&redis, "status --log 3").status(64).stderr(message(["--log are for run and acquire only"])).run();
 }
 
 #[test]

@@ -203,6 +203,6 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
         .stderr("redlock: missing lock name\n")
         .run();
     // A lock of this name is no format.
-    let said = "redlock: unknown option --bogus; -h and redlock --help list them\n";
+    let said = "redlock: unexpected argument '--bogus' found; redlock -h shows how it is used\n";
     redlock(&redis, "acquire env --bogus").status(64).stderr(said).run();
 }

@@ -256,7 +256,7 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
     ended.wait().unwrap();
     acquire(&ended.id().to_string()).stderr(message(["--while-pid: there is no process "])).run();
     for pid in ["0", "1x", "", "99999999999"] {
-        acquire(pid).stderr(message(["--while-pid", "not the number of a process"])).run();
+        acquire(pid).stderr(message(["invalid value", "--while-pid"])).run();
     }
     // A process of root, or of a user whom /etc/passwd does not know.
     if nix::unistd::geteuid().is_root() {
@@ -275,7 +275,7 @@ fn combinations_that_make_no_sense_are_refused() {
     let redis = Redis::start();
     let pid = std::process::id();
     for (arguments, why) in [
-        ("--on-lost continue".to_owned(), "--on-lost needs --while-pid"),
+        ("--on-lost continue".to_owned(), "--while-pid"),
         (format!("--while-pid {pid} --reentrant"), "--reentrant"),
         (format!("--while-pid {pid} --ttl 499ms"), "500ms"),
     ] {

@@ -218,11 +218,11 @@ fn what_cannot_be_is_refused() {
         ("run --name a --name b --name a -- true", "--name a is given twice"),
         ("run --name a --name b --reentrant -- true", "--reentrant"),
         ("run --name a --name b --slots 3 -- true", "--slots"),
-        ("run a --name b -- true", "two names"),
+        ("run a --name b -- true", "no lock name before the command"),
         ("acquire --name a --name b", "redlock run can hold several"),
-        ("extend --name a --name b --token 0123456789abcdef", "two names; only run and status"),
-        ("release --name a --name b --token 0123456789abcdef", "two names; only run and status"),
-        ("wait --name a --name b", "two names; only run and status"),
+        ("extend --name a --name b --token 0123456789abcdef", "cannot be used multiple times"),
+        ("release --name a --name b --token 0123456789abcdef", "cannot be used multiple times"),
+        ("wait --name a --name b", "cannot be used multiple times"),
     ] {
         redlock(&redis, line).status(64).stderr(message([said])).run();
     }
