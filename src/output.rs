@@ -184,18 +184,15 @@ pub(crate) fn success(
 
 /// Prints the end of another holder's lease, as an object.
 pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Error> {
-    let outcome = match revocation {
-        Revocation::Revoked(_) => "revoked",
-        Revocation::Released { .. } => "released",
-    };
-    let left = revocation.holders().iter().filter_map(|holder| holder.lease).max();
+    let outcome = if revocation.is_free { "released" } else { "revoked" };
+    let left = revocation.holders.iter().filter_map(|holder| holder.lease).max();
     success(name, outcome, None, left)
 }
 
 /// Prints the end of another holder's lease, for the user who ended it.
 pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> {
-    let message = |holder: &Holder| match revocation {
-        Revocation::Revoked(_) => {
+    let message = |holder: &Holder| match revocation.is_free {
+        false => {
             let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
             let at_the_latest =
                 holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
@@ -204,7 +201,7 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> 
                  a lease of acquire ends by itself{at_the_latest}"
             )
         }
-        Revocation::Released { .. } => {
+        true => {
             let job = match holder.lease {
                 _ if holder.kept.is_some() => "its job had ended".to_owned(),
                 Some(left) => format!("its holder may go on working for up to {}", human(left)),
@@ -213,7 +210,7 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> 
             format!("freed {name:?}, which was held by {holder}: {job}")
         }
     };
-    show(&revocation.holders().iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
+    show(&revocation.holders.iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
 }
 
 #[derive(Serialize)]

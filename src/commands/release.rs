@@ -4,7 +4,7 @@ use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, Format, ReleaseArgs};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Lock, Revocation};
+use crate::lock::Lock;
 use crate::output::{self, say};
 
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
@@ -38,10 +38,9 @@ fn release(mut lock: Lock, token: Option<String>, ancestors: &[String], common: 
 fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyhow::Result<Exit> {
     let revocation = block_on(lock.revoke(token_prefix, force))?;
     let name = &lock.name;
-    if let Revocation::Released { missed, .. } = &revocation
-        && !missed.is_empty()
-    {
-        say(&format!("{name:?} may still be held on nodes that missed this: {}; run it again", missed.join(", ")));
+    if revocation.is_free && !revocation.missed.is_empty() {
+        let missed = revocation.missed.join(", ");
+        say(&format!("{name:?} may still be held on nodes that missed this: {missed}; run it again"));
     }
     match common.format {
         Format::Json => output::revoked_json(name, &revocation)?,

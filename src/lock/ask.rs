@@ -1,7 +1,7 @@
 //! One question to all nodes, and the worth of their answers together: quorum, patience, quarantine, the error for too few.
 
 use super::Lock;
-use super::answer::{Answer, LeaseAnswer};
+use super::answer::{Answer, Word};
 use super::holder::Blocker;
 use super::locks::Locks;
 use super::quorum::{Tally, Verdict, quorum};
@@ -18,16 +18,16 @@ impl Locks {
     /// Asks all nodes something that each of them should do or say after the decision too: once the answers have `decided`,
     /// waits for the slower nodes as well, but not much longer than that has taken. What a node in quarantine may have forgotten
     /// counts as not answered.
-    pub(super) async fn ask_each<A: Answer>(
+    pub(super) async fn ask_each(
         &mut self,
         call: &Call,
-        decided: impl Fn(&Answers<A>) -> bool,
-    ) -> Answers<A> {
+        decided: impl Fn(&Answers<Answer>) -> bool,
+    ) -> Answers<Answer> {
         let start = Boot::now();
         // A node that is still being connected to has not even been told.
         let cold = (0..self.nodes.len()).any(|node| !self.nodes.is_touched(node));
         let mut until = None;
-        let patience = |answers: &Answers<A>| {
+        let patience = |answers: &Answers<Answer>| {
             if !decided(answers) {
                 return Boot::NEVER;
             }
@@ -38,24 +38,22 @@ impl Locks {
     }
 
     /// Makes the quarantine cover the leases that the nodes show.
-    pub(super) fn cover<A: Answer>(&mut self, answers: &Answers<A>) {
-        for answer in answers.said() {
-            match answer.blocker() {
-                Ok(by) => self.quarantine.cover(by.map(Blocker::longest).unwrap_or_default()),
-                Err(node) => self.quarantine.cover(node.longest.unwrap_or_default()),
-            }
-        }
+    pub(super) fn cover(&mut self, answers: &Answers<Answer>) {
+        answers.said().for_each(|answer| self.quarantine.cover(answer.longest));
     }
 
     /// The answers; such of nodes that do not know the lock and may have forgotten it in a restart count as none.
-    pub(super) fn without_young<A: Answer>(&mut self, answers: Answers<A>) -> Answers<A> {
+    pub(super) fn without_young(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
     /// The fault of an answer that knows nothing of the lock: its node was started too recently, or does not say when.
-    pub(super) fn may_have_forgotten(&self, answer: &impl Answer) -> Option<Fault> {
-        let Some(uptime) = answer.blocker().err()?.uptime else {
+    pub(super) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
+        if !answer.knows_no_lease() {
+            return None;
+        }
+        let Some(uptime) = answer.uptime else {
             return (!self.quarantine.is_off()).then(Fault::without_uptime);
         };
         let left = self.quarantine.left(Some(uptime));
@@ -103,21 +101,18 @@ impl Lock {
     }
 
     /// The error for what no quorum has done to the lease of this token: too few nodes could tell, or it is not there.
-    pub(super) fn not_done<A>(
+    pub(super) fn not_done(
         &self,
         purpose: Purpose,
         token: &str,
-        answers: &Answers<LeaseAnswer<A>>,
-        is_done: impl Fn(&LeaseAnswer<A>) -> bool,
+        answers: &Answers<Answer>,
+        is_done: impl Fn(&Answer) -> bool,
     ) -> Error {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
         }
-        let other = answers.said().find_map(|answer| match answer {
-            LeaseAnswer::Other(by) => Some(NotOurs::Other(self.held_by(by.clone()))),
-            _ => None,
-        });
-        self.not_ours(purpose, token, other.unwrap_or(NotOurs::Free))
+        let other = answers.said().find(|answer| answer.word == Word::Other).and_then(|answer| answer.by.clone());
+        self.not_ours(purpose, token, other.map_or(NotOurs::Free, |by| NotOurs::Other(self.held_by(by))))
     }
 }
 

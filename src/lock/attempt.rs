@@ -3,20 +3,18 @@
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. Its caller then calls
 //! [`Lock::withdraw`] with the same [`Footprint`], whose requests arrive behind it on the same connections.
 
-use super::answer::{
-    Done, ExtendAnswer, FenceAnswer, Identity, LeaseAnswer, Place, ReleaseAnswer, TakeAnswer, TakeOutcome,
-};
+use super::answer::{Answer, Word};
 use super::ask::linger;
 use super::fencing;
 use super::fields::Args;
-use super::holder::{Blocker, most_named};
+use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
 use super::log::Run;
 use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
 use super::{Claim, Lock, Request, scripts};
 use crate::error::{Error, HeldLock};
-use crate::redis::{Answers, Call, Fault, FromReply};
+use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::below;
 use std::time::Duration;
@@ -29,8 +27,6 @@ pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 const FREE_PLACES: u32 = 32;
 /// The patience with nodes that granted another place than the quorum.
 const GATHERING: Duration = Duration::from_millis(20);
-/// The place in line on a node that has none for this waiter.
-const NOT_IN_LINE: Place = Place { rank: None, ticket: None, just_queued: false };
 
 /// The result of one try.
 pub(super) enum Attempt {
@@ -45,8 +41,8 @@ pub(super) enum Attempt {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Busy {
     pub(super) by: Blocker,
-    /// The identity of the node, where there is only one.
-    pub(super) node: Identity,
+    /// The run of the node, where there is only one.
+    pub(super) run_id: Option<String>,
     /// The time until the lock may become free, unless it is extended.
     pub(super) left: Option<Duration>,
     /// The number of waiters ahead of this one.
@@ -81,11 +77,8 @@ pub(super) struct Footprint {
 /// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
 #[derive(Clone, Debug)]
 pub(super) struct LastSeenLease {
-    pub(super) token: Vec<u8>,
-    pub(super) run_id: String,
-    pub(super) fencing_token: u64,
-    pub(super) claim: Claim,
-    pub(super) slot: Option<u32>,
+    pub(super) holder: Holder,
+    pub(super) run_id: Option<String>,
     /// The latest end of that lease.
     pub(super) until: Boot,
     /// The longest time that it may last, until that is counted from the end of the connection.
@@ -99,7 +92,7 @@ impl Footprint {
 
     fn add_to(&self, args: Args) -> Args {
         let Footprint { token, waiter, ticket, .. } = self;
-        args.with("token", token.as_deref()).with("waiter", waiter.as_deref()).with("ticket", ticket.as_deref())
+        args.given("token", token.as_ref()).given("waiter", waiter.as_ref()).given("ticket", ticket.as_ref())
     }
 }
 
@@ -119,7 +112,7 @@ impl Lock {
         let call = self.take_call(footprint, request, seen);
         let deadline = self.locks.nodes.deadline().min(until);
         let mut decided = None;
-        let patience = |answers: &Answers<TakeAnswer>| {
+        let patience = |answers: &Answers<Answer>| {
             let patience = match verdict(answers) {
                 _ if ran(answers).is_some() => Duration::ZERO,
                 // Any of the others may know of a success.
@@ -133,7 +126,7 @@ impl Lock {
         };
         let answers = self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
         for (node, _, take) in answers.iter() {
-            footprint.may_have_it[node] = take.is_granted();
+            footprint.may_have_it[node] = take.word == Word::Granted;
         }
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
@@ -142,7 +135,9 @@ impl Lock {
             let run = Box::new(run.clone());
             return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per });
         }
-        let answers = self.without_ageless(answers);
+        // Nodes that refuse INFO cannot be put into quarantine.
+        let is_off = self.locks.quarantine.is_off();
+        let answers = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
         let answers = self.locks.without_young(answers);
         footprint.start = free_on_most(&answers);
@@ -156,32 +151,29 @@ impl Lock {
         attempt
     }
 
-    /// The answers; such of nodes that refuse INFO, and so cannot be put into quarantine, count as none.
-    fn without_ageless(&self, answers: Answers<TakeAnswer>) -> Answers<TakeAnswer> {
-        let is_off = self.locks.quarantine.is_off();
-        answers.discard(|take| (take.node.uptime.is_none() && !is_off).then(Fault::without_uptime))
-    }
-
     fn take_call(&self, footprint: &Footprint, request: &Request, seen: Option<&LastSeenLease>) -> Call {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
         // The clock is the same number on all nodes, so that they agree on the fencing token at once.
-        let args = request
+        let mut args = request
             .owner
             .add_to(footprint.add_to(Args::default()))
-            .with("ttl", request.ttl)
-            .with("now", unix_time())
-            .with("quarantine", quarantine)
-            .with("start", self.limit().map(|limit| footprint.start.unwrap_or_else(|| self.any_place(limit))))
-            .with("list", self.limit().filter(|_| self.locks.nodes.len() > 1).map(|_| FREE_PLACES))
-            .with("once", request.once_per)
-            .with("log", Some(request.log).filter(|&runs| runs > 0))
-            .with("waited", footprint.began.map(Boot::elapsed))
-            .with("seen", seen.map(|seen| seen.token.as_slice()))
-            .with("seen_run", seen.map(|seen| seen.run_id.as_str()))
-            .with("seen_left", seen.map(|seen| seen.until.left()))
-            .with("seen_fence", seen.map(|seen| seen.fencing_token))
-            .with("seen_claim", seen.map(|seen| seen.claim.word()).as_deref())
-            .with("seen_slot", seen.and_then(|seen| seen.slot));
+            .time("ttl", request.ttl)
+            .time("now", unix_time())
+            .given("quarantine", quarantine)
+            .given("start", self.limit().map(|limit| footprint.start.unwrap_or_else(|| self.any_place(limit))))
+            .given("list", self.limit().filter(|_| self.locks.nodes.len() > 1).map(|_| FREE_PLACES))
+            .time("once", request.once_per)
+            .given("log", Some(request.log).filter(|&runs| runs > 0))
+            .time("waited", footprint.began.map(Boot::elapsed));
+        if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
+            args = args
+                .with_bytes("seen", &holder.token)
+                .given("seen_run", run_id.as_ref())
+                .time("seen_left", until.left())
+                .given("seen_fence", holder.fencing_token)
+                .with("seen_claim", holder.claim.word())
+                .given("seen_slot", holder.slot);
+        }
         self.call(&scripts::TAKE, args)
     }
 
@@ -198,13 +190,10 @@ impl Lock {
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
     /// lease is still worth something.
-    async fn confirm(&mut self, token: String, answers: &Answers<TakeAnswer>, request: &Request) -> Attempt {
+    async fn confirm(&mut self, token: String, answers: &Answers<Answer>, request: &Request) -> Attempt {
         let place = most_granted(answers);
-        let grants = answers.iter().filter_map(|(node, sent, take)| match take.outcome {
-            TakeOutcome::Granted(fence, at) if at == place => Some((node, sent, fence, &take.node)),
-            _ => None,
-        });
-        let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, fence, _)| (node, fence)).collect();
+        let grants = answers.iter().filter(|(_, _, take)| is_granted_at(take, place));
+        let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
         let fence = fencing::settle(&counters, answers.nodes());
         if fence.needed > 0
             && let Err(attempt) = self.raise(&token, place, &fence).await
@@ -217,45 +206,42 @@ impl Lock {
         // A node that was merely slower than the others has no fault.
         let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);
         lease.faults = faults.map(|(node, fault)| (node, fault.clone())).collect();
-        for (node, sent, _, by) in grants {
+        for (node, sent, by) in grants {
             lease.granted(node, sent, request.ttl, by);
         }
         if lease.valid_until().passed() {
             return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), ttl: request.ttl });
         }
-        let elsewhere = answers.iter().filter(|(_, _, take)| take.is_granted() && !take.is_granted_at(place));
-        self.gather(&mut lease, elsewhere.map(|(node, _, take)| (node, &take.node))).await;
+        self.gather(&mut lease, answers).await;
         Attempt::Granted(lease)
     }
 
     /// Gives the lease its place on the nodes that have granted another one. Does not wait long for them: the lease has its quorum.
-    async fn gather<'a>(&mut self, lease: &mut Lease, nodes: impl Iterator<Item = (usize, &'a Identity)>) {
-        let mut calls = vec![None; self.locks.nodes.len()];
-        for (node, by) in nodes {
-            calls[node] = Some(self.recreate_call(lease, by.run_id.as_deref()));
+    async fn gather(&mut self, lease: &mut Lease, answers: &Answers<Answer>) {
+        let mut calls = vec![None; answers.nodes()];
+        for (node, _, take) in answers.iter() {
+            if take.word == Word::Granted && take.place != lease.place {
+                calls[node] = Some(self.recreate_call(lease, take.run_id.as_deref()));
+            }
         }
         if calls.iter().all(Option::is_none) {
             return;
         }
         let soon = (Boot::now() + GATHERING).min(self.locks.nodes.deadline());
-        let answers: Answers<LeaseAnswer<ExtendAnswer>> =
+        let answers: Answers<Answer> =
             self.locks.nodes.ask_apart(|node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
-        for (node, sent, answer) in answers.iter() {
-            if let Some(by) = answer.extended() {
-                lease.granted(node, sent, lease.ttl, &by.node);
-            }
+        for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.word == Word::Extended) {
+            lease.granted(node, sent, lease.ttl, by);
         }
     }
 
     /// Raises the nodes that are behind to the fencing token of the lease.
     async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::Settlement) -> Result<(), Attempt> {
-        let args = Args::default().with("token", token).with("place", place).with("fence", fence.token);
+        let args = Args::default().with("token", token).given("place", place).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
-        let raised = |answers: &Answers<FenceAnswer>| answers.count(|&FenceAnswer(raised)| raised);
-        let enough = |answers: &Answers<FenceAnswer>| match raised(answers) >= fence.needed {
-            true => Boot::now(),
-            false => Boot::NEVER,
-        };
+        let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.word == Word::Raised);
+        let enough =
+            |answers: &Answers<Answer>| if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER };
         let deadline = self.locks.nodes.deadline();
         let answers = self.locks.nodes.ask(&call, |node| fence.behind.contains(&node), deadline, enough).await;
         match (raised(&answers), answers.said().count()) {
@@ -272,8 +258,8 @@ impl Lock {
             return;
         }
         let call = self.call(&scripts::ROLLBACK, footprint.add_to(Args::default())).behind();
-        let answers: Answers<Done> = self.undo(&call, |node| footprint.may_have_it[node]).await;
-        for (node, _, Done) in answers.iter() {
+        let answers = self.undo(&call, |node| footprint.may_have_it[node]).await;
+        for (node, ..) in answers.iter() {
             footprint.may_have_it[node] = false;
         }
     }
@@ -282,18 +268,18 @@ impl Lock {
     pub(super) async fn withdraw(&mut self, footprint: &Footprint) {
         if let Some((stem, hold)) = &footprint.hold {
             let call = self.release_call(stem, hold, None, None).behind();
-            let _: Answers<LeaseAnswer<ReleaseAnswer>> = self.undo(&call, |_| true).await;
+            self.undo(&call, |_| true).await;
         }
         let Footprint { waiter, token, may_have_it, .. } = footprint;
         if token.is_none() && waiter.is_none() {
             return;
         }
         let call = self.call(&scripts::LEAVE, footprint.add_to(Args::default())).behind();
-        let _: Answers<Done> = self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
+        self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached.
-    async fn undo<A: FromReply>(&mut self, call: &Call, whom: impl Fn(usize) -> bool) -> Answers<A> {
+    async fn undo(&mut self, call: &Call, whom: impl Fn(usize) -> bool) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         let touched: Vec<bool> = (0..nodes.len()).map(|node| whom(node) && nodes.is_touched(node)).collect();
         nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
@@ -308,10 +294,10 @@ impl Lock {
     }
 
     /// Two addresses that lead to the same run of the same server would vote twice.
-    fn same_node_twice(&self, answers: &Answers<TakeAnswer>) -> Option<Error> {
+    fn same_node_twice(&self, answers: &Answers<Answer>) -> Option<Error> {
         let mut runs: Vec<(&str, usize)> = Vec::new();
         for (node, _, take) in answers.iter() {
-            let Some(run_id) = &take.node.run_id else { continue };
+            let Some(run_id) = &take.run_id else { continue };
             if let Some(&(_, other)) = runs.iter().find(|(other, _)| other == run_id) {
                 return Some(Error::SameNode(self.locks.nodes.name(other), self.locks.nodes.name(node)));
             }
@@ -321,53 +307,35 @@ impl Lock {
     }
 
     /// Tells apart "others have it" from "too few nodes can answer".
-    fn why_not(&self, answers: &Answers<TakeAnswer>) -> Attempt {
+    fn why_not(&self, answers: &Answers<Answer>) -> Attempt {
         let nodes = answers.nodes();
-        if let Some(error) = self.other_shape(answers) {
-            return Attempt::Failure(error);
-        }
-        let refusals: Vec<(usize, &Blocker, &Identity, &Place)> = answers
-            .iter()
-            .filter_map(|(node, _, take)| match &take.outcome {
-                TakeOutcome::Held(by, place) => Some((node, by, &take.node, place)),
-                TakeOutcome::OtherShape(by) => Some((node, by, &take.node, &NOT_IN_LINE)),
-                _ => None,
-            })
-            .collect();
+        let refusals: Vec<(usize, &Answer)> =
+            answers.iter().map(|(node, _, take)| (node, take)).filter(|(_, take)| is_held(take)).collect();
+        let blockers: Vec<&Blocker> = refusals.iter().filter_map(|(_, take)| take.by.as_ref()).collect();
         let enough = answers.verdict(|_| true) == Verdict::Yes
             || answers.is_denied(|take| !is_obstacle(take, most_granted(answers)));
-        let most = most_named(&refusals.iter().map(|&(_, by, ..)| by).collect::<Vec<_>>());
-        let Some((at, votes)) = most.filter(|_| enough) else {
-            return match enough && answers.count(TakeAnswer::is_granted) > 0 {
+        let Some((at, votes)) = most_named(&blockers).filter(|_| enough) else {
+            return match enough && answers.count(|take| take.word == Word::Granted) > 0 {
                 // Each node has granted another place.
                 true => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
                 false => Attempt::Failure(self.no_quorum(answers)),
             };
         };
+        let by = blockers[at].clone();
+        if answers.verdict(|take| take.word == Word::OtherShape) == Verdict::Yes {
+            return Attempt::Failure(Error::OtherShape(Box::new(self.held_by(by)), self.claim()));
+        }
         // A node that has said nothing may stand behind it too.
         let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Young { .. })).count();
-        let (_, by, node, _) = refusals[at];
-        let places = || refusals.iter().map(|&(node, .., place)| (node, place));
         Attempt::Busy(Box::new(Busy {
-            by: by.clone(),
-            node: node.clone(),
-            left: middle(refusals.iter().filter_map(|(_, by, ..)| by.left()).collect(), nodes),
-            rank: middle(places().filter_map(|(_, place)| place.rank).collect(), nodes),
-            ticket: places().find_map(|(_, place)| place.ticket.clone()),
-            queued: places().filter(|(_, place)| place.just_queued).map(|(node, _)| node).collect(),
+            by,
+            run_id: refusals[0].1.run_id.clone(),
+            left: middle(blockers.iter().filter_map(|by| by.left()).collect(), nodes),
+            rank: middle(refusals.iter().filter_map(|(_, take)| take.rank).collect(), nodes),
+            ticket: refusals.iter().find_map(|(_, take)| take.ticket.clone()),
+            queued: refusals.iter().filter(|(_, take)| take.just_queued).map(|(node, _)| *node).collect(),
             split: votes + silent < self.locks.quorum(),
         }))
-    }
-
-    /// The error for a lock of which a quorum says that it is in use in another way.
-    fn other_shape(&self, answers: &Answers<TakeAnswer>) -> Option<Error> {
-        let others = answers.said().filter_map(|take| match &take.outcome {
-            TakeOutcome::OtherShape(by) => Some(by),
-            _ => None,
-        });
-        let others: Vec<&Blocker> = others.collect();
-        let (at, _) = most_named(&others).filter(|_| others.len() >= self.locks.quorum())?;
-        Some(Error::OtherShape(Box::new(self.held_by(others[at].clone())), self.claim.unwrap_or_default()))
     }
 
     /// The error for a lock that others have.
@@ -383,42 +351,46 @@ impl Lock {
 }
 
 /// The success that any node knows, for a request that it turns away.
-fn ran(answers: &Answers<TakeAnswer>) -> Option<&Run> {
-    answers.said().find_map(|take| match &take.outcome {
-        TakeOutcome::Ran(run) => Some(&**run),
-        _ => None,
-    })
+fn ran(answers: &Answers<Answer>) -> Option<&Run> {
+    answers.said().find(|take| take.word == Word::Ran)?.runs.first()
 }
 
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
-fn is_explained(answers: &Answers<TakeAnswer>) -> bool {
-    let cannot = answers.faults().count() + answers.count(|take| matches!(take.outcome, TakeOutcome::Young));
+fn is_explained(answers: &Answers<Answer>) -> bool {
+    let cannot = answers.faults().count() + answers.count(|take| take.word == Word::Young);
     let place = most_granted(answers);
     answers.is_denied(|take| !is_obstacle(take, place)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
-/// True if the node does not count for a lease at this place: others have the lock there, or it has granted another place.
-fn is_obstacle(take: &TakeAnswer, place: Option<u32>) -> bool {
-    take.is_held() || take.is_granted() && !take.is_granted_at(place)
+/// True if others stand in the way.
+fn is_held(take: &Answer) -> bool {
+    matches!(take.word, Word::Held | Word::Reserved | Word::OtherShape)
 }
 
-/// The place that most nodes have granted; none for a lock without places.
-fn most_granted(answers: &Answers<TakeAnswer>) -> Option<u32> {
-    let places = answers.said().filter_map(|take| match take.outcome {
-        TakeOutcome::Granted(_, place) => place,
-        _ => None,
-    });
+/// True if the node has granted the lock at this place; none: a lock without places.
+fn is_granted_at(take: &Answer, place: Option<u32>) -> bool {
+    take.word == Word::Granted && take.place == place
+}
+
+/// True if the node does not count for a lease at this place: others have the lock there, or it has granted another place.
+fn is_obstacle(take: &Answer, place: Option<u32>) -> bool {
+    is_held(take) || take.word == Word::Granted && take.place != place
+}
+
+/// The place of the lease on most nodes; none for a lock without places.
+pub(super) fn most_granted(answers: &Answers<Answer>) -> Option<u32> {
+    let places = answers.said().filter_map(|answer| answer.place);
     places.clone().max_by_key(|place| places.clone().filter(|other| other == place).count())
 }
 
 /// Whether a quorum has granted the lock, all at one place.
-fn verdict(answers: &Answers<TakeAnswer>) -> Verdict {
+fn verdict(answers: &Answers<Answer>) -> Verdict {
     let place = most_granted(answers);
-    answers.verdict(|take| take.is_granted_at(place))
+    answers.verdict(|take| is_granted_at(take, place))
 }
 
 /// A place, by chance, that a quorum of nodes has free.
-fn free_on_most(answers: &Answers<TakeAnswer>) -> Option<u32> {
+fn free_on_most(answers: &Answers<Answer>) -> Option<u32> {
     let mut free: Vec<u32> = answers.said().flat_map(|take| take.free.iter().copied()).collect();
     free.sort_unstable();
     let of_most = free.chunk_by(|a, b| a == b).filter(|same| same.len() >= quorum(answers.nodes())).map(|same| same[0]);

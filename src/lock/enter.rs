@@ -1,6 +1,6 @@
 //! Sharing a lease that an ancestor holds: one more hold, with a token of its own.
 
-use super::answer::{ExtendAnswer, LeaseAnswer};
+use super::answer::{Answer, Word};
 use super::attempt::Footprint;
 use super::fields::Args;
 use super::lease::{DEFAULT_TTL, Lease};
@@ -39,9 +39,9 @@ impl Lock {
         footprint.hold = Some((stem.clone(), hold.clone()));
         // A job keeps the length of the lease that it shares; a token that is asked for is to last.
         let given = (request.reenter == Reenter::Must).then_some(request.ttl);
-        let args = Args::default().with("token", stem.as_str()).with("hold", hold.as_str());
-        let call = self.call(&scripts::ENTER, args.with("ttl", given).with("default", DEFAULT_TTL));
-        let is_entered = |answer: &LeaseAnswer<ExtendAnswer>| answer.extended().is_some();
+        let args = Args::default().with("token", &stem).with("hold", &hold);
+        let call = self.call(&scripts::ENTER, args.time("ttl", given).time("default", DEFAULT_TTL));
+        let is_entered = |answer: &Answer| answer.word == Word::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_entered) != Verdict::Open).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
@@ -52,15 +52,15 @@ impl Lock {
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());
-        let entered = answers.iter().filter_map(|(node, sent, answer)| Some((node, sent, answer.extended()?)));
+        let entered = answers.iter().filter(|(_, _, answer)| is_entered(answer));
         for (_, _, by) in entered.clone() {
-            lease.fencing_token = lease.fencing_token.max(by.fence.unwrap_or(0));
+            lease.fencing_token = lease.fencing_token.max(by.fence);
             lease.holds = lease.holds.max(by.holds);
             // Renewal works with the ttl that the lease has.
             lease.ttl = given.or(by.ttl).unwrap_or(lease.ttl);
         }
         for (node, sent, by) in entered {
-            lease.granted(node, sent, by.left.unwrap_or(lease.ttl).min(lease.ttl), &by.node);
+            lease.granted(node, sent, by.left.unwrap_or(lease.ttl).min(lease.ttl), by);
         }
         Ok(Some(lease))
     }

@@ -1,6 +1,7 @@
 //! Extending a lease by its token.
 
-use super::answer::{ExtendAnswer, LeaseAnswer};
+use super::answer::{Answer, Word};
+use super::attempt::most_granted;
 use super::fields::Args;
 use super::lease::DEFAULT_TTL;
 use super::quorum::{Verdict, surely, validity};
@@ -23,32 +24,25 @@ impl Lock {
     /// [`Error::NotOurs`], [`Error::NoQuorum`] and [`Error::Young`].
     pub(crate) async fn extend(&mut self, token: &str, ttl: Option<Duration>) -> Result<Extension, Error> {
         let (stem, hold) = token::split(token);
-        let args = Args::default().with("token", stem).with("hold", hold).with("ttl", ttl);
-        let call = self.call(&scripts::EXTEND, args.with("default", DEFAULT_TTL));
-        let is_extended = |answer: &LeaseAnswer<ExtendAnswer>| answer.extended().is_some();
+        let args = Args::default().with("token", stem).given("hold", hold).time("ttl", ttl);
+        let call = self.call(&scripts::EXTEND, args.time("default", DEFAULT_TTL));
+        let is_extended = |answer: &Answer| answer.word == Word::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_extended) != Verdict::Open).await;
         // A node that has it at another place granted that too late, and does not back the lease.
-        let places = || answers.said().filter_map(|answer| Some(answer.extended()?.place));
-        let place = places().max_by_key(|place| places().filter(|other| other == place).count()).flatten();
+        let place = most_granted(&answers);
         let mut deadlines = vec![None; answers.nodes()];
         let mut most_holds = 1;
-        for (node, sent, answer) in answers.iter() {
-            if let Some(by) = answer.extended().filter(|by| by.place == place) {
-                // Without an expiry it lasts forever, or as long as JSON can say.
-                let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
-                deadlines[node] = Some(sent + surely(left));
-                most_holds = most_holds.max(by.holds);
-            }
+        for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by) && by.place == place) {
+            // Without an expiry it lasts forever, or as long as JSON can say.
+            let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
+            deadlines[node] = Some(sent + surely(left));
+            most_holds = most_holds.max(by.holds);
         }
         if let Some(until) = validity(&deadlines) {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
-        let revoked = answers.said().find_map(|answer| match answer {
-            LeaseAnswer::Known(ExtendAnswer::Revoked { by }) => Some(NotOurs::Revoked(by.clone())),
-            _ => None,
-        });
-        Err(match revoked {
-            Some(revoked) => self.not_ours(Purpose::Extend, token, revoked),
+        Err(match answers.said().find(|answer| answer.word == Word::Revoked) {
+            Some(answer) => self.not_ours(Purpose::Extend, token, NotOurs::Revoked(answer.revoked_by.clone())),
             None => self.not_done(Purpose::Extend, token, &answers, is_extended),
         })
     }

@@ -1,6 +1,6 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
-use super::answer::Done;
+use super::answer::Answer;
 use super::fields::Args;
 use super::queue::{AFTER_EXPIRY, WaitReport};
 use super::status::State;
@@ -71,6 +71,6 @@ impl Lock {
     /// The lock is free and promised to no waiter, though there is a line: its first are dead, or do not know yet.
     async fn move_line(&mut self) {
         let call = self.keys.call(&scripts::LEAVE, Args::default());
-        let _: Answers<Done> = self.locks.nodes.ask_all(&call, self.locks.nodes.deadline()).await;
+        let _: Answers<Answer> = self.locks.nodes.ask_all(&call, self.locks.nodes.deadline()).await;
     }
 }

@@ -1,8 +1,8 @@
 //! The holders of a lock: the word of each node, and the agreement of most.
 
 use super::claim::Claim;
-use super::fields::Fields;
 use super::token;
+use crate::redis::Reply;
 use crate::text::rfc3339;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
@@ -63,13 +63,11 @@ pub(crate) struct Leases {
     pub(crate) count: u64,
     /// The time until one of them runs out, unless it is extended.
     pub(super) next: Option<Duration>,
-    /// Their longest ttl, if several can hold the lock.
-    pub(super) longest: Option<Duration>,
 }
 
 impl Leases {
     pub(super) fn of(holders: Vec<Holder>) -> Leases {
-        Leases { count: holders.len() as u64, holders, next: None, longest: None }
+        Leases { count: holders.len() as u64, holders, next: None }
     }
 
     /// Their claim, which is one for all.
@@ -79,31 +77,31 @@ impl Leases {
 }
 
 impl Holder {
-    pub(super) fn read(fields: Fields<'_>) -> Holder {
-        let token = fields.bytes("value").unwrap_or_default().to_vec();
-        let lease = fields.time("left");
-        let claim = fields.text("claim").and_then(Claim::of).unwrap_or_default();
-        let slot = fields.count("slot").and_then(|slot| u32::try_from(slot).ok());
+    pub(super) fn read(fields: &Reply) -> Holder {
+        let token = fields.get("value").as_bytes().unwrap_or_default().to_vec();
+        let lease = fields.get("left").as_time();
+        let claim = fields.get("claim").as_text().and_then(Claim::of).unwrap_or_default();
+        let slot = fields.get("slot").as_small_count();
         if !fields.has("token") {
             return Holder { token, claim, slot, lease, ..Holder::default() };
         }
         // Zero is a server that refuses TIME.
-        let micros = |name: &str| fields.count(name).filter(|&micros| micros > 0).map(Duration::from_micros);
+        let micros = |name: &str| fields.get(name).as_count().filter(|&micros| micros > 0).map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
-        let text = |name: &str| fields.text(name).map(|text| text.chars().take(256).collect::<String>());
+        let text = |name: &str| fields.get(name).as_text().map(|text| text.chars().take(256).collect::<String>());
         Holder {
             token,
             claim,
             slot,
             host: Some(text("host").unwrap_or_default()),
-            pid: fields.count("pid"),
+            pid: fields.get("pid").as_count(),
             user: Some(text("user").unwrap_or_default()),
             label: text("label").filter(|label| !label.is_empty()),
             acquired_at: micros("since"),
             held: ago("since"),
-            fencing_token: fields.count("fence"),
-            holds: fields.count("holds"),
-            ttl: fields.time("ttl"),
+            fencing_token: fields.get("fence").as_count(),
+            holds: fields.get("holds").as_count(),
+            ttl: fields.get("ttl").as_time(),
             lease,
             kept: fields.has("kept").then(|| ago("kept").unwrap_or_default()),
             revoked: text("revoked"),
@@ -150,6 +148,17 @@ impl Holder {
 }
 
 impl Blocker {
+    /// The holders of a lock that is not free; a key of another type is told in the place of one.
+    pub(super) fn read(answer: &Reply) -> Blocker {
+        let told = answer.get("holders").items();
+        if let Some(other) = told.iter().find(|holder| holder.has("type")) {
+            return Blocker::OtherType(other.get("left").as_time());
+        }
+        let holders: Vec<Holder> = told.iter().map(Holder::read).collect();
+        let count = answer.get("members").as_count().unwrap_or(0).max(holders.len() as u64);
+        Blocker::Leases(Leases { holders, count, next: answer.get("next").as_time() })
+    }
+
     /// The holders of leases, each with its own token.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
@@ -178,12 +187,6 @@ impl Blocker {
             Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
             Blocker::Unknown => None,
         }
-    }
-
-    /// The longest that one of the leases can have been good for, as far as it is known.
-    pub(super) fn longest(&self) -> Duration {
-        let noted = if let Blocker::Leases(leases) = self { leases.longest } else { None };
-        self.holders().iter().map(Holder::longest).max().max(noted).unwrap_or_default()
     }
 
     /// True if both are the same obstacle, seen on two nodes: they have one lease at least in common.

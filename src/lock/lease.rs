@@ -1,6 +1,6 @@
 //! A held lease: the confirmations of the nodes, and the end of its validity.
 
-use super::answer::Identity;
+use super::answer::Answer;
 use super::fields::Args;
 use super::owner::Owner;
 use super::quorum::surely;
@@ -61,7 +61,7 @@ impl Lease {
     }
 
     /// A node has granted it for this long from the moment at which it was asked.
-    pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Identity) {
+    pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + surely(ttl)), run: by.run_id.clone(), removed: false };
     }
 
@@ -82,6 +82,6 @@ impl Lease {
 
     /// The arguments that name the lease, its place and its ttl.
     pub(super) fn args(&self) -> Args {
-        Args::default().with("token", self.stem()).with("place", self.place).with("ttl", self.ttl)
+        Args::default().with("token", self.stem()).given("place", self.place).time("ttl", self.ttl)
     }
 }

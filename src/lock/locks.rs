@@ -1,6 +1,6 @@
 //! All locks on the same nodes, and a list of them.
 
-use super::answer::StatusAnswer;
+use super::answer::Answer;
 use super::fields::Args;
 use super::keys::{Keys, LOG, SEPARATOR, logged};
 use super::status::{State, Status, combine};
@@ -152,10 +152,12 @@ impl Locks {
         runs: u64,
         faults: &mut BTreeMap<usize, Fault>,
     ) -> Result<(Vec<Status>, Option<Error>), Error> {
-        let args =
-            Args::default().with("bytes", BYTES).with("most", HOLDERS).with("log", Some(runs).filter(|&runs| runs > 0));
+        let args = Args::default()
+            .with("bytes", BYTES)
+            .with("most", HOLDERS)
+            .given("log", Some(runs).filter(|&runs| runs > 0));
         let calls: Vec<_> = page.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, args.clone())).collect();
-        let answers: Answers<Vec<StatusAnswer>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
+        let answers: Answers<Vec<Answer>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(None, &answers));
         }
@@ -163,7 +165,7 @@ impl Locks {
         let status = |(at, key): (usize, &String)| {
             let mut known = vec![None; self.nodes.len()];
             for (node, _, all) in answers.iter() {
-                known[node] = all.get(at).filter(|answer| self.may_have_forgotten(*answer).is_none());
+                known[node] = all.get(at).filter(|answer| self.may_have_forgotten(answer).is_none());
             }
             combine(&key[prefix.len()..], key, &known)
         };

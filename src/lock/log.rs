@@ -1,7 +1,7 @@
 //! The last runs of a lock: the lines that the scripts have written (journal.lua), and the words of all nodes together.
 
-use super::fields::Fields;
 use super::holder::{date, ms};
+use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -111,10 +111,10 @@ impl Outcome {
 
 impl Run {
     /// The runs that one node knows of.
-    pub(super) fn read_all(fields: Fields<'_>) -> Vec<Run> {
-        let now = fields.time("clock").filter(|now| !now.is_zero());
+    pub(super) fn read_all(answer: &Reply) -> Vec<Run> {
+        let now = answer.get("clock").as_time().filter(|now| !now.is_zero());
         let each = |name, outcome| {
-            let text = fields.text(name).unwrap_or_default();
+            let text = answer.get(name).as_text().unwrap_or_default();
             text.lines().filter_map(|line| Run::read(line, outcome, now)).collect::<Vec<_>>()
         };
         [

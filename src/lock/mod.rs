@@ -114,13 +114,13 @@ impl Lock {
 
     /// A call of this script for the lock, with the claim on it.
     fn call(&self, script: &'static Script, args: Args) -> Call {
-        self.keys.call(script, args.with("claim", self.claim.map(Claim::word).as_deref()))
+        self.keys.call(script, args.given("claim", self.claim.map(Claim::word)))
     }
 
     /// The same for a script that leaves a note of the release of this lease, or looks for it; an ordinary lease has none.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
-        self.call(script, args.with("note", note.as_deref())).with_key(note)
+        self.call(script, args.given("note", note.as_ref())).with_key(note)
     }
 
     /// The nodes that have granted the lease, for messages: `10.0.0.1:6379`, or `2 of 3 nodes (10.0.0.3:6379 timed out)`.

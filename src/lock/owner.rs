@@ -22,10 +22,7 @@ impl Owner {
     /// Adds it as the scripts record it.
     pub(super) fn add_to(&self, args: Args) -> Args {
         let Owner { host, pid, user, label } = self;
-        args.with("host", host.as_str())
-            .with("pid", pid.as_str())
-            .with("user", user.as_str())
-            .with("label", label.as_str())
+        args.with("host", host).with("pid", pid).with("user", user).with("label", label)
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::answer::Done;
+use super::answer::Answer;
 use super::attempt::{Attempt, Busy, Footprint, LastSeenLease};
 use super::fields::Args;
 use super::lease::Lease;
@@ -220,11 +220,11 @@ impl Lock {
     /// Granted by a quorum: leaves the line on the nodes that did not grant.
     async fn step_out(&mut self, footprint: &Footprint) {
         if let (Some(waiter), true) = (&footprint.waiter, self.locks.nodes.len() > 1) {
-            let call = self.keys.call(&scripts::LEAVE, Args::default().with("waiter", waiter.as_str())).behind();
+            let call = self.keys.call(&scripts::LEAVE, Args::default().with("waiter", waiter)).behind();
             let deadline = self.locks.nodes.deadline();
             let quorum = self.locks.quorum();
             let soon = Boot::now() + Duration::from_millis(20);
-            let patience = |left: &Answers<Done>| if left.said().count() >= quorum { soon } else { Boot::NEVER };
+            let patience = |left: &Answers<Answer>| if left.said().count() >= quorum { soon } else { Boot::NEVER };
             self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
         }
     }
@@ -250,16 +250,13 @@ impl InLine<'_> {
         let last = self.busy.by.holders().iter().max_by_key(|holder| holder.lease);
         if let (1, Some(holder)) = (self.called.len(), last)
             && holder.lease.is_some()
-            && let Some(fencing_token) = holder.fencing_token
+            && holder.fencing_token.is_some()
         {
             self.seen = Some(LastSeenLease {
-                token: holder.token.clone(),
-                run_id: self.busy.node.run_id.clone().unwrap_or_default(),
-                fencing_token,
-                claim: holder.claim,
-                slot: holder.slot,
+                run_id: self.busy.run_id.clone(),
                 until: Boot::now() + holder.longest(),
                 longest: Some(holder.longest()),
+                holder: holder.clone(),
             });
         }
     }

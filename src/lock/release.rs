@@ -1,6 +1,6 @@
 //! Releasing a lease, or one hold of it.
 
-use super::answer::{LeaseAnswer, NewestHold, ReleaseAnswer};
+use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::lease::Lease;
 use super::log::End;
@@ -8,7 +8,7 @@ use super::quorum::Verdict;
 use super::token::{self, BASE};
 use super::{Lock, scripts};
 use crate::error::{Error, Purpose};
-use crate::redis::{Answers, Call};
+use crate::redis::Call;
 use std::time::Duration;
 
 impl Lock {
@@ -37,42 +37,42 @@ impl Lock {
             None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
             _ => None,
         };
-        let args = Args::default().with("token", stem).with("hold", hold.or(newest.as_deref()));
+        let args = Args::default().with("token", stem).given("hold", hold.or(newest.as_deref()));
         self.release_by(self.call_noted(&scripts::RELEASE, stem, args), token).await
     }
 
     /// The request to release a hold of a lease, and to note in the log how its run ended.
     pub(super) fn release_call(&self, stem: &str, hold: &str, keep: Option<Duration>, end: Option<End>) -> Call {
         let keep = keep.filter(|keep| keep.as_millis() > 0);
-        let args = Args::default().with("token", stem).with("hold", hold).with("keep", keep);
-        let args = args.with("outcome", end.map(End::word)).with("code", end.and_then(|end| end.code));
-        self.call(&scripts::RELEASE, args.with("gone", end.map(End::word_if_gone)))
+        let args = Args::default().with("token", stem).with("hold", hold).time("keep", keep);
+        let args = args.given("outcome", end.map(End::word)).given("code", end.and_then(|end| end.code));
+        self.call(&scripts::RELEASE, args.given("gone", end.map(End::word_if_gone)))
     }
 
     async fn release_by(&mut self, call: Call, token: &str) -> Result<u64, Error> {
-        let is_done = |answer: &LeaseAnswer<ReleaseAnswer>| answer.known().is_some();
+        let is_done = |answer: &Answer| matches!(answer.word, Word::Released | Word::StillHeld);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(is_done) != Verdict::Yes {
             return Err(self.not_done(Purpose::Release, token, &answers, is_done));
         }
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-        let is_free = |answer: &LeaseAnswer<ReleaseAnswer>| matches!(answer, LeaseAnswer::Known(ReleaseAnswer(0)));
-        let left = answers.said().filter_map(LeaseAnswer::known).map(|&ReleaseAnswer(left)| left).max();
-        Ok(left.filter(|_| answers.verdict(is_free) != Verdict::Yes).unwrap_or(0))
+        if answers.verdict(|answer| answer.word == Word::Released) == Verdict::Yes {
+            return Ok(0);
+        }
+        Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
     }
 
     /// The newest hold that any node knows of the lease.
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, Args::default().with("token", token));
-        let answers: Answers<LeaseAnswer<NewestHold>> =
-            self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
         // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
-        let named = || answers.said().filter_map(LeaseAnswer::known);
-        let newest =
-            named().max_by_key(|newest| (named().filter(|other| other.hold == newest.hold).count(), newest.entered));
-        Ok(newest.map_or(BASE, |newest| &newest.hold).to_owned())
+        let named = answers.said().filter(|answer| answer.word == Word::Newest);
+        let votes = |hold: &Option<String>| answers.count(|other| other.hold == *hold);
+        let newest = named.max_by_key(|newest| (votes(&newest.hold), newest.entered));
+        Ok(newest.and_then(|newest| newest.hold.clone()).unwrap_or_else(|| BASE.to_owned()))
     }
 }

@@ -1,6 +1,6 @@
 //! One round of renewal: ask all nodes, and give the lease again to those that have forgotten it (`recreate.rs`).
 
-use super::answer::{ExtendAnswer, LeaseAnswer};
+use super::answer::{Answer, Word};
 use super::holder::Blocker;
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::surely;
@@ -42,9 +42,6 @@ pub(crate) enum Renewal {
     Released,
 }
 
-/// The answers to an EXTEND, ENTER or RECREATE.
-type Extended = Answers<LeaseAnswer<ExtendAnswer>>;
-
 impl Lock {
     /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the
     /// end of validity. A node that has lost its memory is given the lease again where that is safe (`recreate.rs`).
@@ -52,10 +49,10 @@ impl Lock {
     /// May be dropped at any await: what was confirmed is in the lease.
     pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
         let start = Boot::now();
-        let args = lease.args().with("hold", lease.hold.as_str()).with("renew", true).with("default", DEFAULT_TTL);
+        let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
         let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).insistent(this.pause);
         let answers = self.locks.nodes.ask(&call, |_| true, this.give_up, |new| take_in(lease, new, moved)).await;
-        if answers.said().any(|answer| matches!(answer, LeaseAnswer::Known(ExtendAnswer::Released))) {
+        if answers.said().any(|answer| answer.word == Word::Released) {
             return Renewal::Released;
         }
         self.locks.cover(&answers);
@@ -88,7 +85,7 @@ impl Lock {
     fn judge(
         &self,
         lease: &mut Lease,
-        answers: &Extended,
+        answers: &Answers<Answer>,
         start: Boot,
         moved: &mut dyn FnMut(&Lease),
     ) -> Judgement<String> {
@@ -107,19 +104,14 @@ impl Lock {
     }
 
     /// One node's answer to a renewal, as the rule for re-creation sees it; the node that confirms backs the lease until then.
-    fn report(&self, answer: &LeaseAnswer<ExtendAnswer>, until: Boot) -> NodeReport<Boot, String> {
-        match answer {
-            LeaseAnswer::Known(answer) => match answer {
-                ExtendAnswer::Extended(by) => NodeReport::Confirmed { until, run: by.node.run_id.clone() },
-                ExtendAnswer::Revoked { .. } => NodeReport::Revoked,
-                ExtendAnswer::Higher => NodeReport::Another,
-                ExtendAnswer::Restarted | ExtendAnswer::NoHold | ExtendAnswer::Released => NodeReport::Silent,
-            },
-            LeaseAnswer::Gone(node) => {
-                let young = !self.locks.quarantine.left(node.uptime).is_zero();
-                NodeReport::Gone { run: node.run_id.clone(), young }
-            }
-            LeaseAnswer::Other(_) => NodeReport::Another,
+    fn report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
+        let run = answer.run_id.clone();
+        match answer.word {
+            Word::Extended => NodeReport::Confirmed { until, run },
+            Word::Gone => NodeReport::Gone { run, young: !self.locks.quarantine.left(answer.uptime).is_zero() },
+            Word::Revoked => NodeReport::Revoked,
+            Word::Other | Word::Higher => NodeReport::Another,
+            _ => NodeReport::Silent,
         }
     }
 
@@ -128,15 +120,15 @@ impl Lock {
     async fn restore(
         &mut self,
         lease: &mut Lease,
-        answers: &Extended,
+        answers: &Answers<Answer>,
         judgement: &Judgement<String>,
         slot: Duration,
         moved: &mut dyn FnMut(&Lease),
-    ) -> Extended {
+    ) -> Answers<Answer> {
         let mut calls = vec![None; answers.nodes()];
         for (node, _, answer) in answers.iter().filter(|_| !judgement.lost) {
-            if answer.extended().is_some_and(|by| by.forgotten) {
-                let args = lease.args().with("hold", lease.hold.as_str()).with("default", DEFAULT_TTL);
+            if answer.forgotten {
+                let args = lease.args().with("hold", &lease.hold).time("default", DEFAULT_TTL);
                 calls[node] = Some(self.call(&scripts::ENTER, args).in_order());
             }
         }
@@ -149,28 +141,23 @@ impl Lock {
 
     /// The request to give the lease to a node that has not got it, on this run.
     pub(super) fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
-        let args = lease.owner.add_to(lease.args()).with("hold", lease.hold.as_str());
-        let args = args.with("fence", lease.fencing_token).with("run", run);
-        let args = args.with("alone", self.locks.nodes.len() == 1).with("held", lease.since.elapsed());
-        let args = args.with("log", Some(lease.log).filter(|&runs| runs > 0));
+        let args = lease.owner.add_to(lease.args()).with("hold", &lease.hold);
+        let args = args.with("fence", lease.fencing_token).given("run", run);
+        let args = args.flag("alone", self.locks.nodes.len() == 1);
+        let args = args.time("held", lease.since.elapsed()).given("log", Some(lease.log).filter(|&runs| runs > 0));
         self.call(&scripts::RECREATE, args).in_order()
     }
 
     /// The fate of a lost lease, by the most informative answer.
-    fn what_became<'a>(
-        &self,
-        answers: impl Iterator<Item = (usize, Boot, &'a LeaseAnswer<ExtendAnswer>)>,
-    ) -> Option<String> {
+    fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
         let said = answers.filter_map(|(node, _, answer)| {
             let node = self.locks.nodes.name(node);
-            Some(match answer {
-                LeaseAnswer::Known(ExtendAnswer::Revoked { by }) => {
-                    (0, format!("it was revoked by {} ({node})", escaped(by, 80)))
-                }
-                LeaseAnswer::Other(Blocker::Leases(leases)) => (1, format!("{} ({node})", now_held_by(leases))),
-                LeaseAnswer::Other(_) => (1, format!("another program now holds it ({node})")),
-                LeaseAnswer::Gone(_) => (2, format!("it was released or deleted on {node}")),
-                LeaseAnswer::Known(_) => return None,
+            Some(match (answer.word, &answer.by) {
+                (Word::Revoked, _) => (0, format!("it was revoked by {} ({node})", escaped(&answer.revoked_by, 80))),
+                (Word::Other, Some(Blocker::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
+                (Word::Other, _) => (1, format!("another program now holds it ({node})")),
+                (Word::Gone, _) => (2, format!("it was released or deleted on {node}")),
+                _ => return None,
             })
         });
         said.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
@@ -178,13 +165,10 @@ impl Lock {
 }
 
 /// Takes in which nodes have extended the lease, each for its ttl from the moment at which it was asked.
-fn take_in(lease: &mut Lease, answers: &Extended, moved: &mut dyn FnMut(&Lease)) -> Boot {
+fn take_in(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
-    for (node, sent, answer) in answers.iter() {
-        if let Some(by) = answer.extended() {
-            let until = sent + surely(lease.ttl);
-            recreate::confirm(&mut lease.backing, node, until, by.node.run_id.clone(), Boot::now());
-        }
+    for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.word == Word::Extended) {
+        recreate::confirm(&mut lease.backing, node, sent + surely(lease.ttl), by.run_id.clone(), Boot::now());
     }
     if lease.valid_until() != before {
         moved(lease);
@@ -192,6 +176,6 @@ fn take_in(lease: &mut Lease, answers: &Extended, moved: &mut dyn FnMut(&Lease))
     Boot::NEVER
 }
 
-fn is_extended(answers: &Extended, node: usize) -> bool {
-    matches!(answers.of(node), Some(Ok(answer)) if answer.extended().is_some())
+fn is_extended(answers: &Answers<Answer>, node: usize) -> bool {
+    matches!(answers.of(node), Some(Ok(answer)) if answer.word == Word::Extended)
 }

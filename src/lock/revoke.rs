@@ -1,6 +1,6 @@
 //! Ending another's lease: safely, or at once.
 
-use super::answer::{LeaseAnswer, RevokeAnswer};
+use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::holder::Holder;
 use super::owner::signature;
@@ -9,22 +9,15 @@ use super::status::State;
 use super::{Lock, scripts};
 use crate::error::{Error, NotOurs, Purpose};
 
-/// The result of ending another's lease.
+/// The result of ending others' leases.
 #[derive(Debug)]
-pub(crate) enum Revocation {
-    /// It cannot be extended any more; its job is stopped by its own redlock, at the latest when the lease runs out.
-    Revoked(Vec<Holder>),
-    /// It is free. A node that `missed` it, and why, may still have the lease until it runs out.
-    Released { holders: Vec<Holder>, missed: Vec<String> },
-}
-
-impl Revocation {
-    /// The holders of the leases that were ended.
-    pub(crate) fn holders(&self) -> &[Holder] {
-        match self {
-            Revocation::Revoked(holders) | Revocation::Released { holders, .. } => holders,
-        }
-    }
+pub(crate) struct Revocation {
+    pub(crate) holders: Vec<Holder>,
+    /// The lock is free. Otherwise the leases cannot be extended any more; their jobs are stopped by their own redlocks, at
+    /// the latest when the leases run out.
+    pub(crate) is_free: bool,
+    /// The nodes that have not heard of it, and why: they may still have the leases until those run out.
+    pub(crate) missed: Vec<String>,
 }
 
 impl Lock {
@@ -58,36 +51,30 @@ impl Lock {
                 )));
             }
         };
-        let args = Args::default().with("by", signature().as_str()).with("force", force);
-        let args = args.with("prefix", named.map(|holder| holder.token.as_slice()));
+        let mut args = Args::default().with("by", signature()).flag("force", force);
+        if let Some(holder) = named {
+            args = args.with_bytes("prefix", &holder.token);
+        }
         let call = self.call(&scripts::REVOKE, args);
-        let is_done = |answer: &LeaseAnswer<RevokeAnswer>| {
-            matches!(answer, LeaseAnswer::Known(RevokeAnswer::Revoked(_) | RevokeAnswer::Released(_)))
-        };
+        let is_done = |answer: &Answer| matches!(answer.word, Word::Revoked | Word::Released);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        // The most telling answer.
-        let rank = |answer: &&LeaseAnswer<RevokeAnswer>| match answer {
-            LeaseAnswer::Known(RevokeAnswer::Revoked(_)) => 0,
-            LeaseAnswer::Known(RevokeAnswer::Released(_)) => 1,
-            LeaseAnswer::Other(_) => 2,
-            LeaseAnswer::Known(RevokeAnswer::Foreign(_)) => 3,
-            LeaseAnswer::Gone(_) => 4,
+        // The most telling answer first.
+        let telling = [Word::Revoked, Word::Released, Word::Other, Word::Foreign];
+        let found = telling.iter().find_map(|word| answers.said().find(|answer| answer.word == *word));
+        let Some((word, by)) = found.and_then(|answer| Some((answer.word, answer.by.clone()?))) else {
+            return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Free));
         };
-        let found = match answers.said().min_by_key(rank).cloned() {
-            Some(LeaseAnswer::Known(RevokeAnswer::Revoked(holders))) => return Ok(Revocation::Revoked(holders)),
-            Some(LeaseAnswer::Known(RevokeAnswer::Released(holders))) => {
+        match word {
+            Word::Revoked | Word::Released => {
                 let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-                return Ok(Revocation::Released { holders, missed: missed.collect() });
+                let (holders, is_free) = (by.holders().to_vec(), word == Word::Released);
+                Ok(Revocation { holders, is_free, missed: missed.collect() })
             }
-            Some(LeaseAnswer::Known(RevokeAnswer::Foreign(by))) => {
-                return Err(Error::CannotEnd(Box::new(self.held_by(by))));
-            }
-            Some(LeaseAnswer::Other(by)) => NotOurs::Other(self.held_by(by)),
-            Some(LeaseAnswer::Gone(_)) | None => NotOurs::Free,
-        };
-        Err(self.not_ours(Purpose::Revoke, token_prefix, found))
+            Word::Other => Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(self.held_by(by)))),
+            _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Looking at a lock: what a quorum of nodes says of it.
 
-use super::answer::StatusAnswer;
+use super::answer::Answer;
 use super::claim::Claim;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, Leases, leases};
@@ -79,7 +79,7 @@ pub(crate) struct Status {
 impl Status {
     /// Of a lock that was never taken.
     pub(super) fn unused(name: &str, key: &str) -> Status {
-        combine(name, key, &[Some(&StatusAnswer::default())])
+        combine(name, key, &[Some(&Answer::default())])
     }
 
     /// The rest of the lease, or of the promise to the next in line.
@@ -127,10 +127,10 @@ impl Lock {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             return Ok(Status { nodes, waiters: Some(Vec::new()), ..Status::unused(&name, &key) });
         }
-        let args = Args::default().with("most", MOST).with("waiters", (runs > 0).then_some(MOST));
-        let args = args.with("log", Some(runs).filter(|&runs| runs > 0));
+        let args = Args::default().with("most", MOST).given("waiters", (runs > 0).then_some(MOST));
+        let args = args.given("log", (runs > 0).then_some(runs));
         let call = self.call(&scripts::INSPECT, args);
-        let together = |answers: &Answers<StatusAnswer>| {
+        let together = |answers: &Answers<Answer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
             combine(&name, &key, &each.collect::<Vec<_>>())
         };
@@ -145,8 +145,8 @@ impl Lock {
         }
         let node_answer = |node| {
             let (answer, detail) = match answers.of(node)? {
-                Ok(StatusAnswer { by: None | Some(Blocker::Reserved(_)), .. }) => ("free", None),
-                Ok(StatusAnswer { by: Some(by), .. }) if by.holders().iter().any(Holder::has_record) => ("held", None),
+                Ok(Answer { by: None | Some(Blocker::Reserved(_)), .. }) => ("free", None),
+                Ok(Answer { by: Some(by), .. }) if by.holders().iter().any(Holder::has_record) => ("held", None),
                 Ok(_) => ("foreign", None),
                 Err(fault @ Fault::Young { .. }) => ("unknown", Some(fault.to_string())),
                 Err(fault) => ("error", Some(fault.to_string())),
@@ -159,9 +159,9 @@ impl Lock {
 }
 
 /// The word of all nodes together: a lease that a quorum of them has is in force.
-pub(super) fn combine(name: &str, key: &str, answers: &[Option<&StatusAnswer>]) -> Status {
+pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Status {
     let needed = quorum(answers.len());
-    let known: Vec<&StatusAnswer> = answers.iter().copied().flatten().collect();
+    let known: Vec<&Answer> = answers.iter().copied().flatten().collect();
     let silent = answers.len() - known.len();
     let blockers: Vec<&Blocker> = known.iter().filter_map(|answer| answer.by.as_ref()).collect();
     let leases = leases(&blockers);

@@ -1,7 +1,6 @@
 //! Who waits: a waiter's name in the queue says it, so that it is there as long as the place in line, and costs no write.
 
 use super::claim::Claim;
-use super::fields::Fields;
 use super::holder::ms;
 use super::owner::Owner;
 use super::token;
@@ -35,10 +34,10 @@ pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
 
 impl Waiter {
     /// The first in line on one node.
-    pub(super) fn read_all(fields: Fields<'_>) -> Option<Vec<Waiter>> {
-        let now = fields.time("clock").filter(|now| !now.is_zero());
+    pub(super) fn read_all(answer: &Reply) -> Option<Vec<Waiter>> {
+        let now = answer.get("clock").as_time().filter(|now| !now.is_zero());
         let read = |pair: &[Reply]| Waiter::read(pair[0].as_text().unwrap_or_default(), pair[1].as_text(), now);
-        fields.has("waiters").then(|| fields.list("waiters").chunks_exact(2).map(read).collect())
+        answer.has("waiters").then(|| answer.get("waiters").items().chunks_exact(2).map(read).collect())
     }
 
     fn read(name: &str, ticket: Option<&str>, now: Option<Duration>) -> Waiter {
