@@ -68,30 +68,25 @@ impl Lock {
         self.wait_in_line(footprint, request, start, busy, trouble, notify).await
     }
 
-    /// Tries, and again for a while when rivals that tried at the same time got a part each: one of them should get all.
+    /// Tries, and again for a while when rivals that tried at the same time got a part each, as one of them should get all, or
+    /// when a password may be in the middle of its rotation.
     async fn compete(&mut self, footprint: &mut Footprint, request: &Request, start: Boot) -> Attempt {
         let end = start + request.wait;
         let until = if request.wait.is_zero() { Boot::NEVER } else { end.max(start + LAST_LOOK) };
-        let mut attempt = self.attempt(footprint, request, None, until).await;
         let rotation_ends = (start + ROTATION).min(end);
-        while let Attempt::Failure(error) = &attempt
-            && self.may_be_rotated(error)
-            && !rotation_ends.passed()
-        {
+        let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
+        loop {
+            let attempt = self.attempt(footprint, request, None, until).await;
+            let pause = match &attempt {
+                Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
+                Attempt::Busy(busy) if busy.split && (request.wait.is_zero() || !end.passed()) => match rivalry.next() {
+                    Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
+                    None => return attempt,
+                },
+                _ => return attempt,
+            };
             self.withdraw(footprint).await;
-            sleep_until((Boot::now() + ROTATION_RETRY).min(rotation_ends)).await;
-            attempt = self.attempt(footprint, request, None, until).await;
+            sleep_until((Boot::now() + pause).min(until)).await;
         }
-        for base in RIVALRY_MS {
-            let is_over = !request.wait.is_zero() && end.passed();
-            if is_over || !matches!(&attempt, Attempt::Busy(busy) if busy.split) {
-                break;
-            }
-            self.withdraw(footprint).await;
-            let pause = Duration::from_millis(base).max(start.elapsed() * 3).min(RIVALRY_AT_MOST);
-            sleep_until((Boot::now() + full_jitter(pause)).min(until)).await;
-            attempt = self.attempt(footprint, request, None, until).await;
-        }
-        attempt
     }
 }
