@@ -79,10 +79,12 @@ impl Lock {
             let attempt = self.attempt(footprint, request, None, until).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
-                Attempt::Busy(busy) if busy.split && (request.wait.is_zero() || !end.passed()) => match rivalry.next() {
-                    Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
-                    None => return attempt,
-                },
+                Attempt::Busy(busy) if busy.split && (request.wait.is_zero() || !end.passed()) => {
+                    match rivalry.next() {
+                        Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
+                        None => return attempt,
+                    }
+                }
                 _ => return attempt,
             };
             self.withdraw(footprint).await;

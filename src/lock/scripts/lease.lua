@@ -23,9 +23,13 @@ end
 local function node()
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return {uptime = '', run = ''} end
-  local uptime = string.match(info, 'uptime_in_seconds:(%-?%d+)') or ''
+  local function field(name)
+    local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
+    return string.match(info, '^[%w-]*', (last or #info) + 1)
+  end
+  local uptime = field('uptime_in_seconds:')
   if string.sub(uptime, 1, 1) == '-' then uptime = '0' end
-  return {uptime = uptime, run = string.match(info, 'run_id:(%x+)') or ''}
+  return {uptime = uptime, run = field('run_id:')}
 end
 
 -- An answer that rests on what was read alone. A replica's word is none: it refuses a write, be it one that changes nothing.
@@ -136,20 +140,14 @@ end
 -- Gives the lock to ARG.token for ARG.ttl, beside those that it fits beside, with this fencing token; the counter of them then
 -- stands at `count`. ARG.held: for how long (ms) the token has had it already.
 local function grant(fence, count, place)
-  if ARG.claim == 'exclusive' then
-    redis.call('SET', K, ARG.token, 'NX', 'PX', ARG.ttl)
-    value = ARG.token
-    redis.call('DEL', L, H)
-  else
-    if value == false then
-      -- What an older version's --force has left of members that are no more goes with the first new one.
-      value, shape = ARG.claim .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16), ARG.claim
-      redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
-      redis.call('DEL', L, H, M, P)
-    end
-    if place then redis.call('ZADD', P, place, ARG.token) end
-    note_ttl(tonumber(ARG.ttl))
+  if value == false then
+    shape = ARG.claim ~= 'exclusive' and ARG.claim or nil
+    value = shape and shape .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16) or ARG.token
+    redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
+    redis.call('DEL', L, H, M, P) -- an older version's --force leaves members that are no more
   end
+  if place then redis.call('ZADD', P, place, ARG.token) end
+  if shape then note_ttl(tonumber(ARG.ttl)) end
   set_counter(count, place)
   local record, since = record_of(ARG.token), server_us() - (tonumber(ARG.held) or 0) * 1000
   redis.call('HSET', record, 'token', ARG.token, 'fence', digits(fence), 'ttl', ARG.ttl, 'since', digits(since),

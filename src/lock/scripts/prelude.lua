@@ -20,21 +20,16 @@ local OPEN = BASE .. 'log:open'       -- see journal.lua
 
 local QUEUE_MS = 900000  -- a queue that no waiter looks after is forgotten
 
-local value -- of the lock's key: a token or a mark; false when the lock is free; nil when the key is of another type
+local value = redis.pcall('GET', K) -- a token or a mark; false when the lock is free; nil when the key is of another type
 local shape -- of a mark: the claim of its members
-local us    -- the server's clock
-
--- Reads the value of the lock.
-local function first()
-  value = redis.pcall('GET', K)
-  if type(value) == 'table' then
-    if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
-    value = nil
-  elseif value and string.sub(value, 1, 1) == 's' then
-    local nonce = '%.' .. string.rep('%x', 16) .. '$'
-    shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
-  end
+if type(value) == 'table' then
+  if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
+  value = nil
+elseif value and string.sub(value, 1, 1) == 's' then
+  local nonce = '%.' .. string.rep('%x', 16) .. '$'
+  shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
+local us    -- the server's clock
 
 -- Large numbers in full: Lua writes 15 digits at most.
 local function digits(n)
@@ -78,16 +73,6 @@ local function forget(member)
   redis.call('DEL', BASE .. 'member:' .. member)
 end
 
--- Drops the members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
--- over, and no command that an exclusive lock does not need.
-local function sweep()
-  if not shape then return end
-  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE')
-  for _, member in ipairs(over) do forget(member) end
-  if #over > 0 then redis.call('HSET', L, 'swept', 1) end -- for the log, which the next grant looks after
-  if redis.call('EXISTS', M) == 0 then settle() end
-end
-
 -- Names and values as a list.
 local function flat(fields)
   local list = {}
@@ -122,5 +107,11 @@ local function undo(token)
   redis.pcall('HDEL', OPEN, token or '')
 end
 
-first()
-sweep()
+-- Drops the members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
+-- over, and no command that an exclusive lock does not need.
+if shape then
+  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE')
+  for _, member in ipairs(over) do forget(member) end
+  if #over > 0 then redis.call('HSET', L, 'swept', 1) end -- for the log, which the next grant looks after
+  if redis.call('EXISTS', M) == 0 then settle() end
+end
