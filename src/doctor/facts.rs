@@ -108,13 +108,13 @@ struct Session {
 impl Session {
     async fn ask(&mut self, words: &[&str]) -> Result<Reply, Fault> {
         let answer = within(Boot::now() + self.patience, self.node.command(words)).await;
-        answer.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))
+        answer.unwrap_or(Err(Fault::TimedOut))
     }
 
     async fn facts(&mut self, prefix: &str) -> Result<Facts, Fault> {
         // An error of the login is not an answer to the commands that follow.
         let reached = within(Boot::now() + self.patience, self.node.reach()).await;
-        reached.unwrap_or_else(|| Err(self.node.suspecting_tls(Fault::TimedOut)))?;
+        reached.unwrap_or(Err(Fault::TimedOut))?;
         let question = permissions::question(prefix);
         let words: Vec<&str> = question.iter().map(String::as_str).collect();
         Ok(Facts {

@@ -34,37 +34,20 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 /// # Errors
 /// The reason why it cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let mut socket = dial(address).await?;
+    let mut socket = ReplyLimit::new(dial(address).await.map_err(|error| Fault::of_io(&error))?);
     log_in(&mut socket, address).await?;
-    Ok(socket)
+    Ok(Box::new(socket))
 }
 
-/// Connects to the node, and does not log in.
-///
-/// # Errors
-/// The reason why it cannot be reached.
-pub(super) async fn dial(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let socket = match address.deployment() {
-        Deployment::Tcp(host) => to_host(host, address).await?,
-        Deployment::Unix(path) => Box::new(unix(path).await.map_err(|error| Fault::of_io(&error))?),
-        Deployment::Local(directory) => {
-            let connected = local::connect(directory.as_deref()).await;
-            Box::new(connected.map_err(|error| Fault::of_io(&error))?)
-        }
-        Deployment::Sentinel { .. } | Deployment::Cluster(_) => return Err(Fault::Garbage("not a single server")),
-    };
-    Ok(Box::new(ReplyLimit::new(socket)))
-}
-
-/// Connects to this host, with TLS if the address asks for it, and does not log in.
-///
-/// # Errors
-/// The reason why it cannot be reached.
-pub(super) async fn to_host(host: &Host, address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let stream = tcp(host).await.map_err(|error| Fault::of_io(&error))?;
-    Ok(match address.tls() {
-        Some(with) => Box::new(tls::over(stream, host, with).await.map_err(|error| Fault::of_io(&error))?),
-        None => Box::new(stream),
+async fn dial(address: &Address) -> io::Result<Box<dyn Socket>> {
+    Ok(match address.deployment() {
+        Deployment::Tcp(host) => match address.tls() {
+            Some(with) => Box::new(tls::over(tcp(host).await?, host, with).await?),
+            None => Box::new(tcp(host).await?),
+        },
+        Deployment::Unix(path) => Box::new(unix(path).await?),
+        Deployment::Local(directory) => Box::new(local::connect(directory.as_deref()).await?),
+        Deployment::Sentinel { .. } | Deployment::Cluster(_) => return Err(io::Error::other("not a single server")),
     })
 }
 
@@ -99,8 +82,8 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// AUTH and SELECT, where the address asks for them.
-pub(super) fn login(address: &Address) -> Vec<Cmd> {
+/// AUTH and SELECT, where the address asks for them, in one round trip at most.
+async fn log_in(socket: &mut impl Socket, address: &Address) -> Result<(), Fault> {
     let mut requests = Vec::new();
     if let Some(password) = address.password() {
         let mut auth = redis::cmd("AUTH");
@@ -112,32 +95,17 @@ pub(super) fn login(address: &Address) -> Vec<Cmd> {
         select.arg(address.database());
         requests.push(select);
     }
-    requests
-}
-
-/// Logs in, in one round trip at most.
-///
-/// # Errors
-/// The server's refusal of AUTH or SELECT.
-pub(super) async fn log_in(socket: &mut Box<dyn Socket>, address: &Address) -> Result<(), Fault> {
-    let requests = login(address);
     if requests.is_empty() {
         return Ok(());
     }
-    let answers = exchange(socket, &requests).await;
-    answers.map(drop).map_err(|fault| match fault {
-        Fault::Misconfigured(code, _) if code == "DB index" => {
-            Fault::Misconfigured(String::new(), format!("has no database {}", address.database()))
-        }
-        fault => fault,
-    })
+    exchange(socket, &requests).await.map(drop)
 }
 
 /// Sends requests, and reads the answers to all of them. The socket has no other reader.
 ///
 /// # Errors
 /// The error of the socket, or the first answer that is an error.
-pub(super) async fn exchange(socket: &mut Box<dyn Socket>, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
+pub(super) async fn exchange(socket: &mut impl Socket, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
     let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
     let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
     sent.await.map_err(|error| Fault::of_io(&error))?;

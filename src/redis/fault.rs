@@ -20,8 +20,6 @@ pub(crate) enum Fault {
     Slower,
     /// The other side closed the connection; a new connection may work at once.
     Closed,
-    /// `TimedOut` or `Closed` by a node that has never answered: its URL may be wrong about TLS.
-    Mute(Box<Fault>),
     /// It was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
     Young { uptime: Duration, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
@@ -123,7 +121,6 @@ impl Fault {
     pub(crate) fn heals_soon(&self) -> bool {
         match self {
             Fault::Closed | Fault::Exited(_) | Fault::Unreachable(_) => true,
-            Fault::Mute(fault) => fault.heals_soon(),
             Fault::CannotServe(code, _) => code == "LOADING" || self.is_demotion(),
             _ => false,
         }
@@ -162,14 +159,10 @@ impl Fault {
             Fault::Exited(_) => (3, "is its disk full?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
             Fault::Garbage(_) => (2, "is the address right?"),
-            Fault::Mute(fault) if **fault == Fault::Closed => {
-                (1, "is Redis running there, or is it a TLS port (rediss://)?")
-            }
-            Fault::Mute(_) => {
-                (1, "is Redis running there, or is it a plain port (redis://)? a slow network needs a longer --ttl")
-            }
+            // A TLS port closes a plain connection; a plain port waits for the end of the line.
+            Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
             Fault::TimedOut => {
-                (0, "is the address right, and is Redis running there? a slow network needs a longer --ttl")
+                (0, "is the address right, and rediss:// or redis:// for its port? a slow network needs a longer --ttl")
             }
             _ => (0, "is the address right, and is Redis running there?"),
         }
@@ -186,7 +179,6 @@ impl fmt::Display for Fault {
                     what => f.write_str(what),
                 }
             }
-            Fault::Mute(fault) => fault.fmt(f),
             Fault::TimedOut => f.write_str("timed out"),
             Fault::Exited(log) => write!(f, "exited (see {log})"),
             Fault::Slower => f.write_str("was slower than the others"),
@@ -283,7 +275,7 @@ const MEANINGS: [Meaning; 26] = {
             "is not part of a Cluster",
             "use redis:// for a single server",
         ),
-        met("DB index", Misconfigured, "has no database with that number", "check the end of the URL"),
+        met("DB index", Misconfigured, "has no database with that number", "check --redis"),
         met(
             "unknown command",
             Refused,

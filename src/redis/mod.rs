@@ -45,6 +45,10 @@ const LISTED: usize = 8 << 20;
 /// The memory of a listed key apart from its name, in bytes.
 const LISTED_KEY: usize = 64;
 
+/// The pause between attempts to reach a node that is lost.
+const RECONNECT: Duration = Duration::from_millis(100);
+const RECONNECT_ONE_OF_SEVERAL: Duration = Duration::from_secs(1);
+
 /// All configured nodes.
 #[derive(Debug)]
 pub(crate) struct Nodes {
@@ -124,9 +128,8 @@ impl Nodes {
         }
         drop(pending);
         let silent = if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
-        for (node, got) in answers.0.iter_mut().enumerate().filter(|(node, got)| call(*node).is_some() && got.is_none())
-        {
-            *got = Some(RequestOutcome { sent: start, answer: Err(self.nodes[node].suspecting_tls(silent.clone())) });
+        for (_, got) in answers.0.iter_mut().enumerate().filter(|(node, _)| call(*node).is_some()) {
+            got.get_or_insert_with(|| RequestOutcome { sent: start, answer: Err(silent.clone()) });
         }
         answers
     }
@@ -156,7 +159,7 @@ impl Nodes {
                 let mut cursor = "0".to_owned();
                 loop {
                     let page = within(Boot::now() + patience, node.scan(pattern, &cursor)).await;
-                    let (next, keys) = page.unwrap_or_else(|| Err(node.suspecting_tls(Fault::TimedOut)))?;
+                    let (next, keys) = page.unwrap_or(Err(Fault::TimedOut))?;
                     let new = keys.into_iter().filter_map(|key| {
                         let length = key.len();
                         found.insert(key).then_some(length + LISTED_KEY)
@@ -188,9 +191,9 @@ impl Nodes {
 
     /// Returns once a node that had closed its connection can be reached again.
     pub(crate) async fn reconnected(&mut self) {
-        // A single node decides alone.
-        let eagerly = self.nodes.len() == 1;
-        let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(eagerly)));
+        // A single node decides alone, and must not decide for others before it has the lease again.
+        let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
+        let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
     }
 

@@ -1,30 +1,23 @@
 //! One node: its connection, one request and its answer.
 
 use super::address::Address;
-use super::connection::{Connection, ConnectionAttempts, ScriptAnswer};
+use super::connection::{Connection, ScriptAnswer};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
 use super::script::{Call, Delivery};
 use super::url::{Deployment, Host};
 use crate::sys::clock::Boot;
-use crate::sys::wait::sleep_until;
-use crate::sys::wait::within;
-use futures_util::future::try_join;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use crate::sys::wait::{sleep_until, within};
+use futures_util::future::{select_all, try_join};
+use redis::{Cmd, Pipeline, Value};
 use std::fmt;
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::Duration;
 
-/// The pause between attempts to reach a node that has closed its connection; after `RECONNECT_EAGERLY` it is `RECONNECT_LATER`.
-const RECONNECT: Duration = Duration::from_millis(100);
-const RECONNECT_EAGERLY: Duration = Duration::from_secs(10);
-const RECONNECT_LATER: Duration = Duration::from_secs(1);
-/// The number of connections with an unanswered request that are kept in addition to the latest: the answer may only be late.
-const KEPT: usize = 4;
+/// The number of insistent calls that may be under way, each over a connection of its own. The oldest gives way to the next.
+const ATTEMPTS: usize = 8;
 /// The longest delay of an answer that counts, in node timeouts.
 const LATE: u32 = 2;
 
@@ -41,14 +34,15 @@ pub(crate) struct Node {
     route: Route,
     timeout: Duration,
     link: Link,
-    attempts: ConnectionAttempts,
-    /// The insistent calls without an answer, the youngest last; each connection has one at most.
-    unanswered: Vec<PendingRequest>,
-    contact: Contact,
+    /// The insistent calls under way, the youngest last. They outlive the request that began them.
+    attempts: Vec<Attempt>,
+    /// True if a request was sent, on any connection, and may have been executed.
+    is_touched: bool,
+    has_answered: bool,
     /// The shortest time of an answer.
     round_trip: Duration,
-    /// The time since which the other side has closed every connection, and the earliest time of the next attempt.
-    closed: Option<(Boot, Boot)>,
+    /// The earliest time of the next attempt to reach a node that is lost.
+    retry_at: Option<Boot>,
 }
 
 /// The connection for the next request, and its state after the last request.
@@ -62,41 +56,25 @@ enum Link {
     Ordered(Rc<Connection>),
 }
 
-/// The best result of any request so far, on any connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Contact {
-    Never,
-    /// A request was sent, and may have been executed.
-    Asked,
-    Answered,
-}
-
-/// A request that is under way, and the connection on which its answer comes.
-struct PendingRequest {
-    connection: Rc<Connection>,
+/// An insistent call that is under way.
+struct Attempt {
     begun: Boot,
-    answer: Pin<Box<dyn Future<Output = ScriptAnswer>>>,
+    outcome: Pin<Box<dyn Future<Output = Result<ScriptAnswer, Fault>>>>,
 }
 
-impl PendingRequest {
-    fn new(connection: Rc<Connection>, call: &Call) -> PendingRequest {
-        let (over, call) = (Rc::clone(&connection), call.clone());
-        PendingRequest { connection, begun: Boot::now(), answer: Box::pin(async move { over.call(&call).await }) }
+impl Attempt {
+    /// Calls over this connection, or over a new one.
+    fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> Attempt {
+        let (route, call) = (route.clone(), call.clone());
+        let outcome = async move {
+            let connection = match open {
+                Some(connection) => connection,
+                None => Connection::open(&route).await?,
+            };
+            Ok(connection.call(&call).await)
+        };
+        Attempt { begun: Boot::now(), outcome: Box::pin(outcome) }
     }
-}
-
-/// The position and the answer of the first request that is answered. Without requests it never returns.
-async fn first_answer(requests: &mut [PendingRequest]) -> (usize, ScriptAnswer) {
-    poll_fn(|cx| {
-        let mut polled = requests.iter_mut().map(|request| request.answer.as_mut().poll(cx)).enumerate();
-        polled
-            .find_map(|(at, answer)| match answer {
-                Poll::Ready(answer) => Some(Poll::Ready((at, answer))),
-                Poll::Pending => None,
-            })
-            .unwrap_or(Poll::Pending)
-    })
-    .await
 }
 
 impl Link {
@@ -105,10 +83,6 @@ impl Link {
             Link::Missing => None,
             Link::Answering(connection) | Link::Silent(connection) | Link::Ordered(connection) => Some(connection),
         }
-    }
-
-    fn is_over(&self, connection: &Rc<Connection>) -> bool {
-        self.connection().is_some_and(|own| Rc::ptr_eq(own, connection))
     }
 }
 
@@ -125,11 +99,11 @@ impl Node {
             route: Route::new(address),
             timeout,
             link: Link::Missing,
-            attempts: ConnectionAttempts::default(),
-            unanswered: Vec::new(),
-            contact: Contact::Never,
+            attempts: Vec::new(),
+            is_touched: false,
+            has_answered: false,
             round_trip: Duration::MAX,
-            closed: None,
+            retry_at: None,
         }
     }
 
@@ -154,7 +128,7 @@ impl Node {
 
     /// True if a request may have reached the node.
     pub(super) fn is_touched(&self) -> bool {
-        self.contact > Contact::Never
+        self.is_touched
     }
 
     /// Runs a script. The caller drops the future at the deadline; the Sentinels and the replicas are asked before it.
@@ -184,11 +158,8 @@ impl Node {
 
     /// Connects and logs in, unless there is a connection. The caller sets the deadline by dropping the future.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
-        match self.connect(self.timeout).await {
-            // A TLS port accepts plain connections, too: the server has not answered yet.
-            Ok(_) => Ok(()),
-            Err(fault) => self.heed(Err(fault)),
-        }
+        let connected = self.connect().await;
+        self.heed(connected).map(drop)
     }
 
     /// Runs a plain command. The caller sets the deadline by dropping the future.
@@ -196,7 +167,7 @@ impl Node {
         let mut command = Cmd::new();
         command.arg(words);
         let answer = async {
-            let connection = self.connect(self.timeout).await?;
+            let connection = self.connect().await?;
             connection.command(&command).await.map_err(|error| Fault::of(&error))
         };
         let answer = answer.await;
@@ -214,20 +185,18 @@ impl Node {
         }
     }
 
-    /// Returns once a connection that the other side had closed is open again. Never returns for a node that was never
-    /// reached, or that does not answer. If `eagerly`, the pause between attempts stays short.
-    pub(super) async fn reconnected(&mut self, eagerly: bool) {
+    /// Returns once a node that was lost is connected again. Never returns for a node that was never reached, or that does not
+    /// answer.
+    pub(super) async fn reconnected(&mut self, pause: Duration) {
         if let Some(connection) = self.link.connection() {
             connection.closed().await;
             self.lose();
         }
         loop {
-            let Some((since, retry_at)) = self.closed else { return std::future::pending().await };
+            let Some(retry_at) = self.retry_at else { return std::future::pending().await };
             sleep_until(retry_at).await;
-            let often = eagerly || !(since + RECONNECT_EAGERLY).passed();
-            let pause = if often { RECONNECT } else { RECONNECT_LATER };
-            self.closed = Some((since, Boot::now() + pause));
-            if let Some(Ok(_)) = within(Boot::now() + self.timeout, self.connect(pause)).await {
+            self.retry_at = Some(Boot::now() + pause);
+            if let Some(Ok(_)) = within(Boot::now() + self.timeout, self.connect()).await {
                 return;
             }
         }
@@ -256,7 +225,7 @@ impl Node {
             (Deployment::Cluster(_), Some("MOVED")) => {
                 Fault::Unreachable("its servers name each other for this lock (MOVED)".to_owned())
             }
-            _ => self.fault_of(&error),
+            _ => Fault::of(&error),
         })
     }
 
@@ -265,20 +234,18 @@ impl Node {
         let connection = match (call.delivery, &self.link) {
             (Delivery::Once | Delivery::InOrder, Link::Silent(_)) => {
                 self.route.forget();
-                self.open(self.timeout).await?
+                self.open().await?
             }
-            _ => self.connect(self.timeout).await?,
+            _ => self.connect().await?,
         };
         self.link = match (call.delivery, &self.link) {
             (_, Link::Ordered(_)) | (Delivery::InOrder, _) => Link::Ordered(Rc::clone(&connection)),
             (Delivery::Behind, Link::Answering(_)) => Link::Answering(Rc::clone(&connection)),
             _ => Link::Silent(Rc::clone(&connection)),
         };
-        self.contact = self.contact.max(Contact::Asked);
+        self.is_touched = true;
         let answer = connection.call(call).await;
-        self.link = Link::Answering(connection);
-        self.take_time(&answer);
-        Ok(answer)
+        Ok(self.answered(answer))
     }
 
     /// Sends a request that may be repeated: over the open connection, and over new connections until there is an answer. The
@@ -286,71 +253,48 @@ impl Node {
     async fn insist(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow line needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
-        let mut silent_at = self.insist_on_open(call, patience);
-        self.contact = self.contact.max(Contact::Asked);
-        let works = self.contact == Contact::Answered;
+        let open = self.usable();
+        // Later requests must arrive behind the last.
+        let is_ordered = open.is_some() && matches!(self.link, Link::Ordered(_));
+        if let Some(connection) = open
+            && (matches!(self.link, Link::Answering(_)) || is_ordered && self.attempts.is_empty())
+        {
+            self.attempts.push(Attempt::new(Some(Rc::clone(&connection)), &self.route, call));
+            if !is_ordered {
+                self.link = Link::Silent(connection);
+            }
+        }
+        self.is_touched = true;
         loop {
-            if silent_at.passed() && self.attempts.is_idle() {
+            let due = match self.attempts.last() {
+                None => Boot::now(),
+                Some(_) if is_ordered => Boot::NEVER,
+                Some(youngest) => youngest.begun + patience,
+            };
+            if due.passed() {
                 // Another server may be the primary by now.
                 self.route.forget();
+                if self.attempts.len() == ATTEMPTS {
+                    self.attempts.remove(0);
+                }
+                self.attempts.push(Attempt::new(None, &self.route, call));
+                continue;
             }
-            tokio::select! {
-                (at, answer) = first_answer(&mut self.unanswered) => {
-                    let connection = self.unanswered.remove(at).connection;
-                    let is_latest = self.link.is_over(&connection);
-                    if self.route.has_left(connection.server.as_ref()) || (answer.value.is_err() && !is_latest) {
-                        // The answer comes from a former primary, or over a connection that has been replaced.
-                        silent_at = silent_at.min(Boot::now());
-                        continue;
-                    }
-                    if answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE {
-                        // The answer comes from a server that stood still, and may have been demoted meanwhile.
-                        if is_latest {
-                            self.unanswered.push(PendingRequest::new(connection, call));
-                        }
-                        continue;
-                    }
-                    if answer.value.is_ok() {
-                        self.unanswered.clear();
-                    }
-                    self.link = Link::Answering(connection);
-                    self.take_time(&answer);
-                    return Ok(answer);
-                }
-                opened = self.attempts.next(&self.route, works, pause), if silent_at.passed() => {
-                    let connection = opened.map_err(|fault| self.failed(fault))?;
-                    if self.unanswered.len() == KEPT {
-                        self.unanswered.remove(0);
-                    }
-                    self.unanswered.push(PendingRequest::new(Rc::clone(&connection), call));
-                    self.link = Link::Silent(connection);
-                    silent_at = Boot::now() + patience;
-                }
-                () = sleep_until(silent_at), if !silent_at.passed() => {}
+            let first = select_all(self.attempts.iter_mut().map(|attempt| attempt.outcome.as_mut()));
+            let Some((outcome, at, _)) = within(due, first).await else { continue };
+            drop(self.attempts.remove(at));
+            let is_youngest = at == self.attempts.len();
+            match outcome {
+                Err(fault) if is_youngest => return Err(self.failed(fault)),
+                // A former primary answers, or a server that stood still, and may have been demoted meanwhile.
+                Ok(answer)
+                    if self.route.has_left(answer.connection.server.as_ref())
+                        || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
+                Ok(answer) if answer.value.is_ok() || is_youngest => return Ok(self.answered(answer)),
+                // A younger attempt goes on.
+                _ => {}
             }
         }
-    }
-
-    /// Sends the insistent request over the open connection, unless an earlier one is under way there. Returns the time after
-    /// which the connection counts as silent.
-    fn insist_on_open(&mut self, call: &Call, patience: Duration) -> Boot {
-        let now = Boot::now();
-        let Some(connection) = self.usable() else { return now };
-        let under_way = self.unanswered.iter().find(|request| Rc::ptr_eq(&request.connection, &connection));
-        let silent_at = match (&self.link, under_way) {
-            // Later requests must arrive behind the last.
-            (Link::Ordered(_), _) => Boot::NEVER,
-            (Link::Silent(_), None) => now,
-            (_, Some(request)) => request.begun + patience,
-            (_, None) => now + patience,
-        };
-        if under_way.is_none() && !matches!(self.link, Link::Silent(_)) {
-            self.unanswered.push(PendingRequest::new(Rc::clone(&connection), call));
-        }
-        if !matches!(self.link, Link::Ordered(_)) {
-            self.link = Link::Silent(connection);
-        }
-        silent_at
     }
 
     /// Runs the calls in one round trip. In a Cluster, an answer may say that its lock is elsewhere; that call is repeated
@@ -366,7 +310,7 @@ impl Node {
             }
             let mut elsewhere = Vec::new();
             if !others.is_empty() {
-                let more = self.connect(self.timeout).await?.commands(&pipeline, others.len()).await;
+                let more = self.connect().await?.commands(&pipeline, others.len()).await;
                 for (&other, value) in others.iter().zip(more.map_err(|error| Fault::of(&error))?) {
                     match &value {
                         Value::ServerError(error) if error.code() == "MOVED" => elsewhere.push(other),
@@ -410,21 +354,16 @@ impl Node {
     }
 
     /// The open connection; a new connection if there is none.
-    async fn connect(&mut self, apart: Duration) -> Result<Rc<Connection>, Fault> {
+    async fn connect(&mut self) -> Result<Rc<Connection>, Fault> {
         match self.usable() {
             Some(connection) => Ok(connection),
-            None => self.open(apart).await,
+            None => self.open().await,
         }
     }
 
-    /// A new connection; the old one is kept until it is open. Attempts begin this far `apart`.
-    async fn open(&mut self, apart: Duration) -> Result<Rc<Connection>, Fault> {
-        let opened = self.attempts.next(&self.route, self.contact == Contact::Answered, apart).await;
-        let connection = opened.map_err(|fault| self.failed(fault))?;
-        if self.address().is_tls() {
-            // The handshake is an answer.
-            self.contact = Contact::Answered;
-        }
+    /// A new connection; the old one is kept until it is open.
+    async fn open(&mut self) -> Result<Rc<Connection>, Fault> {
+        let connection = Connection::open(&self.route).await.map_err(|fault| self.failed(fault))?;
         self.link = Link::Answering(Rc::clone(&connection));
         Ok(connection)
     }
@@ -432,60 +371,43 @@ impl Node {
     /// Records that no connection could be opened, and returns the fault to report.
     fn failed(&mut self, fault: Fault) -> Fault {
         self.route.forget();
-        if self.contact == Contact::Answered { fault.for_now() } else { fault }
+        if self.has_answered { fault.for_now() } else { fault }
     }
 
-    fn fault_of(&self, error: &RedisError) -> Fault {
-        let refused = self.link.connection().is_some_and(|connection| connection.was_refused());
-        let fault = Fault::of(error);
-        if refused && self.contact == Contact::Answered { fault.for_now() } else { fault }
-    }
-
-    fn take_time(&mut self, answer: &ScriptAnswer) {
+    /// Records that the connection has answered, perhaps by an error.
+    fn answered(&mut self, answer: ScriptAnswer) -> ScriptAnswer {
+        self.link = Link::Answering(Rc::clone(&answer.connection));
         if answer.value.is_ok() {
+            self.attempts.clear();
             self.round_trip = self.round_trip.min(answer.sent.elapsed());
         }
+        answer
     }
 
-    /// Records that the other side has closed the connection.
+    /// Drops what is closed or out of step.
     fn lose(&mut self) {
         self.link = Link::Missing;
-        self.closed.get_or_insert((Boot::now(), Boot::now()));
+        self.attempts.clear();
+        self.retry_at.get_or_insert(Boot::now());
     }
 
     /// Drops a connection that is closed or out of step, or whose server is no longer a primary.
     fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
-            Err(Fault::Closed | Fault::TimedOut) => self.lose(),
+            Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::Unreachable(_)) => self.lose(),
             Err(fault) if fault.is_demotion() => {
                 self.route.leave();
-                self.unanswered.clear();
                 self.lose();
             }
-            Err(Fault::Garbage(_) | Fault::Unreachable(_)) => {
-                self.unanswered.clear();
-                self.link = Link::Missing;
-            }
             _ => {
-                if self.link.connection().is_some() {
-                    self.contact = Contact::Answered;
-                }
-                self.closed = None;
+                self.has_answered |= self.link.connection().is_some();
+                self.retry_at = None;
             }
         }
-        answer.map_err(|fault| self.suspecting_tls(fault))
-    }
-
-    /// The same fault, or [`Fault::Mute`] if TLS may be the reason. A TLS port closes a plain connection at once, and a plain
-    /// port waits for the end of the line.
-    pub(crate) fn suspecting_tls(&self, fault: Fault) -> Fault {
-        if let (Fault::Closed, Some(local)) = (&fault, self.address().local()) {
-            return Fault::Exited(local.log().display().to_string());
-        }
-        match (&fault, self.contact == Contact::Answered, self.address().is_tls()) {
-            (Fault::Closed, false, false) | (Fault::TimedOut, false, true) => Fault::Mute(Box::new(fault)),
-            _ => fault,
-        }
+        answer.map_err(|fault| match (fault, self.address().local()) {
+            (Fault::Closed, Some(local)) => Fault::Exited(local.log().display().to_string()),
+            (fault, _) => fault,
+        })
     }
 }
 

@@ -45,36 +45,23 @@ impl Route {
         &self.address
     }
 
-    /// Connects. If there are several servers, also logs in, and returns the server's name.
-    ///
-    /// # Errors
-    /// The reason why it cannot be reached, or the refusal of the login.
-    pub(super) async fn dial(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
-        let opened = match (self.address.deployment(), self.server()) {
-            (Deployment::Sentinel { .. }, _) => sentinel::open(&self.address).await,
-            (Deployment::Cluster(_), Some(server)) => {
-                let opened = connect::open(&self.address.at(&server)).await;
-                opened.map_err(|fault| fault.of_server(&server)).map(|socket| (server, socket))
-            }
-            (Deployment::Cluster(seeds), None) => self.enter(seeds).await,
-            _ => return Ok((None, connect::dial(&self.address).await?)),
-        };
-        let (server, socket) = opened?;
-        self.turn_to(Some(server.clone()));
-        self.named_at.set(Boot::now());
-        Ok((Some(server), socket))
-    }
-
     /// Connects and logs in. If there are several servers, returns the server's name.
     ///
     /// # Errors
     /// The reason why it cannot be reached, or the refusal of the login.
     pub(super) async fn open(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
-        let (server, mut socket) = self.dial().await?;
-        if server.is_none() {
-            connect::log_in(&mut socket, &self.address).await?;
-        }
-        Ok((server, socket))
+        let (server, socket) = match (self.address.deployment(), self.server()) {
+            (Deployment::Sentinel { .. }, _) => sentinel::open(&self.address).await?,
+            (Deployment::Cluster(_), Some(server)) => {
+                let opened = connect::open(&self.address.at(&server)).await;
+                (server.clone(), opened.map_err(|fault| fault.of_server(&server))?)
+            }
+            (Deployment::Cluster(seeds), None) => self.enter(seeds).await?,
+            _ => return Ok((None, connect::open(&self.address).await?)),
+        };
+        self.turn_to(Some(server.clone()));
+        self.named_at.set(Boot::now());
+        Ok((Some(server), socket))
     }
 
     async fn enter(&self, seeds: &[Host]) -> Result<(Host, Box<dyn Socket>), Fault> {

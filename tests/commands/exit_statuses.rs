@@ -344,5 +344,5 @@ fn s64_a_database_that_does_not_exist() {
     let redis = Redis::start();
     let url = format!("{}?db=99", redis.url());
     let test = redlock(url.as_str(), "acquire x").status(64);
-    test.stderr(like("redlock: \"x\": <node> has no database 99; check --redis\n")).run();
+    test.stderr(like("redlock: \"x\": <node> has no database with that number; check --redis\n")).run();
 }
