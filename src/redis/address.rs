@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 /// The address of a node, with the login.
 #[derive(Clone)]
 pub(crate) struct Address {
-    url: Url,
+    pub(super) url: Url,
     access: Rc<Access>,
 }
 
@@ -70,7 +70,7 @@ impl Address {
     }
 
     /// The TLS configuration; none unless the URL asks for TLS.
-    pub(crate) fn tls(&self) -> Option<TlsConnector> {
+    pub(super) fn tls(&self) -> Option<TlsConnector> {
         self.access.tls.as_ref().filter(|_| self.url.tls).map(FileValue::get)
     }
 
@@ -78,22 +78,21 @@ impl Address {
         self.url.login.username.as_deref()
     }
 
+    /// The password of the options, unless the URL has its own.
+    fn common_password(&self) -> Option<&FileValue<String>> {
+        let has_own = self.url.own_login || self.url.login.password.is_some();
+        self.access.password.as_ref().filter(|_| !has_own)
+    }
+
     /// The current password; its file may have changed.
     pub(crate) fn password(&self) -> Option<String> {
-        let others = self.access.password.as_ref().filter(|_| !self.url.own_login);
-        self.url.login.password.clone().or_else(|| others.map(FileValue::get))
+        self.url.login.password.clone().or_else(|| self.common_password().map(FileValue::get))
     }
 
     /// True if its password or its certificates come from files.
     pub(super) fn logs_in_by_file(&self) -> bool {
-        let password =
-            self.access.password.as_ref().filter(|_| !self.url.own_login && self.url.login.password.is_none());
-        password.is_some_and(FileValue::is_from_files)
-            || self.access.tls.as_ref().is_some_and(|tls| self.url.tls && tls.is_from_files())
-    }
-
-    pub(crate) fn database(&self) -> i64 {
-        self.url.database
+        self.common_password().is_some_and(FileValue::is_from_files)
+            || self.url.tls && self.access.tls.as_ref().is_some_and(FileValue::is_from_files)
     }
 
     /// True if both are the same node, judged by their spelling.

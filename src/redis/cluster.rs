@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// The number of times a redirected request is sent again, and the first pause; each later pause is longer by the same time.
-const TRIES: u32 = 12;
-const PAUSE: Duration = Duration::from_millis(8);
+pub(super) const TRIES: u32 = 12;
+pub(super) const PAUSE: Duration = Duration::from_millis(8);
 /// The number of slots of a Cluster.
 const SLOTS: u64 = 16_384;
 /// The delay before trying a seed that reported the Cluster as down, or a server that the user did not name.
@@ -24,11 +24,11 @@ const DETOUR: Duration = Duration::from_millis(50);
 /// The number of masters that are remembered in addition to the seeds.
 const REMEMBERED: usize = 8;
 
-/// The way into a Cluster: a server, connected to and logged in, and other masters that it knows.
+/// The way into a Cluster: a server, connected to and logged in, and masters that it knows.
 pub(super) struct Entrance {
     pub(super) server: Host,
     pub(super) socket: Box<dyn Socket>,
-    pub(super) others: Vec<Host>,
+    pub(super) masters: Vec<Host>,
 }
 
 /// Connects and logs in to the first seed that knows the Cluster. The servers in `later` are tried after a short delay.
@@ -59,70 +59,47 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
 /// the seeds.
 async fn enter_at(address: &Address, seed: &Host) -> Result<Entrance, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
-    let others = match table(seed, &mut socket).await {
-        Ok(table) => table.masters.into_iter().take(REMEMBERED).collect(),
+    let masters = match table(seed, &mut socket).await {
+        Ok((masters, _)) => masters.into_iter().take(REMEMBERED).collect(),
         Err(Fault::Refused(..)) => Vec::new(),
         Err(fault) => return Err(fault),
     };
-    Ok(Entrance { server: seed.clone(), socket, others })
+    Ok(Entrance { server: seed.clone(), socket, masters })
 }
 
-/// The server that has the slot, if the error of `from` names one.
+/// The server that has the slot, as a MOVED of `from` names it.
 ///
 /// # Errors
 /// [`Fault::Garbage`] when the answer is not a server's name.
-pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Option<Host>, Fault> {
-    if error.code() != Some("MOVED") {
-        return Ok(None);
-    }
+pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Host, Fault> {
     let named = || {
         let (name, port) = error.redirect_node()?.0.rsplit_once(':')?;
         host(name, port.parse().ok()?, from)
     };
-    named().map(Some).ok_or(Fault::Garbage("MOVED without a host"))
+    named().ok_or(Fault::Garbage("MOVED without a host"))
 }
 
-/// Waits a little before a request is sent again, because its slot is moving to another server. The first redirection needs no
-/// pause; later redirections may form a loop. False for every other error, and after [`TRIES`].
-pub(super) async fn pause(error: &RedisError, tries: u32) -> bool {
-    match error.code() {
-        Some("MOVED") if tries == 0 => {}
-        Some("MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN") if tries < TRIES => sleep(PAUSE * (tries + 1)).await,
-        _ => return false,
+/// All masters, as `server` knows them.
+///
+/// # Errors
+/// Those of [`table`]; [`Fault::Unreachable`] when some slots have no master: their locks cannot be listed.
+pub(super) async fn masters(server: &Host, socket: &mut Box<dyn Socket>) -> Result<Vec<Host>, Fault> {
+    let (masters, slots) = table(server, socket).await?;
+    if slots < SLOTS {
+        return Err(Fault::Unreachable(format!("{server} knows the masters of {slots} of {SLOTS} slots")));
     }
-    true
+    Ok(masters)
 }
 
-/// The Cluster as a server sees it.
-pub(super) struct Table {
-    pub(super) masters: Vec<Host>,
-    /// The number of slots that they serve together.
-    slots: u64,
-}
-
-impl Table {
-    /// All masters.
-    ///
-    /// # Errors
-    /// [`Fault::Unreachable`] when some slots have no master: their locks cannot be listed.
-    pub(super) fn complete(self, server: &Host) -> Result<Vec<Host>, Fault> {
-        if self.slots < SLOTS {
-            let known = format!("{server} knows the masters of {} of {SLOTS} slots", self.slots);
-            return Err(Fault::Unreachable(known));
-        }
-        Ok(self.masters)
-    }
-}
-
-/// All masters that have slots, as `server` knows them.
+/// The masters that have slots, as `server` knows them, and the number of slots that they serve together.
 ///
 /// # Errors
 /// The server's error; [`Fault::Unreachable`] when it knows no masters.
-pub(super) async fn table(server: &Host, socket: &mut Box<dyn Socket>) -> Result<Table, Fault> {
-    let mut slots = redis::cmd("CLUSTER");
-    slots.arg("SLOTS");
-    let ranges = exchange(socket, &[slots]).await.map_err(|fault| fault.of_server(server))?;
-    let mut table = Table { masters: Vec::new(), slots: 0 };
+async fn table(server: &Host, socket: &mut Box<dyn Socket>) -> Result<(Vec<Host>, u64), Fault> {
+    let mut question = redis::cmd("CLUSTER");
+    question.arg("SLOTS");
+    let ranges = exchange(socket, &[question]).await.map_err(|fault| fault.of_server(server))?;
+    let (mut masters, mut slots) = (Vec::new(), 0);
     for range in ranges[0].items() {
         // {first slot, last slot, master, replicas …}
         let master = range.at(2);
@@ -131,15 +108,15 @@ pub(super) async fn table(server: &Host, socket: &mut Box<dyn Socket>) -> Result
         let (Some(first), Some(last), Some(master)) = (range.count(0), range.count(1), master) else {
             return Err(Fault::Garbage("in answer to CLUSTER SLOTS"));
         };
-        table.slots += (last + 1).saturating_sub(first);
-        if !table.masters.contains(&master) {
-            table.masters.push(master);
+        slots += (last + 1).saturating_sub(first);
+        if !masters.contains(&master) {
+            masters.push(master);
         }
     }
-    if table.masters.is_empty() {
+    if masters.is_empty() {
         return Err(Fault::Unreachable(format!("{server} knows no masters, or is no longer in a Cluster")));
     }
-    Ok(table)
+    Ok((masters, slots))
 }
 
 /// A server named by `from`; an empty name means the host of `from`.

@@ -90,9 +90,9 @@ async fn log_in(socket: &mut impl Socket, address: &Address) -> Result<(), Fault
         auth.arg(address.username()).arg(password);
         requests.push(auth);
     }
-    if address.database() != 0 {
+    if address.url.database != 0 {
         let mut select = redis::cmd("SELECT");
-        select.arg(address.database());
+        select.arg(address.url.database);
         requests.push(select);
     }
     if requests.is_empty() {

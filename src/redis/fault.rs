@@ -1,7 +1,6 @@
 //! The faults of a node, in words that continue "10.0.0.1:6379 …".
 
-use super::limit::Oversize;
-use super::tls::{self, TlsFailure};
+use super::tls;
 use super::url::Host;
 use crate::sys::host;
 use crate::text::{escaped, human, reason};
@@ -38,8 +37,8 @@ pub(crate) enum Fault {
     /// The address itself is wrong: a Sentinel, no such database. The fields are the code of a [`Meaning`] and the server's
     /// text.
     Misconfigured(String, String),
-    /// TLS has failed for good.
-    TlsFailure(TlsFailure),
+    /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
+    TlsFailure(String, &'static str),
     /// It has executed the request, but too few of its replicas have confirmed that in time. The fields are their number and
     /// the number wanted.
     Unconfirmed(i64, u32),
@@ -47,18 +46,18 @@ pub(crate) enum Fault {
 
 impl Fault {
     pub(super) fn of_io(error: &io::Error) -> Fault {
-        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock};
+        use io::ErrorKind::{
+            BrokenPipe, ConnectionAborted, ConnectionReset, FileTooLarge, TimedOut, UnexpectedEof, WouldBlock,
+        };
         // A socket that would have to wait is not a shortage, though the error number is the same.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
-        if error.get_ref().is_some_and(|inner| inner.is::<Oversize>()) {
-            return Fault::Garbage("more than 4 MB");
-        }
-        if let Some(untrusted) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
-            return Fault::TlsFailure(untrusted);
+        if let Some(distrust) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
+            return distrust;
         }
         match error.kind() {
+            FileTooLarge => Fault::Garbage("more than 4 MB"),
             TimedOut => Fault::TimedOut,
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault::Closed,
             _ => {
@@ -78,13 +77,15 @@ impl Fault {
         let Some(code) = error.code() else {
             return Fault::Garbage("it cannot be parsed");
         };
-        let (code, detail) = without_script(code, error.detail().unwrap_or_default());
-        match (code, detail) {
-            ("", _) => Fault::Garbage("an empty error"),
+        // Redis 7 appends the name of the script, and for an unknown command its arguments.
+        let detail = error.detail().unwrap_or_default();
+        let detail =
+            [" script: ", ", with args"].iter().fold(detail, |text, end| text.split(end).next().unwrap_or(text));
+        match code {
+            "" => Fault::Garbage("an empty error"),
             // A server that requires a password answers only that a long request is too long.
-            (_, detail) if detail.contains("unauthenticated") => classified("NOAUTH", detail),
-            // The rest of the message is redlock's own arguments.
-            (code, detail) => classified(code, detail.split(", with args").next().unwrap_or(detail)),
+            _ if detail.contains("unauthenticated") => classified("NOAUTH", detail),
+            code => classified(code, detail),
         }
     }
 
@@ -102,7 +103,7 @@ impl Fault {
     pub(super) fn for_now(self) -> Fault {
         match self {
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
-            Fault::TlsFailure(TlsFailure { what, .. }) => Fault::CannotServe(String::new(), what),
+            Fault::TlsFailure(why, _) => Fault::CannotServe(String::new(), format!("{TLS}: {why}")),
             fault => fault,
         }
     }
@@ -130,13 +131,13 @@ impl Fault {
     pub(crate) fn is_login(&self) -> bool {
         match self {
             Fault::Refused(code, _) => ["NOAUTH", "WRONGPASS", "AUTH <password> called"].contains(&code.as_str()),
-            fault => matches!(fault, Fault::TlsFailure(_)),
+            fault => matches!(fault, Fault::TlsFailure(..)),
         }
     }
 
     /// True if waiting cannot help: the node refuses redlock for good, or its address is wrong.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::TlsFailure(_))
+        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::TlsFailure(..))
     }
 }
 
@@ -149,12 +150,10 @@ impl Fault {
     /// The advice to the user, and its rank: of several faults, the advice of the highest rank is shown.
     pub(crate) fn advice(&self) -> (u8, &'static str) {
         match self {
-            Fault::TlsFailure(untrusted) => (6, untrusted.advice),
-            Fault::Misconfigured(code, _) => (5, Meaning::of(code).map_or("check --redis", |met| met.advice)),
-            Fault::Refused(code, _) => {
-                (4, Meaning::of(code).map_or("check the user, the password and the ACL", |met| met.advice))
-            }
-            Fault::CannotServe(code, _) => (3, Meaning::of(code).map_or("see its log", |met| met.advice)),
+            Fault::TlsFailure(_, advice) => (6, advice),
+            Fault::Misconfigured(code, _) => (5, advice(code, "check --redis")),
+            Fault::Refused(code, _) => (4, advice(code, "check the user, the password and the ACL")),
+            Fault::CannotServe(code, _) => (3, advice(code, "see its log")),
             Fault::Unconfirmed(..) => (3, "are its replicas connected, and is --replicas right?"),
             Fault::Exited(_) => (3, "is its disk full?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
@@ -173,10 +172,10 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Fault::CannotServe(code, detail) | Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => {
-                match Meaning::of(code).map_or("", |met| met.what) {
+                match state(code) {
                     "" => refusal(f, code, detail),
-                    what if is_code(code) => write!(f, "{what} ({code})"),
-                    what => f.write_str(what),
+                    state if is_code(code) => write!(f, "{state} ({code})"),
+                    state => f.write_str(state),
                 }
             }
             Fault::TimedOut => f.write_str("timed out"),
@@ -188,7 +187,7 @@ impl fmt::Display for Fault {
             }
             Fault::Unreachable(why) => write!(f, "is unreachable ({why})"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
-            Fault::TlsFailure(TlsFailure { what, .. }) => f.write_str(what),
+            Fault::TlsFailure(why, _) => write!(f, "{TLS}: {why}"),
             Fault::Unconfirmed(confirmed, wanted) => {
                 write!(f, "had the lease confirmed by only {confirmed} of {wanted} replicas")
             }
@@ -213,98 +212,64 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
     f.write_str(escaped(detail, 200).trim_end_matches(['.', ' ']))
 }
 
+const TLS: &str = "failed the TLS handshake";
 /// The code of a server that is configured as a Sentinel, but is none.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
-
+/// The first words of a server that is configured as one of a Cluster, but is none.
+const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
-/// The meaning of an error reply.
-struct Meaning {
-    /// The code, or, if that is ERR, the first words of the text.
-    code: &'static str,
-    fault: fn(String, String) -> Fault,
-    /// Continues "10.0.0.1:6379 …"; empty where the server's own words say more.
-    what: &'static str,
-    advice: &'static str,
-}
+/// The meaning of an error reply: its code, or, if that is ERR, the first words of the text; its fault; the state of the node, which
+/// continues "10.0.0.1:6379 …", empty where the server's own words say more; the advice.
+type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
-/// A table: code, fault, state of the node, advice.
-const MEANINGS: [Meaning; 26] = {
+const MEANINGS: [Meaning; 25] = {
     use Fault::{CannotServe, Misconfigured, Refused};
-    const fn met(
-        code: &'static str,
-        fault: fn(String, String) -> Fault,
-        what: &'static str,
-        advice: &'static str,
-    ) -> Meaning {
-        Meaning { code, fault, what, advice }
-    }
     [
-        met(TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
-        met("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
-        met("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
-        met("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
-        met("OOM", CannotServe, "is out of memory", "free some memory or raise its maxmemory"),
-        met("MISCONF", CannotServe, "cannot save to its disk and takes no writes", "see its log"),
-        met("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
-        met("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
-        met("UNKILLABLE", CannotServe, "is busy with a slow script", "wait for the script"),
-        met("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
-        met("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
-        met("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
-        met("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        met(
-            "WRONGTYPE",
-            CannotServe,
-            // The scripts handle every type of the lock's own key, so it is another key.
-            "has a helper key of this lock ({…}:…) that is of the wrong type",
-            "delete it",
-        ),
-        met(
-            "MOVED",
-            Misconfigured,
-            "is one node of a Cluster, and the lock belongs to another",
-            "use redis+cluster://",
-        ),
-        met(
-            "This instance has cluster support",
-            Misconfigured,
-            "is not part of a Cluster",
-            "use redis:// for a single server",
-        ),
-        met("DB index", Misconfigured, "has no database with that number", "check --redis"),
-        met(
-            "unknown command",
-            Refused,
-            "",
-            "redlock needs it under its own name; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
-        ),
-        met("NOPERM", Refused, "", "redlock doctor prints the ACL rule it needs"),
-        met(
+        (TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
+        ("READONLY", CannotServe, "is a read-only replica", "point --redis at its primary"),
+        ("MASTERDOWN", CannotServe, "is a replica that has lost its primary", "point --redis at a primary"),
+        ("LOADING", CannotServe, "is still loading its data", "try again in a moment"),
+        ("OOM", CannotServe, "is out of memory", "free some memory or raise its maxmemory"),
+        ("MISCONF", CannotServe, "cannot save to its disk and takes no writes", "see its log"),
+        ("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
+        ("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
+        ("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
+        ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
+        ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
+        // The scripts handle every type of the lock's own key, so it is another key.
+        ("WRONGTYPE", CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
+        ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
+        (NO_CLUSTER, Misconfigured, "is not part of a Cluster", "use redis:// for a single server"),
+        ("DB index", Misconfigured, "has no database with that number", "check --redis"),
+        (NOT_A_SENTINEL, Misconfigured, "is not a Sentinel", "name the Sentinels, or use redis:// for a single server"),
+        (
             "No such master",
             Refused,
             "is not a service that this Sentinel knows",
             "check the name behind the / in --redis; SENTINEL MASTERS lists them",
         ),
-        met(
-            NOT_A_SENTINEL,
-            Misconfigured,
-            "is not a Sentinel",
-            "name the Sentinels, or use redis:// for a single server",
+        (
+            "unknown command",
+            Refused,
+            "",
+            "redlock needs it under its own name; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
-        met(
+        ("NOPERM", Refused, "", "redlock doctor prints the ACL rule it needs"),
+        (
             NO_UPTIME,
             Refused,
             "refuses INFO, so a restart that lost its data cannot be detected",
             "allow it (ACL rule +info), or give --quarantine 0 if no lease can be lost",
         ),
-        met("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
-        met("WRONGPASS", Refused, "rejected this user and password", "check both"),
-        met("AUTH <password> called", Refused, "uses no password, but one was given", "remove the password"),
-        met(
+        ("NOAUTH", Refused, "requires a password", "set REDLOCK_PASSWORD or use --password-file"),
+        ("WRONGPASS", Refused, "rejected this user and password", "check both"),
+        ("AUTH <password> called", Refused, "uses no password, but one was given", "remove the password"),
+        (
             "DENIED",
             Refused,
             "is in protected mode and serves its own host only",
@@ -313,10 +278,18 @@ const MEANINGS: [Meaning; 26] = {
     ]
 };
 
-impl Meaning {
-    fn of(code: &str) -> Option<&'static Meaning> {
-        MEANINGS.iter().find(|met| met.code == code)
-    }
+/// The meaning of a reply with this code.
+fn meaning(code: &str) -> Option<&'static Meaning> {
+    MEANINGS.iter().find(|(met, ..)| *met == code)
+}
+
+/// The state of the node, as this reply tells it.
+fn state(code: &str) -> &'static str {
+    meaning(code).map_or("", |(.., state, _)| state)
+}
+
+fn advice(code: &str, otherwise: &'static str) -> &'static str {
+    meaning(code).map_or(otherwise, |(.., advice)| advice)
 }
 
 /// The system's error that an error of the client library wraps.
@@ -325,29 +298,18 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
-/// An error without the name of the script and the line in it. Redis 7 appends them; older servers put them first, in an ERR.
-fn without_script<'a>(code: &'a str, detail: &'a str) -> (&'a str, &'a str) {
-    let (head, tail) = detail.rsplit_once(" script: ").unwrap_or((detail, ""));
-    let detail = if tail.contains("user_script") { head } else { detail };
-    let Some((_, inner)) = detail.rsplit_once("user_script:") else {
-        return (code, detail);
-    };
-    let inner = inner.trim_start_matches(|c: char| c.is_ascii_digit() || " :-".contains(c));
-    inner.split_once(' ').unwrap_or((inner, ""))
-}
-
 /// The fault for an error reply of any server: before Redis 7 an error inside a script is wrapped into an ERR. Unknown errors
 /// are temporary: proxies, modules and later versions have errors of their own, and few are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
-    let says =
-        |word: &str| code == word || text.contains(&format!("-{word} ")) || text.starts_with(&format!("{word} "));
-    match MEANINGS.iter().find(|met| says(met.code)) {
-        Some(met) => (met.fault)(met.code.to_owned(), text),
-        None if text.starts_with("ACL failure") || text.starts_with("The user executing the script") => {
+    let wrapped = |word: &str| ["-", ": "].iter().any(|before| text.contains(&format!("{before}{word} ")));
+    let says = |word: &str| code == word || text.starts_with(&format!("{word} ")) || wrapped(word);
+    match MEANINGS.iter().find(|(met, ..)| says(met)) {
+        Some((met, fault, ..)) => fault((*met).to_owned(), text),
+        None if text.contains("ACL failure") || text.contains("The user executing the script") => {
             Fault::Refused("NOPERM".to_owned(), text)
         }
-        None if text.starts_with("Unknown Redis command") => Fault::Refused("unknown command".to_owned(), text),
+        None if text.contains("Unknown Redis command") => Fault::Refused("unknown command".to_owned(), text),
         None => Fault::CannotServe(code.to_owned(), text),
     }
 }
@@ -357,24 +319,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_without_the_script_that_met_them() {
-        let is = |code: &str, detail: &str, plain| assert_eq!(without_script(code, detail), plain);
-        let oom = "command not allowed when used memory > 'maxmemory'.";
-        is("OOM", &format!("{oom} script: 5677, on @user_script:12."), ("OOM", oom));
-        is("ERR", &format!("Error running script (call to f_5677): @user_script: 12: -OOM {oom}"), ("OOM", oom));
-        is(
-            "ERR",
-            "Error running script (call to f_5677): @user_script:12: @user_script: 12: WRONGTYPE Operation against",
-            ("WRONGTYPE", "Operation against"),
-        );
-        is("ERR", "user_script:12: NOPERM no script: 5677, on @user_script:12.", ("NOPERM", "no"));
-        is(
-            "ERR",
-            "Error compiling script (new function): user_script:1: unexpected symbol near '#'",
-            ("unexpected", "symbol near '#'"),
-        );
-        is("ERR", "no script: here", ("ERR", "no script: here"));
-        is("LOADING", "", ("LOADING", ""));
+    fn an_error_inside_a_script_is_known_on_old_servers_too() {
+        let script = "Error running script (call to f_5677): @user_script:12: ";
+        for (text, code) in [
+            ("-OOM command not allowed when used memory > 'maxmemory'.", "OOM"),
+            ("@user_script: 12: WRONGTYPE Operation against", "WRONGTYPE"),
+            ("@user_script: 12: The user executing the script can't run this command", "NOPERM"),
+            ("@user_script: 12: Unknown Redis command called from Lua script", "unknown command"),
+        ] {
+            let fault = classified("ERR", &format!("{script}{text}"));
+            assert!(matches!(&fault, Fault::CannotServe(met, _) | Fault::Refused(met, _) if met == code), "{fault:?}");
+        }
+        assert!(matches!(classified("ERR", "READONLYNESS"), Fault::CannotServe(code, _) if code == "ERR"));
     }
 
     #[test]

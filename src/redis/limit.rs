@@ -1,8 +1,6 @@
 //! A limit on the size of replies: an endless reply must not fill this machine's memory.
 
-use std::error::Error;
-use std::fmt;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,23 +11,11 @@ const MOST: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Each value ends at least one line.
 const VALUE: usize = 64;
 
-/// A stream that fails once the server has sent more than [`MOST`].
+/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server has sent more than [`MOST`].
 pub(super) struct ReplyLimit<S> {
     stream: S,
     left: usize,
 }
-
-/// The server has sent more than a reply may have.
-#[derive(Debug)]
-pub(super) struct Oversize;
-
-impl fmt::Display for Oversize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("more than 4 MB")
-    }
-}
-
-impl Error for Oversize {}
 
 impl<S> ReplyLimit<S> {
     pub(super) fn new(stream: S) -> ReplyLimit<S> {
@@ -44,7 +30,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimit<S> {
         let new = &buffer.filled()[before..];
         let lines = new.iter().filter(|byte| **byte == b'\n').count();
         let left = self.left.checked_sub(new.len() + lines * VALUE);
-        self.left = left.ok_or_else(|| io::Error::other(Oversize))?;
+        self.left = left.ok_or(ErrorKind::FileTooLarge)?;
         Poll::Ready(Ok(()))
     }
 }

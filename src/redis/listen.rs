@@ -33,104 +33,103 @@ pub(crate) enum SubscriptionEvent {
 }
 
 /// One subscription on each node.
-pub(crate) struct Listeners(Vec<Listener>);
+pub(crate) struct Listeners {
+    each: Vec<Listener>,
+    channel: String,
+    patience: Duration,
+}
 
 struct Listener {
     route: Route,
-    channel: String,
-    patience: Duration,
     hears: bool,
     events: Pin<Box<dyn Stream<Item = SubscriptionEvent>>>,
 }
 
+impl Listener {
+    fn new(route: Route, channel: &str, patience: Duration) -> Listener {
+        Listener { events: Box::pin(listen(route.clone(), channel.to_owned(), patience)), route, hears: false }
+    }
+}
+
 impl Listeners {
     pub(super) fn new(nodes: impl Iterator<Item = Route>, channel: &str, patience: Duration) -> Listeners {
-        let listener = |route: Route| Listener {
-            events: Box::pin(listen(route.clone(), channel.to_owned(), patience)),
-            route,
-            channel: channel.to_owned(),
-            patience,
-            hears: false,
-        };
-        Listeners(nodes.map(listener).collect())
+        let each = nodes.map(|route| Listener::new(route, channel, patience)).collect();
+        Listeners { each, channel: channel.to_owned(), patience }
     }
 
     /// The next event, and its node. May be dropped at any time without missing an event.
     pub(crate) async fn next(&mut self) -> (usize, SubscriptionEvent) {
-        let all = self.0.iter_mut().map(|listener| listener.events.next());
+        let all = self.each.iter_mut().map(|listener| listener.events.next());
         let (heard, node, _) = select_all(all).await;
         let heard = heard.unwrap_or(SubscriptionEvent::Deaf);
-        self.0[node].hears = !matches!(heard, SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_));
+        self.each[node].hears = !matches!(heard, SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_));
         (node, heard)
     }
 
     /// The number of nodes whose messages arrive.
     pub(crate) fn hearing(&self) -> usize {
-        self.0.iter().filter(|listener| listener.hears).count()
+        self.each.iter().filter(|listener| listener.hears).count()
     }
 
     /// Subscribes again on a node that did not find this subscriber, because its end of the connection is gone.
     pub(crate) fn reopen(&mut self, node: usize) {
-        let Listener { route, channel, patience, hears, events } = &mut self.0[node];
-        *events = Box::pin(listen(route.clone(), channel.clone(), *patience));
-        *hears = false;
+        self.each[node] = Listener::new(self.each[node].route.clone(), &self.channel, self.patience);
     }
 }
 
-/// The state of a subscription.
-enum SubscriptionState {
-    Closed { pause: Duration },
-    Open { messages: PubSubStream, server: Option<Host>, demotions: u32 },
+/// An open subscription: its messages, and the server that sends them.
+struct Subscription {
+    messages: PubSubStream,
+    server: Option<Host>,
+    demotions: u32,
+}
+
+impl Subscription {
+    async fn open(route: &Route, channel: &str) -> Result<Subscription, Fault> {
+        let demotions = route.demotions();
+        let (server, socket) = route.open().await?;
+        let login = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
+        let (mut requests, messages) = opened.split();
+        requests.subscribe(channel).await.map_err(|error| Fault::of(&error))?;
+        Ok(Subscription { messages, server, demotions })
+    }
+
+    /// True once waiters are notified on another server.
+    fn has_moved(&self, route: &Route) -> bool {
+        route.has_left(self.server.as_ref()) || route.demotions() != self.demotions
+    }
 }
 
 /// The events of one subscription, without end.
 fn listen(route: Route, channel: String, patience: Duration) -> impl Stream<Item = SubscriptionEvent> {
-    unfold(SubscriptionState::Closed { pause: Duration::ZERO }, move |state| {
+    use SubscriptionEvent::{Deaf, Listening, Message, Refused};
+    // Either an open subscription, or the pause before the next one.
+    unfold(Err(Duration::ZERO), move |state: Result<Subscription, Duration>| {
         let (route, channel) = (route.clone(), channel.clone());
         async move {
-            Some(match state {
-                SubscriptionState::Closed { pause } => {
-                    sleep(pause).await;
-                    let demotions = route.demotions();
-                    match within(Boot::now() + patience, subscribe(&route, &channel)).await {
-                        Some(Ok((messages, server))) => {
-                            (SubscriptionEvent::Listening, SubscriptionState::Open { messages, server, demotions })
-                        }
-                        Some(Err(fault)) if fault.is_final() => (
-                            SubscriptionEvent::Refused(fault),
-                            SubscriptionState::Closed { pause: jitter(AGAIN_AFTER_FAILURE) },
-                        ),
-                        _ => {
-                            (SubscriptionEvent::Deaf, SubscriptionState::Closed { pause: jitter(AGAIN_AFTER_FAILURE) })
-                        }
-                    }
+            let mut open = match state {
+                Ok(open) => open,
+                Err(pause) => {
+                    sleep(jitter(pause)).await;
+                    let opened = within(Boot::now() + patience, Subscription::open(&route, &channel)).await;
+                    return Some(match opened {
+                        Some(Ok(open)) => (Listening, Ok(open)),
+                        Some(Err(fault)) if fault.is_final() => (Refused(fault), Err(AGAIN_AFTER_FAILURE)),
+                        _ => (Deaf, Err(AGAIN_AFTER_FAILURE)),
+                    });
                 }
-                SubscriptionState::Open { mut messages, server, demotions } => {
-                    // Waiters are notified on the new server. The caller polls this after each of its own requests.
-                    let moved = || route.has_left(server.as_ref()) || route.demotions() != demotions;
-                    match poll_fn(|cx| if moved() { Poll::Ready(None) } else { messages.poll_next_unpin(cx) }).await {
-                        Some(message) => (
-                            SubscriptionEvent::Message(
-                                String::from_utf8_lossy(message.get_payload_bytes()).into_owned(),
-                            ),
-                            SubscriptionState::Open { messages, server, demotions },
-                        ),
-                        None if moved() => {
-                            (SubscriptionEvent::Deaf, SubscriptionState::Closed { pause: Duration::ZERO })
-                        }
-                        None => (SubscriptionEvent::Deaf, SubscriptionState::Closed { pause: jitter(AGAIN) }),
-                    }
-                }
+            };
+            // The caller polls this after each of its own requests.
+            let next = poll_fn(|cx| match open.has_moved(&route) {
+                true => Poll::Ready(None),
+                false => open.messages.poll_next_unpin(cx),
+            });
+            Some(match next.await {
+                Some(message) => (Message(String::from_utf8_lossy(message.get_payload_bytes()).into_owned()), Ok(open)),
+                None if open.has_moved(&route) => (Deaf, Err(Duration::ZERO)),
+                None => (Deaf, Err(AGAIN)),
             })
         }
     })
-}
-
-async fn subscribe(route: &Route, channel: &str) -> Result<(PubSubStream, Option<Host>), Fault> {
-    let (server, socket) = route.open().await?;
-    let login = RedisConnectionInfo::default().set_skip_set_lib_name();
-    let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
-    let (mut requests, messages) = opened.split();
-    requests.subscribe(channel).await.map_err(|error| Fault::of(&error))?;
-    Ok((messages, server))
 }

@@ -60,18 +60,13 @@ impl Reply {
         }
     }
 
-    /// The number, from an integer or from digits.
-    fn as_int(&self) -> Option<i64> {
+    /// The number, from an integer or from digits, unless it is negative.
+    pub(crate) fn as_count(&self) -> Option<u64> {
         match self {
-            Reply::Int(n) => Some(*n),
+            Reply::Int(n) => u64::try_from(*n).ok(),
             Reply::Text(text) => text.parse().ok(),
             _ => None,
         }
-    }
-
-    /// The number, unless it is negative.
-    pub(crate) fn as_count(&self) -> Option<u64> {
-        self.as_int().and_then(|n| u64::try_from(n).ok())
     }
 
     /// The text at this place of a list; otherwise nothing.

@@ -10,6 +10,7 @@ use redis::RedisError;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
+use tokio::time::sleep;
 
 /// The time for which an answer of the Sentinels is trusted, shorter than a third of any lease that is renewed.
 const NAMED_FOR: Duration = Duration::from_millis(100);
@@ -21,12 +22,11 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The seeds of a Cluster that last reported it as down. Others are tried first.
-    avoided: Rc<RefCell<Vec<Host>>>,
+    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and seeds that reported it as
+    /// down.
+    later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that the server at the other end has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
-    /// The masters of a Cluster as the last seed knew them, for the case that no seed is left.
-    learned: Rc<RefCell<Vec<Host>>>,
 }
 
 impl Route {
@@ -35,9 +35,8 @@ impl Route {
             address,
             server: Rc::default(),
             named_at: Rc::new(Cell::new(Boot::at(Duration::ZERO))),
-            avoided: Rc::default(),
+            later: Rc::default(),
             demotions: Rc::default(),
-            learned: Rc::default(),
         }
     }
 
@@ -65,12 +64,11 @@ impl Route {
     }
 
     async fn enter(&self, seeds: &[Host]) -> Result<(Host, Box<dyn Socket>), Fault> {
-        let mut later = self.avoided.borrow().clone();
-        later.extend(self.learned.borrow().iter().filter(|host| !seeds.contains(host)).cloned());
+        let later = self.later.borrow().clone();
         let entrance = cluster::enter(&self.address, seeds, &later).await?;
-        if !entrance.others.is_empty() {
-            self.learned.replace(entrance.others);
-        }
+        let mut later = self.later.borrow_mut();
+        later.retain(|server| seeds.contains(server));
+        later.extend(entrance.masters.into_iter().filter(|master| !seeds.contains(master)));
         Ok((entrance.server, entrance.socket))
     }
 
@@ -130,22 +128,27 @@ impl Route {
         let (Deployment::Cluster(seeds), Some(server)) = (self.address.deployment(), self.server()) else {
             return Ok(false);
         };
-        if let Some(moved) = cluster::moved_to(error, &server)? {
-            self.turn_to(Some(moved));
+        match error.code() {
+            _ if tries == cluster::TRIES => return Ok(false),
+            Some("MOVED") => self.turn_to(Some(cluster::moved_to(error, &server)?)),
+            Some("CLUSTERDOWN") => self.avoid(server, seeds),
+            Some("ASK" | "TRYAGAIN") => {}
+            _ => return Ok(false),
         }
-        if error.code() == Some("CLUSTERDOWN") {
-            self.avoid(server, seeds);
+        // The first redirection needs no pause; later redirections may form a loop.
+        if tries > 0 || error.code() != Some("MOVED") {
+            sleep(cluster::PAUSE * (tries + 1)).await;
         }
-        Ok(cluster::pause(error, tries).await)
+        Ok(true)
     }
 
     /// Avoids this server for the next entry to the Cluster: it may be cut off, or have left.
     fn avoid(&self, server: Host, seeds: &[Host]) {
-        let mut avoided = self.avoided.borrow_mut();
-        avoided.retain(|one| *one != server);
-        avoided.push(server);
-        if seeds.iter().all(|seed| avoided.contains(seed)) {
-            avoided.clear();
+        let mut later = self.later.borrow_mut();
+        later.retain(|one| *one != server);
+        later.push(server);
+        if seeds.iter().all(|seed| later.contains(seed)) {
+            later.retain(|one| !seeds.contains(one));
         }
         self.turn_to(None);
     }
@@ -159,7 +162,7 @@ impl Route {
         let mut known = Err(Fault::TimedOut);
         for _ in seeds {
             let (Some(server), mut socket) = self.open().await? else { break };
-            known = cluster::table(&server, &mut socket).await.and_then(|table| table.complete(&server));
+            known = cluster::masters(&server, &mut socket).await;
             if !matches!(known, Err(Fault::Unreachable(_))) {
                 break;
             }

@@ -1,5 +1,6 @@
 //! TLS: the certificates to trust and to show, and messages for failed handshakes.
 
+use super::fault::Fault;
 use super::file_value::{FileValue, read};
 use super::url::Host;
 use crate::text::escaped;
@@ -14,13 +15,6 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, InvalidMessage, RootCertStore};
-
-/// The reason why one side of a TLS connection does not trust the other, in rustls' words behind "10.0.0.1:6379 …", and advice.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TlsFailure {
-    pub(super) what: String,
-    pub(crate) advice: &'static str,
-}
 
 /// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's, and shows `identity`, a certificate and its
 /// key (PEM), to a server that asks for one. The system's certificates are read once. A failure is retried as in [`FileValue::new`].
@@ -116,7 +110,7 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: TlsConnector) -> 
 
 /// The lack of trust behind an error; none for errors that may be temporary. It may come after the handshake: only then may a
 /// server reject the client's certificate.
-pub(super) fn distrust(error: &Error) -> Option<TlsFailure> {
+pub(super) fn distrust(error: &Error) -> Option<Fault> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => "use redis:// for a plain port",
@@ -135,5 +129,5 @@ pub(super) fn distrust(error: &Error) -> Option<TlsFailure> {
         ) => "check --tls-cert and --tls-key",
         _ => return None,
     };
-    Some(TlsFailure { what: format!("failed the TLS handshake: {}", escaped(&error.to_string(), 300)), advice })
+    Some(Fault::TlsFailure(escaped(&error.to_string(), 300), advice))
 }

