@@ -82,13 +82,10 @@ fn json(value: &impl Serialize) -> String {
 fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        if unprintable(c) {
-            let mut units = [0; 2];
-            for unit in c.encode_utf16(&mut units) {
-                out.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            out.push(c);
+        match unprintable(c) {
+            // Each has a number of four digits at most.
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
         }
     }
     out
@@ -236,29 +233,24 @@ pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Output`] when it could not be written.
 pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
-    let error_type = error.downcast_ref();
-    let outcome = match (exit, error_type) {
-        (Exit::Usage, _) => "usage",
-        (Exit::Unavailable, _) => "unavailable",
-        (Exit::Refused, _) => "refused",
-        (Exit::Held | Exit::Conflict(_), _) => "held",
-        (Exit::NotHeld, Some(Error::NotOurs { found, .. })) => match **found {
-            NotOurs::Other(_) => "held-by-other",
-            NotOurs::Revoked(_) => "revoked",
-            NotOurs::Free => "not-held",
-        },
-        (Exit::NotHeld, _) => "not-held",
-        (Exit::Output, _) | (_, Some(Error::Unread)) => "output",
-        (Exit::Signal(_), _) => "interrupted",
-        _ => "internal",
-    };
-    let held = match error_type {
-        Some(Error::Held(held) | Error::OtherShape(held, _) | Error::CannotEnd(held)) => Some(&**held),
+    let (held, not_ours) = match error.downcast_ref() {
+        Some(Error::Held(held) | Error::OtherShape(held, _) | Error::CannotEnd(held)) => (Some(&**held), "not-held"),
         Some(Error::NotOurs { found, .. }) => match &**found {
-            NotOurs::Other(held) => Some(held),
-            _ => None,
+            NotOurs::Other(held) => (Some(held), "held-by-other"),
+            NotOurs::Revoked(_) => (None, "revoked"),
+            NotOurs::Free => (None, "not-held"),
         },
-        _ => None,
+        _ => (None, "not-held"),
+    };
+    let outcome = match exit {
+        Exit::Usage => "usage",
+        Exit::Unavailable => "unavailable",
+        Exit::Refused => "refused",
+        Exit::Held | Exit::Conflict(_) => "held",
+        Exit::NotHeld => not_ours,
+        Exit::Output => "output",
+        Exit::Signal(_) => "interrupted",
+        _ => "internal",
     };
     let holder = held.and_then(|held| held.by.holders().first());
     let failure = Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder };
@@ -305,8 +297,9 @@ fn status_text(status: &Status) -> String {
     match (status.state, status.holders(), status.lease()) {
         (State::Reserved, _, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
         // The key is not a lock.
-        (State::Foreign, [], None) => line("lease", "never expires".to_owned()),
-        (State::Foreign, [], Some(left)) => line("lease", format!("{} left", human(left))),
+        (State::Foreign, [], left) => {
+            line("lease", left.map_or_else(|| "never expires".to_owned(), |left| format!("{} left", human(left))));
+        }
         _ => {}
     }
     if let Some(waiting) = status.waiting.filter(|&waiting| waiting > 0) {
@@ -340,10 +333,9 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
         line("slot", slot.to_string());
     }
     line("by", holder.to_string());
-    match (holder.held, holder.acquired_at.and_then(rfc3339)) {
-        (Some(held), Some(since)) => line("for", format!("{}, since {since}", seconds(held))),
-        (Some(held), None) => line("for", seconds(held)),
-        (None, _) => {}
+    if let Some(held) = holder.held {
+        let since = holder.acquired_at.and_then(rfc3339).map_or_else(String::new, |since| format!(", since {since}"));
+        line("for", seconds(held) + &since);
     }
     if let Some(kept) = holder.kept {
         line("ended", format!("{} ago", human(kept)));
@@ -450,14 +442,13 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
 }
 
 fn summary(findings: &[Finding]) -> String {
-    let count = |diagnosis| findings.iter().filter(|finding| finding.verdict == diagnosis).count();
-    let what = match (count(Diagnosis::Fail), count(Diagnosis::Unknown)) {
-        (0, 0) => "Redis is ready for locks",
-        (0, _) => "Redis is ready for locks, as far as could be checked",
-        _ => "Redis is not ready for locks",
+    let has = |verdict| findings.iter().any(|finding| finding.verdict == verdict);
+    let what = match (has(Diagnosis::Fail), has(Diagnosis::Unknown)) {
+        (false, false) => "Redis is ready for locks",
+        (false, true) => "Redis is ready for locks, as far as could be checked",
+        (true, _) => "Redis is not ready for locks",
     };
-    let kinds = [Diagnosis::Fail, Diagnosis::Warn, Diagnosis::Unknown, Diagnosis::Ok];
-    let counted =
-        kinds.into_iter().filter(|&kind| count(kind) > 0).map(|kind| format!("{} {}", count(kind), kind.word()));
-    format!("{what}: {}.\n", counted.collect::<Vec<_>>().join(", "))
+    let alike = findings.chunk_by(|a, b| a.verdict == b.verdict);
+    let counts: Vec<String> = alike.map(|alike| format!("{} {}", alike.len(), alike[0].verdict.word())).collect();
+    format!("{what}: {}.\n", counts.join(", "))
 }

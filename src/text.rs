@@ -8,11 +8,10 @@ const SHOWN: usize = 60;
 
 /// A duration rounded to seconds, or to milliseconds below one second.
 pub(crate) fn human(time: Duration) -> String {
-    let rounded = match time {
-        t if t < Duration::from_secs(1) => Duration::from_millis(u64::try_from(t.as_millis()).unwrap_or(0)),
-        t => Duration::from_secs((t + Duration::from_millis(500)).as_secs()),
-    };
-    exact(rounded)
+    match time.as_secs() {
+        0 => exact(Duration::from_millis(time.subsec_millis().into())),
+        _ => seconds(time),
+    }
 }
 
 /// A duration rounded to seconds.
@@ -27,10 +26,9 @@ pub(crate) fn exact(time: Duration) -> String {
 
 /// A time since 1970 as a date, to the second in UTC, if there is one: `2026-11-21T03:00:02Z`.
 pub(crate) fn rfc3339(since: Duration) -> Option<String> {
-    use std::fmt::Write;
-    let mut text = String::new();
-    write!(text, "{}", humantime::format_rfc3339_seconds(UNIX_EPOCH.checked_add(since)?)).ok()?;
-    Some(text)
+    // The calendar ends with the year 9999.
+    let date = || humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string();
+    (since.as_secs() < 253_402_300_800).then(date)
 }
 
 /// True for a character that a terminal obeys instead of showing: control characters and writing-direction marks.
