@@ -18,9 +18,7 @@ const USUAL_SIZE: (usize, usize) = (24, 80);
 
 /// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
-pub(crate) struct Screen {
-    page: String,
-}
+pub(crate) struct Screen;
 
 impl Screen {
     /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was ignored at
@@ -34,7 +32,7 @@ impl Screen {
             return Ok(None);
         }
         output::show(ENTER)?;
-        let screen = Screen { page: String::new() };
+        let screen = Screen;
         // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
         if !inherited::is_ignored(libc::SIGINT) {
             ctrlc::set_handler(|| {
@@ -50,22 +48,13 @@ impl Screen {
         size().1
     }
 
-    /// Shows a new page.
+    /// Shows a page, cut to the size of now.
     ///
     /// # Errors
     /// The errors of standard output.
-    pub(crate) fn show(&mut self, page: String) -> Result<(), Error> {
-        self.page = page;
-        self.redraw()
-    }
-
-    /// Shows the same page again, in case the size has changed.
-    ///
-    /// # Errors
-    /// The errors of standard output.
-    pub(crate) fn redraw(&self) -> Result<(), Error> {
+    pub(crate) fn show(&self, page: &str) -> Result<(), Error> {
         let (rows, columns) = size();
-        let lines = fitted(&self.page, rows, columns);
+        let lines = fitted(page, rows, columns);
         output::show(&format!("\x1b[H{}{EMPTY_REST}{EMPTY_BELOW}", lines.join(&format!("{EMPTY_REST}\n"))))
     }
 
@@ -76,8 +65,7 @@ impl Screen {
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
         leave();
         pause();
-        output::show(ENTER)?;
-        self.redraw()
+        output::show(ENTER)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
-use super::{block_on, claim, interrupted, lock, request, settings_in_time, signals};
+use super::{block_on, claim, interrupted, lock, request, settings, signals};
 use crate::cli::{AcquireArgs, Common, Format, OnLost};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -10,15 +10,14 @@ use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
 use crate::sys::process::Handle;
-use crate::sys::signals::Signals;
-use crate::sys::wait::Readable;
+use crate::sys::signals::{ENDING, Signals};
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
 use std::os::unix::process::parent_id;
 use std::rc::Rc;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings_in_time(common, args.wait)?;
+    let settings = settings(common, args.wait)?;
     let taking = &args.taking;
     let name = taking.names.concat();
     let ward = args.while_pid.map(guard::ward).transpose()?;
@@ -30,8 +29,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     // Before there is a runtime, whose descriptors the guard must not share.
     let guard = ward.map(|ward| guard::start(task(ward, args, common), &mut lock)).transpose()?;
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait);
-    let signals = signals()?;
-    let lease = block_on(acquire_and_print(lock, &request, line, signals, guard.as_ref(), common))?;
+    let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
     if let Some(guard) = guard {
         guard.hand_over(&lease)?;
     }
@@ -47,11 +45,10 @@ async fn acquire_and_print(
     mut lock: Lock,
     request: &Request,
     line: ProgressLine,
-    signals: Signals,
     guard: Option<&Guard>,
     common: &Common,
 ) -> Result<Lease, Error> {
-    let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
+    let signals = signals(&ENDING)?;
     let start = Boot::now();
     let line = RefCell::new(line);
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);

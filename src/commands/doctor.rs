@@ -1,9 +1,10 @@
 //! `redlock doctor`: checks whether the nodes are ready for locks.
 
-use super::{DEFAULT_TTL, block_on, restart_local};
+use super::{DEFAULT_TTL, block_on, start_local};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, Practice};
+use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::Selection;
 use crate::output;
@@ -12,13 +13,13 @@ use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let mut settings = config::settings(common, Duration::ZERO)?;
-    let local = restart_local(&settings)?;
+    let local = start_local(&settings, false)?;
     settings.origins.extend(local.map(whereabouts));
     let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
     warnings.for_each(|why| output::say(why));
     let findings = block_on(async {
         let practice = practice(&settings).await;
-        Ok(doctor::examine(&practice).await)
+        Ok::<_, Error>(doctor::examine(&practice).await)
     })?;
     match common.format {
         Format::Json => output::checkup_json(&settings.origins, &findings)?,

@@ -2,18 +2,17 @@
 
 use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, ExtendArgs, Format};
-use crate::error::Error;
 use crate::exit::Exit;
 use crate::output;
 use crate::text::human;
+use std::time::Duration;
 
 pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
+    let settings = settings(common, Duration::ZERO)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let mut lock = lock(&settings, &name, args.ttl.unwrap_or(DEFAULT_TTL))?;
     let extension = block_on(async {
         let token = token_of(token, &mut lock, &settings.ancestors).await?;
-        let token = token.ok_or_else(|| Error::Usage("missing --token".to_owned()))?;
         lock.extend(&token, args.ttl).await
     })?;
     match common.format {

@@ -1,18 +1,19 @@
 //! `redlock log`: the last runs of locks.
 
 use super::status::without;
-use super::{DEFAULT_TTL, block_on, locks, restart_local, settings};
+use super::{DEFAULT_TTL, block_on, locks, settings, start_local};
 use crate::cli::{Common, Format, LogArgs};
 use crate::exit::Exit;
 use crate::lock::{Listing, Outcome, Run, Selection};
 use crate::output;
+use std::time::Duration;
 
 /// More than a log has.
 const ALL_RUNS: u64 = 1_000_000;
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
-    restart_local(&settings)?;
+    let settings = settings(common, Duration::ZERO)?;
+    start_local(&settings, false)?;
     let mut locks = locks(&settings, DEFAULT_TTL);
     let selection = Selection { names: &args.locks.names, free: true, runs: ALL_RUNS };
     let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;

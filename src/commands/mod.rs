@@ -21,8 +21,9 @@ use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
 use crate::sys;
-use crate::sys::signals::{ENDING, Signals, not_ignored};
+use crate::sys::signals::{Signals, not_ignored};
 use crate::sys::wait::Readable;
+use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -55,16 +56,18 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// The future's, and [`Error::Unavailable`] without free descriptors.
-fn block_on<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
 
-/// Blocks the signals that would end this process: [`interrupted`] reads them.
+/// Blocks these signals, to be read in the runtime, which must exist.
 ///
 /// # Errors
 /// [`Error::Internal`] where that is not possible.
-fn signals() -> Result<Signals, Error> {
-    Signals::block(&not_ignored(&ENDING)).map_err(|error| Error::Internal(error.desc().to_lowercase()))
+fn signals(signals: &[Signal]) -> Result<Readable<Signals>, Error> {
+    let blocked = Signals::block(&not_ignored(signals));
+    let signals = blocked.map_err(|error| Error::Internal(error.desc().to_lowercase()))?;
+    Readable::new(signals).map_err(Error::cannot_wait)
 }
 
 /// Keeps the live line up to date until a signal comes.
@@ -87,7 +90,7 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
 /// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`start_local`].
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     let key = key(settings, name)?;
-    start_local(settings)?;
+    start_local(settings, true)?;
     Ok(locks(settings, ttl).lock(name, &key))
 }
 
@@ -97,7 +100,7 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
 /// Those of [`lock`].
 fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
     let key = key(settings, name)?;
-    restart_local(settings)?;
+    start_local(settings, false)?;
     Ok(locks(settings, DEFAULT_TTL).lock(name, &key))
 }
 
@@ -134,78 +137,48 @@ fn name_and_token(
 /// The token that was given, else that of the innermost enclosing job that has a lease on this lock.
 ///
 /// # Errors
-/// What [`Lock::inspect`] says, and the error that leaves the lock's state unknown.
-async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) -> Result<Option<String>, Error> {
+/// [`Error::Usage`] if there is none, what [`Lock::inspect`] says, and the error that leaves the lock's state unknown.
+async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) -> Result<String, Error> {
+    let missing = || Error::Usage("missing --token".to_owned());
     if token.is_some() || ancestors.is_empty() {
-        return Ok(token);
+        return token.ok_or_else(missing);
     }
     let status = lock.inspect(0).await?;
     let holds = |token: &&String| status.holders().iter().any(|holder| holder.has(token));
-    match (ancestors.iter().rev().find(holds), status.unanswered) {
-        (None, Some(error)) => Err(error),
-        (found, _) => Ok(found.cloned()),
-    }
+    let found = ancestors.iter().rev().find(holds).cloned();
+    found.ok_or_else(|| status.unanswered.unwrap_or_else(missing))
 }
 
 /// Starts the server of `local:` unless it runs, if the locks are there. This comes first: it takes longer than a node may
-/// take to answer, and the server must not become a descendant of the keeper.
+/// take to answer, and the server must not become a descendant of the keeper. For a command that only looks, a server that was
+/// never started has no locks, and stays so.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
-fn start_local(settings: &Settings) -> Result<Option<Local>, Error> {
-    let local = local(settings)?;
-    if let Some(local) = &local {
-        local
-            .start()
-            .map_err(|error| Error::Unavailable(format!("{} cannot be started: {error}", settings.nodes[0])))?;
-    }
-    Ok(local)
-}
-
-/// Starts the server of `local:` again, for a command that only looks: a server that was never started has no locks.
-///
-/// # Errors
-/// Those of [`start_local`].
-fn restart_local(settings: &Settings) -> Result<Option<Local>, Error> {
-    match local(settings)? {
-        Some(local) if local.is_unused() => Ok(Some(local)),
-        _ => start_local(settings),
-    }
-}
-
-/// The server of `local:`, if the locks are there.
-fn local(settings: &Settings) -> Result<Option<Local>, Error> {
+fn start_local(settings: &Settings, even_first: bool) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
-    Local::at(directory.as_deref()).map(Some).map_err(|why| Error::Usage(format!("{node} {why}")))
+    let local = Local::at(directory.as_deref()).map_err(|why| Error::Usage(format!("{node} {why}")))?;
+    if even_first || !local.is_unused() {
+        local.start().map_err(|error| Error::Unavailable(format!("{node} cannot be started: {error}")))?;
+    }
+    Ok(Some(local))
 }
 
-/// Reads the settings.
+/// Reads the settings, for a command that waits that long at most, and tells of them what is to be told.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad setting.
-fn settings(common: &Common) -> Result<Settings, Error> {
-    settings_in_time(common, Duration::ZERO)
-}
-
-/// Reads the settings, for a command that may wait.
-///
-/// # Errors
-/// Those of [`settings`].
-fn settings_in_time(common: &Common, wait: Duration) -> Result<Settings, Error> {
+fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
     let settings = config::settings(common, wait.min(ROTATION))?;
     settings.unknown.iter().filter(|_| !common.quiet).for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));
-        say(&given(&settings));
+        // The nodes in any case.
+        let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
+        say(&given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", "));
     }
     Ok(settings)
-}
-
-/// The settings that are not defaults, with their sources; the nodes in any case.
-fn given(settings: &Settings) -> String {
-    let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
-    given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The claim that run and acquire were asked for.

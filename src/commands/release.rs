@@ -2,13 +2,13 @@
 
 use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, Format, ReleaseArgs};
-use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::Lock;
 use crate::output::{self, say};
+use std::time::Duration;
 
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
+    let settings = settings(common, Duration::ZERO)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
     let lock = lock(&settings, &name, DEFAULT_TTL)?;
     if args.revoke || args.force {
@@ -20,8 +20,7 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
 fn release(mut lock: Lock, token: Option<String>, ancestors: &[String], common: &Common) -> anyhow::Result<Exit> {
     let left = block_on(async {
         let token = token_of(token, &mut lock, ancestors).await?;
-        let missing = "missing --token; to end another holder's lease, use --revoke or --force";
-        lock.release_token(&token.ok_or_else(|| Error::Usage(missing.to_owned()))?).await
+        lock.release_token(&token).await
     })?;
     let name = &lock.name;
     match (common.format, left) {

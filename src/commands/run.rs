@@ -1,6 +1,6 @@
 //! `redlock run`: runs a command while it holds a lock.
 
-use super::{claim, lock, request, settings_in_time};
+use super::{claim, lock, request, settings};
 use crate::cli::{Common, OnLost, RunArgs};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -13,7 +13,7 @@ use crate::text::exact;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings_in_time(common, args.wait)?;
+    let settings = settings(common, args.wait)?;
     let taking = &args.taking;
     let largest = largest_grace(taking.ttl);
     if args.grace.is_some_and(|grace| grace > largest) {

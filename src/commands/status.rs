@@ -1,79 +1,61 @@
 //! `redlock status`: the holder of a lock, or all locks.
 
 use super::watch::watch;
-use super::{DEFAULT_TTL, lock_to_look_at, locks, restart_local, settings};
+use super::{DEFAULT_TTL, block_on, lock_to_look_at, locks, settings, start_local};
 use crate::cli::{Common, Format, StatusArgs};
-use crate::config::Settings;
-use crate::error::{Error, listed};
+use crate::error::listed;
 use crate::exit::Exit;
-use crate::lock::{Listing, Lock, Locks, Selection, State, Status};
+use crate::lock::{Listing, Lock, Selection, State, Status};
 use crate::output;
 use crate::redis::Fault;
-use crate::sys::wait;
 use std::time::Duration;
 
 /// The number of runs that a status tells, besides the last success.
 const LAST_RUN: u64 = 1;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
+    let settings = settings(common, Duration::ZERO)?;
     let is_json = common.format == Format::Json;
     if let Some(name) = args.locks.one() {
         let mut lock = lock_to_look_at(&settings, name)?;
-        return blocking(async {
-            match &args.watch {
-                Some(every) => {
-                    watch(every.every(), is_json, async |_| Ok(output::status(&lock.inspect(LAST_RUN).await?, is_json)))
-                        .await
-                }
-                None => one(args, common, &mut lock).await,
-            }
-        });
-    }
-    restart_local(&settings)?;
-    let mut locks = locks(&settings, DEFAULT_TTL);
-    blocking(async {
-        match &args.watch {
-            Some(every) => {
-                watch(every.every(), is_json, async |columns| {
-                    let Listing { locks: mut all, faults } =
-                        locks.list(&settings.prefix, selection(args, common.format)).await?;
-                    all.sort_by_key(Status::gravity);
-                    let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
-                    Ok(warning.unwrap_or_default() + &output::list(&all, is_json, columns))
-                })
-                .await
-            }
-            None => several(args, common.format, &settings, &mut locks).await,
-        }
-    })
-}
-
-fn selection(args: &StatusArgs, format: Format) -> Selection<'_> {
-    Selection { names: &args.locks.names, free: args.all || format == Format::Prometheus, runs: LAST_RUN }
-}
-
-fn blocking(look: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
-    wait::block_on(look).map_err(Error::cannot_wait)?
-}
-
-async fn several(args: &StatusArgs, format: Format, settings: &Settings, locks: &mut Locks) -> anyhow::Result<Exit> {
-    let Listing { locks: all, faults } = locks.list(&settings.prefix, selection(args, format)).await?;
-    if let Some(warning) = without(&faults) {
-        output::say(&warning);
-    }
-    if format == Format::Prometheus {
-        output::show(&output::metrics(&all))?;
-    } else if all.is_empty() && format != Format::Json {
-        let which = match args.locks.names.as_slice() {
-            [] => format!("under {:?}", settings.prefix),
-            names => format!("called {}", names.join(" or ")),
+        return match &args.watch {
+            Some(every) => block_on(watch(every.every(), is_json, async |_| {
+                Ok(output::status(&lock.inspect(LAST_RUN).await?, is_json))
+            })),
+            None => block_on(one(args, common, &mut lock)),
         };
-        output::say(&format!("no locks {which} on {}", locks.where_they_are()));
-    } else {
-        output::show(&output::list(&all, format == Format::Json, None))?;
     }
-    Ok(Exit::Done)
+    start_local(&settings, false)?;
+    let mut locks = locks(&settings, DEFAULT_TTL);
+    let is_free_shown = args.all || common.format == Format::Prometheus;
+    let selection = Selection { names: &args.locks.names, free: is_free_shown, runs: LAST_RUN };
+    match &args.watch {
+        Some(every) => block_on(watch(every.every(), is_json, async |columns| {
+            let Listing { locks: mut all, faults } = locks.list(&settings.prefix, selection).await?;
+            all.sort_by_key(Status::gravity);
+            let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
+            Ok(warning.unwrap_or_default() + &output::list(&all, is_json, columns))
+        })),
+        None => {
+            let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;
+            if let Some(warning) = without(&faults) {
+                output::say(&warning);
+            }
+            match common.format {
+                Format::Prometheus => output::show(&output::metrics(&all))?,
+                Format::Text if all.is_empty() => output::say(&format!(
+                    "no locks {} on {}",
+                    match args.locks.names.as_slice() {
+                        [] => format!("under {:?}", settings.prefix),
+                        names => format!("called {}", names.join(" or ")),
+                    },
+                    locks.where_they_are()
+                )),
+                _ => output::show(&output::list(&all, is_json, None))?,
+            }
+            Ok(Exit::Done)
+        }
+    }
 }
 
 /// The nodes that have not answered, and why.
@@ -83,29 +65,25 @@ pub(super) fn without(faults: &[(String, Fault)]) -> Option<String> {
 
 async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
     let status = lock.inspect(LAST_RUN).await?;
-    let name = &lock.name;
-    if let (Some(within), None) = (args.ran_within, &status.unanswered) {
-        return ran_within(&status, within, common);
-    }
-    if common.format == Format::Prometheus && status.unanswered.is_none() {
-        output::show(&output::metrics(&[status]))?;
-        return Ok(Exit::Done);
-    }
     if !common.quiet && common.format != Format::Prometheus && args.ran_within.is_none() {
         output::show(&output::status(&status, common.format == Format::Json))?;
-        if status.state == State::Free && name.contains(['?', '[']) {
-            output::say(&format!("{name:?} is one name: only * stands for anything"));
-        }
     }
     if let Some(error) = &status.unanswered {
         output::say(&error.to_string());
         return Ok(Exit::Unavailable);
     }
+    if let Some(within) = args.ran_within {
+        return ran_within(&status, within, common);
+    }
+    if common.format == Format::Prometheus {
+        output::show(&output::metrics(&[status]))?;
+        return Ok(Exit::Done);
+    }
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::Done,
         (_, Some(_)) => {
             if !common.quiet {
-                output::say(&format!("the token does not hold {name:?}"));
+                output::say(&format!("the token does not hold {:?}", lock.name));
             }
             Exit::NotHeld
         }

@@ -2,25 +2,23 @@
 
 use super::{block_on, interrupted, lock_to_look_at, settings, signals};
 use crate::cli::{Common, Format, WaitArgs};
-use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::WaitReport;
 use crate::output;
 use crate::progress::ProgressLine;
-use crate::sys::wait::Readable;
+use crate::sys::signals::ENDING;
 use std::cell::RefCell;
 use std::time::Duration;
 
 pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
-    let settings = settings(common)?;
+    let settings = settings(common, Duration::ZERO)?;
     let name = args.lock.name().unwrap_or_default();
     let mut lock = lock_to_look_at(&settings, name)?;
     let timeout = args.timeout.unwrap_or(Duration::MAX);
     let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, timeout));
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
-    let signals = signals()?;
     block_on(async {
-        let signals = Readable::new(signals).map_err(Error::cannot_wait)?;
+        let signals = signals(&ENDING)?;
         tokio::select! {
             biased;
             error = interrupted(&signals, &line) => Err(error),
