@@ -27,6 +27,7 @@ use nix::sys::signal::{SigSet, Signal};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The time added for each process of a lost job: the larger the job, the earlier it is killed. With both of two cores busy,
@@ -41,6 +42,8 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// The job, as far as it is known before there is a lease.
 #[derive(Debug)]
 pub(crate) struct Task {
+    /// The program's.
+    pub(crate) file: PathBuf,
     /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,
     /// Variables for the job besides the caller's and those of the lease.
@@ -80,7 +83,7 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
             }
         }
     })?;
-    stdio::let_go_of_input_and_output();
+    stdio::let_go_of(0..=1);
     Ok(Keeper { socket, process: Handle::open(pid)?, strangers })
 }
 
@@ -167,8 +170,8 @@ impl<'a> Parent<'a> {
         // systemd and Kubernetes send their stop signal to every process, and the keeper must outlive the job.
         SigSet::all().thread_set_mask()?;
         prctl::set_child_subreaper(true)?;
-        let mut program = Program::new(&task.command, std::env::vars_os(), inherited);
-        task.environment.iter().for_each(|(name, value)| program.set(name, value));
+        let mut program = Program::new(&task.file, &task.command, std::env::vars_os(), inherited);
+        task.environment.iter().for_each(|(name, value)| program.set(name, Some(value)));
         Ok(Parent {
             task,
             terminal,
@@ -265,10 +268,7 @@ impl<'a> Parent<'a> {
             return self.report(&Report::TooLate);
         }
         for (name, value) in environment {
-            match value {
-                Some(value) => self.program.set(OsStr::new(name), OsStr::new(value)),
-                None => self.program.unset(OsStr::new(name)),
-            }
+            self.program.set(OsStr::new(name), value.as_deref().map(OsStr::new));
         }
         // A slow exec (a cold binary on NFS) holds the keeper here. Deadlines that pass meanwhile are met right after it, and
         // redlock kills a keeper that comes back too late.
@@ -279,7 +279,7 @@ impl<'a> Parent<'a> {
                 self.childless = false;
                 self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
                 self.report(&Report::Start);
-                stdio::let_go_of_everything();
+                stdio::let_go_of(0..=2);
             }
             Err(errno) => self.finish(Report::StartFailure { errno: errno as i32 }),
         }

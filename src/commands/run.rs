@@ -26,7 +26,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     }
     let label = settings.label.clone().unwrap_or_else(|| args.base_name());
     // A missing command must not be found out after an hour in line.
-    find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
+    let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     if args.once_per.is_some() && settings.log == 0 {
         return Err(Error::Usage("--once-per needs the log, which --log 0 switches off".to_owned()).into());
     }
@@ -38,6 +38,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
             ..request(taking, args.wait, &settings, std::process::id(), label)
         },
         task: Task {
+            file,
             command: args.command.clone(),
             environment: settings.environment.clone(),
             grace: args.grace.unwrap_or_else(|| default_grace(taking.ttl)),

@@ -143,7 +143,7 @@ impl Task {
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadlines().0 });
             // The ward's standard error, after a message.
-            stdio::let_go_of_everything();
+            stdio::let_go_of(2..=2);
         };
         moved();
         let ward = Readable::new(&*self.ward)?;

@@ -75,8 +75,7 @@ pub(crate) fn run(job: Job, locks: Vec<Lock>) -> Result<Exit, Error> {
     let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
     mask.add(Signal::SIGCHLD);
     let inherited = Inheritance::take_over(&mask).map_err(cannot_supervise)?;
-    trial::prepare_to_supervise()
-        .map_err(|refusal| cannot_supervise_for(&format!("{}: ", refusal.call), refusal.errno))?;
+    trial::prepare_to_supervise().map_err(|(call, errno)| cannot_supervise_for(&format!("{call}: "), errno))?;
     let terminal = stdio::has_terminal();
     // The keeper is forked before there is a runtime: it must not share the runtime's descriptors, and fork copies only one
     // thread.

@@ -10,11 +10,11 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest file, in bytes: the path may be an endless device.
-const LONGEST: usize = 1 << 20;
+const LONGEST: u64 = 1 << 20;
 /// The time for a pipe to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -26,45 +26,43 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe without a writer would keep open(2) waiting.
     let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
     let until = file.metadata()?.file_type().is_fifo().then(|| Boot::now() + PATIENCE);
-    let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
+    let mut bytes = Vec::new();
     loop {
         let timeout = until.map(|until| PollTimeout::try_from(until.left()).unwrap_or(PollTimeout::MAX));
         if poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)], timeout.unwrap_or(PollTimeout::NONE))? == 0 {
             return Err(io::Error::other(format!("a pipe that did not end within {}s", PATIENCE.as_secs())));
         }
-        match file.read(&mut part) {
-            Ok(0) => return Ok(bytes),
-            Ok(count) if bytes.len() + count < LONGEST => bytes.extend_from_slice(&part[..count]),
-            Ok(_) => return Err(io::Error::other("too long")),
-            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
-            Err(error) => return Err(error),
+        match file.by_ref().take(LONGEST - bytes.len() as u64).read_to_end(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) if bytes.len() as u64 == LONGEST => return Err(io::Error::other("too long")),
+            end => return end.map(|_| bytes),
         }
     }
 }
 
-/// Looks for a command as execvp(3) does.
+/// The file of a command, found as execvp(3) does.
 ///
 /// # Errors
 /// `ENOENT` when there is none, `EACCES` when none may be executed.
-pub(crate) fn find_command(command: &OsStr) -> nix::Result<()> {
+pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
     if command.as_encoded_bytes().contains(&b'/') {
-        return check_executable(Path::new(command));
+        return executable(command.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let mut result = Err(Errno::ENOENT);
     for directory in std::env::split_paths(&path) {
-        match check_executable(&directory.join(command)) {
-            Ok(()) => return Ok(()),
+        match executable(directory.join(command)) {
             Err(Errno::EACCES) => result = Err(Errno::EACCES),
             Err(_) => {}
+            found => return found,
         }
     }
     result
 }
 
-fn check_executable(path: &Path) -> nix::Result<()> {
-    faccessat(AT_FDCWD, path, AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
-    if path.is_dir() { Err(Errno::EACCES) } else { Ok(()) }
+fn executable(path: PathBuf) -> nix::Result<PathBuf> {
+    faccessat(AT_FDCWD, &path, AccessFlags::X_OK, AtFlags::AT_EACCESS)?;
+    if path.is_dir() { Err(Errno::EACCES) } else { Ok(path) }
 }
 
 #[cfg(test)]
@@ -73,7 +71,7 @@ mod tests {
 
     #[test]
     fn commands_are_found_as_the_system_does() {
-        let find = |command: &str| find_command(OsStr::new(command));
+        let find = |command: &str| find_command(OsStr::new(command)).map(drop);
         assert_eq!(find("true"), Ok(()));
         assert_eq!(find("/bin/sh"), Ok(()));
         assert_eq!(find("no-such-command"), Err(Errno::ENOENT));

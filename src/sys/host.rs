@@ -1,8 +1,9 @@
 //! The machine and user of this process, and shortages.
 
+use super::files::find_command;
 use nix::errno::Errno;
 use nix::unistd::{Uid, gethostname};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The name of this machine.
 pub(crate) fn name() -> String {
@@ -32,15 +33,11 @@ pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The file of this program, in the directories of PATH (without PATH, the usual ones) and in /usr/local/bin, which cron's PATH
-/// lacks.
+/// The file of this program, in PATH or in /usr/local/bin, which cron's PATH lacks.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin:/usr/sbin".into());
-    let directories = std::env::split_paths(&path).chain([PathBuf::from("/usr/local/bin")]);
-    directories
-        .filter(|directory| directory.is_absolute())
-        .map(|directory| directory.join(name))
-        .find(|file| file.is_file())
+    let usual = Path::new("/usr/local/bin").join(name);
+    let found = find_command(name.as_ref()).or_else(|_| find_command(usual.as_os_str()));
+    found.ok().filter(|file| file.is_absolute())
 }
 
 /// A field of this user's line in /etc/passwd; none when it is empty.

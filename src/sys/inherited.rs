@@ -61,15 +61,6 @@ pub(crate) fn was_sigpipe_ignored() -> bool {
     AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
 }
 
-/// Sets every signal to its default, and unblocks all. Allocates nothing: for a child between fork and exec.
-pub(super) fn reset_signals() {
-    for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL installs no handler. Signals that cannot be changed are refused.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
-    }
-    let _ = SigSet::empty().thread_set_mask();
-}
-
 /// Restores the signals of writing. Allocates nothing: for a child between fork and exec.
 fn restore_writing() {
     for (signal, bit) in OF_WRITING {

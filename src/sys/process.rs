@@ -1,6 +1,6 @@
 //! Starting processes and learning how they ended.
 
-use super::inherited::{self, Inheritance};
+use super::inherited::Inheritance;
 use super::signals::send;
 use super::stdio;
 use nix::errno::Errno;
@@ -18,12 +18,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 /// A program to start. All memory that the start needs is allocated beforehand.
 #[derive(Debug)]
 pub(crate) struct Program {
+    file: CString,
     arguments: Vec<CString>,
     environment: Vec<CString>,
     inherited: Inheritance,
@@ -71,27 +73,6 @@ fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
     unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) == 0 }
-}
-
-/// Tries wait4(2) on a process that is not a child.
-pub(super) fn try_to_wait(stranger: i32) -> nix::Result<()> {
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    no_child(unsafe { libc::waitpid(stranger, &raw mut status, libc::WNOHANG) })
-}
-
-/// Tries waitid(2) on a process that is not a child.
-pub(super) fn try_to_look(stranger: i32) -> nix::Result<()> {
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: a null pointer asks for no answer but the status.
-    no_child(unsafe { libc::waitid(libc::P_PID, stranger.unsigned_abs(), std::ptr::null_mut(), flags) })
-}
-
-fn no_child(answer: i32) -> nix::Result<()> {
-    match Errno::result(answer) {
-        Ok(_) | Err(Errno::ECHILD) => Ok(()),
-        Err(errno) => Err(errno),
-    }
 }
 
 fn wait_for(pid: i32) {
@@ -150,14 +131,17 @@ impl Handle {
 
     /// True if the process is dead. Its children have other parents by then; a tracer may still keep it from being reaped.
     pub(crate) fn has_ended(&self) -> bool {
+        self.ends_within(Duration::ZERO)
+    }
+
+    fn ends_within(&self, patience: Duration) -> bool {
         let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
-        poll(&mut ends, PollTimeout::ZERO) != Ok(0)
+        poll(&mut ends, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) != Ok(0)
     }
 
     /// Waits for the end of a child, for at most `patience`, and reaps it.
     pub(crate) fn reap_within(&self, patience: Duration) {
-        let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
-        let _ = poll(&mut ends, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO));
+        self.ends_within(patience);
         let mut status = 0;
         // SAFETY: `status` outlives the call. The pid is the child's, or no child has it.
         unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) };
@@ -242,11 +226,11 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) {
         // SAFETY: touches no memory; their owners are not used again.
         unsafe { libc::close(descriptor) };
     }
-    stdio::let_go_of_everything();
+    stdio::let_go_of(0..=2);
 }
 
-/// Starts a program that outlives this process and what ends it. It has a session of its own, default signals, and no
-/// descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper above this
+/// Starts a program that outlives this process and what ends it. It has a session of its own, no blocked signals, and
+/// no descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper above this
 /// process.
 ///
 /// # Errors
@@ -261,7 +245,9 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
             // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
             unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
         }
-        inherited::reset_signals();
+        // SAFETY: SIG_DFL installs no handler. The program is to learn of the ends of its children.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        SigSet::empty().thread_set_mask()?;
         // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
         match unsafe { unistd::fork() }? {
             // SAFETY: ends the process without running anything of its parent's.
@@ -282,30 +268,27 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
 }
 
 impl Program {
-    /// Prepares `command` with `environment`.
+    /// Prepares the program in `file` with the words of `command` and this environment.
     pub(crate) fn new(
+        file: &Path,
         command: &[OsString],
         environment: impl Iterator<Item = (OsString, OsString)>,
         inherited: Inheritance,
     ) -> Program {
         Program {
+            file: c_string(file.as_os_str().as_bytes()),
             arguments: command.iter().map(|word| c_string(word.as_bytes())).collect(),
             environment: environment.map(|(name, value)| variable(&name, &value)).collect(),
             inherited,
         }
     }
 
-    /// Sets one variable of the environment.
-    pub(crate) fn set(&mut self, name: &OsStr, value: &OsStr) {
-        self.unset(name);
-        self.environment.push(variable(name, value));
-    }
-
-    /// Takes one variable out of the environment.
-    pub(crate) fn unset(&mut self, name: &OsStr) {
+    /// Sets one variable of the environment, or takes it out.
+    pub(crate) fn set(&mut self, name: &OsStr, value: Option<&OsStr>) {
         let of_name =
             |line: &CString| line.as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
         self.environment.retain(|line| !of_name(line));
+        self.environment.extend(value.map(|value| variable(name, value)));
     }
 
     /// Starts the program, and moves this process into a process group of its own. The program stays in the old group, or
@@ -321,11 +304,11 @@ impl Program {
             all.collect::<Vec<_>>()
         };
         let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
-        // execvpe builds a path on the stack, and for a script without #! another array of arguments.
-        let path = std::env::var_os("PATH").map_or(0, |path| path.len());
-        let words = 8 * 1024 + arguments.len() + path;
+        // For a script without #! execvpe builds another array of arguments on the stack.
+        let words = 8 * 1024 + arguments.len();
         let mut stack: Vec<u128> = Vec::with_capacity(words);
         let mut setup = ChildSetup {
+            file: self.file.as_ptr(),
             arguments: arguments.as_ptr(),
             environment: environment.as_ptr(),
             inherited: self.inherited,
@@ -366,6 +349,7 @@ impl Program {
 
 /// Everything that a child needs between clone and exec.
 struct ChildSetup {
+    file: *const libc::c_char,
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
     inherited: Inheritance,
@@ -390,8 +374,8 @@ impl ChildSetup {
         if unistd::getppid() == setup.parent {
             terminal_signals::raise(&setup.typed);
             setup.inherited.restore();
-            // SAFETY: both arrays end with a null pointer and point to C strings.
-            unsafe { libc::execvpe(*setup.arguments, setup.arguments, setup.environment) };
+            // SAFETY: all are C strings, or arrays of them that end with a null pointer.
+            unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
             setup.errno = Errno::last_raw();
         }
         // SAFETY: ends the child without running anything of its parent's.

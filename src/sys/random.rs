@@ -10,11 +10,9 @@ pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     // SAFETY: writes no more than the length of `bytes` into it.
     let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match Errno::result(length) {
-        Ok(16) => Builder::from_random_bytes(bytes).into_uuid(),
-        // A kernel before 3.17, or a signal before the entropy pool is ready.
-        _ => Uuid::new_v4(),
-    }
+    // It can fail only where a sandbox refuses it, or by a signal soon after the machine has started.
+    assert_eq!(length, 16, "no random bytes: {}", Errno::last());
+    Builder::from_random_bytes(bytes).into_uuid()
 }
 
 /// A random number from 0 to 1.

@@ -1,27 +1,19 @@
 //! The standard descriptors.
 
 use nix::fcntl::OFlag;
+use nix::libc;
 use nix::sys::stat::Mode;
-use nix::unistd;
+use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd;
 
-/// Replaces standard input and output by /dev/null, so that the other end of a pipe notices when the job closes them.
-pub(crate) fn let_go_of_input_and_output() {
-    if let Ok(null) = null() {
-        let _ = unistd::dup2_stdin(&null);
-        let _ = unistd::dup2_stdout(&null);
+/// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes them.
+pub(crate) fn let_go_of(descriptors: RangeInclusive<i32>) {
+    if let Ok(null) = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
+        for descriptor in descriptors {
+            // SAFETY: touches no memory, and nothing owns a standard descriptor.
+            unsafe { libc::dup2(null.as_raw_fd(), descriptor) };
+        }
     }
-}
-
-/// Replaces standard error, too.
-pub(crate) fn let_go_of_everything() {
-    let_go_of_input_and_output();
-    if let Ok(null) = null() {
-        let _ = unistd::dup2_stderr(&null);
-    }
-}
-
-fn null() -> nix::Result<std::os::fd::OwnedFd> {
-    nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())
 }
 
 /// True if this process has a controlling terminal.

@@ -31,27 +31,22 @@ pub(crate) async fn within<T>(deadline: Boot, future: impl Future<Output = T>) -
 
 /// Something with a descriptor that becomes readable.
 #[derive(Debug)]
-pub(crate) struct Readable<T: AsFd>(AsyncFd<Raw<T>>);
-
-#[derive(Debug)]
-struct Raw<T>(T);
-
-impl<T: AsFd> AsRawFd for Raw<T> {
-    fn as_raw_fd(&self) -> RawFd {
-        self.0.as_fd().as_raw_fd()
-    }
+pub(crate) struct Readable<T> {
+    /// Dropped before what it watches.
+    watch: AsyncFd<RawFd>,
+    inner: T,
 }
 
 impl<T: AsFd> Readable<T> {
     /// Registers the descriptor with the runtime, which must exist.
     pub(crate) fn new(inner: T) -> io::Result<Readable<T>> {
         // SAFETY: `inner` owns its descriptor, and nothing closes or replaces it before it is dropped.
-        let watched = unsafe { AsyncFd::register_with_interest(Raw(inner), Interest::READABLE) }?;
-        Ok(Readable(watched))
+        let watch = unsafe { AsyncFd::register_with_interest(inner.as_fd().as_raw_fd(), Interest::READABLE) }?;
+        Ok(Readable { watch, inner })
     }
 
     pub(crate) fn get(&self) -> &T {
-        &self.0.get_ref().0
+        &self.inner
     }
 
     /// Returns what `take` finds, and waits until it finds something.
@@ -60,7 +55,7 @@ impl<T: AsFd> Readable<T> {
             if let Some(found) = take(self.get()) {
                 return found;
             }
-            match self.0.readable().await {
+            match self.watch.readable().await {
                 Ok(mut ready) => ready.clear_ready(),
                 // This cannot happen while there is a runtime; the sleep keeps the loop from spinning.
                 Err(_) => tokio::time::sleep(SHORT).await,
