@@ -5,6 +5,10 @@ use crate::sys;
 use serde::{Deserialize, Serialize};
 
 /// The owner of a lease. Never the job's arguments, which may hold secrets.
+///
+/// A further fact is sent by [`Owner::add_to`], written by lease.lua, read by `Holder::read`, agreed upon by `agreed`, and shown
+/// by output.rs, error.rs and progress.rs. One that changes with renewals is counted in `Lease` and sent by its `args`; extend.lua
+/// writes it by pcall, since a lack of memory must not cost a lease, and recreate.lua writes the whole record anew.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: String,
