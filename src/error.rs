@@ -274,6 +274,11 @@ pub(crate) fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
+/// The message that a use of the lock is not in its log on these nodes.
+pub(crate) fn unlogged(name: &str, faults: &[(String, Fault)]) -> String {
+    format!("{name:?} is not logged: {}; {}", listed(faults), advice(faults))
+}
+
 /// The advice about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> &'static str {
     if matches!(faults, [(node, Fault::Unreachable(_))] if node == DEFAULT_NODE) {

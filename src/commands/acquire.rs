@@ -78,6 +78,7 @@ async fn acquire_and_print(
     if common.verbose {
         let acquired = output::acquired(&lock, &lease, waited);
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
+        lock.unlogged().iter().for_each(|message| output::say(message));
     }
     Ok(lease)
 }

@@ -6,7 +6,7 @@ use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, Practice};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::Selection;
+use crate::lock::{LogPart, Selection};
 use crate::output;
 use crate::redis::Local;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn whereabouts(local: Local) -> Setting {
 
 async fn practice(settings: &Settings) -> Practice<'_> {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
-    let locks = on_nodes.list(&settings.prefix, Selection { names: &[], free: false, runs: 0 }).await;
+    let locks = on_nodes.list(&settings.prefix, Selection { names: &[], free: false, log: LogPart::None }).await;
     Practice {
         addresses: &settings.nodes,
         prefix: &settings.prefix,

@@ -4,18 +4,15 @@ use super::status::without;
 use super::{DEFAULT_TTL, block_on, locks, settings, start_local};
 use crate::cli::{Common, Format, LogArgs};
 use crate::exit::Exit;
-use crate::lock::{Listing, Outcome, Run, Selection};
+use crate::lock::{Listing, LogPart, Outcome, Run, Selection};
 use crate::output;
 use std::time::Duration;
-
-/// More than a log has.
-const ALL_RUNS: u64 = 1_000_000;
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     start_local(&settings, false)?;
     let mut locks = locks(&settings, DEFAULT_TTL);
-    let selection = Selection { names: &args.locks.names, free: true, runs: ALL_RUNS };
+    let selection = Selection { names: &args.locks.names, free: true, log: LogPart::AllOrFault };
     let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;
     if let Some(warning) = without(&faults) {
         output::say(&warning);

@@ -16,7 +16,7 @@ use crate::config::{self, Settings};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
-use crate::lock::{Claim, Lock, Locks, Owner, ROTATION, Reenter, Request};
+use crate::lock::{Claim, Lock, Locks, LogPart, Owner, ROTATION, Reenter, Request};
 use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
@@ -143,7 +143,7 @@ async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) 
     if token.is_some() || ancestors.is_empty() {
         return token.ok_or_else(missing);
     }
-    let status = lock.inspect(0).await?;
+    let status = lock.inspect(LogPart::None).await?;
     let holds = |token: &&String| status.holders().iter().any(|holder| holder.has(token));
     let found = ancestors.iter().rev().find(holds).cloned();
     found.ok_or_else(|| status.unanswered.unwrap_or_else(missing))

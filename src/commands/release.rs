@@ -22,6 +22,9 @@ fn release(mut lock: Lock, token: Option<String>, ancestors: &[String], common: 
         let token = token_of(token, &mut lock, ancestors).await?;
         lock.release_token(&token).await
     })?;
+    if common.verbose {
+        lock.unlogged().iter().for_each(|message| say(message));
+    }
     let name = &lock.name;
     match (common.format, left) {
         (Format::Json, 0) => output::success(name, "released", Some(0), None)?,

@@ -5,13 +5,10 @@ use super::{DEFAULT_TTL, block_on, lock_to_look_at, locks, settings, start_local
 use crate::cli::{Common, Format, StatusArgs};
 use crate::error::listed;
 use crate::exit::Exit;
-use crate::lock::{Listing, Lock, Selection, State, Status};
+use crate::lock::{Listing, Lock, LogPart, Selection, State, Status};
 use crate::output;
 use crate::redis::Fault;
 use std::time::Duration;
-
-/// The number of runs that a status tells, besides the last success.
-const LAST_RUN: u64 = 1;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
@@ -20,7 +17,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         let mut lock = lock_to_look_at(&settings, name)?;
         return match &args.watch {
             Some(every) => block_on(watch(every.every(), is_json, async |_| {
-                Ok(output::status(&lock.inspect(LAST_RUN).await?, is_json))
+                Ok(output::status(&lock.inspect(LogPart::LastRun).await?, is_json))
             })),
             None => block_on(one(args, common, &mut lock)),
         };
@@ -28,7 +25,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     start_local(&settings, false)?;
     let mut locks = locks(&settings, DEFAULT_TTL);
     let is_free_shown = args.all || common.format == Format::Prometheus;
-    let selection = Selection { names: &args.locks.names, free: is_free_shown, runs: LAST_RUN };
+    let selection = Selection { names: &args.locks.names, free: is_free_shown, log: log_part(args, common) };
     match &args.watch {
         Some(every) => block_on(watch(every.every(), is_json, async |columns| {
             let Listing { locks: mut all, faults } = locks.list(&settings.prefix, selection).await?;
@@ -58,13 +55,19 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     }
 }
 
+/// Who watches must not take a log that cannot be read for one without a success.
+fn log_part(args: &StatusArgs, common: &Common) -> LogPart {
+    let is_watched = args.ran_within.is_some() || common.format == Format::Prometheus;
+    if is_watched { LogPart::LastRunOrFault } else { LogPart::LastRun }
+}
+
 /// The nodes that have not answered, and why.
 pub(super) fn without(faults: &[(String, Fault)]) -> Option<String> {
     (!faults.is_empty()).then(|| format!("{}; the list is from the other nodes", listed(faults)))
 }
 
 async fn one(args: &StatusArgs, common: &Common, lock: &mut Lock) -> anyhow::Result<Exit> {
-    let status = lock.inspect(LAST_RUN).await?;
+    let status = lock.inspect(log_part(args, common)).await?;
     if !common.quiet && common.format != Format::Prometheus && args.ran_within.is_none() {
         output::show(&output::status(&status, common.format == Format::Json))?;
     }

@@ -3,7 +3,7 @@
 use super::holder::{Blocker, Holder};
 use super::log::Run;
 use super::waiter::Waiter;
-use crate::redis::{FromReply, Reply};
+use crate::redis::{Fault, FromReply, Reply};
 use serde::Deserialize;
 use serde::de::value::{Error as NotAWord, StrDeserializer};
 use std::time::Duration;
@@ -90,6 +90,8 @@ pub(super) struct Answer {
     pub(super) waiters: Option<Vec<Waiter>>,
     /// The last runs, if they were asked for.
     pub(super) runs: Vec<Run>,
+    /// The error that has kept the beginning or the end of a run out of the log.
+    pub(super) unlogged: Option<Fault>,
 }
 
 impl Answer {
@@ -133,6 +135,7 @@ impl FromReply for Answer {
             waiting: count("waiting").unwrap_or(0),
             waiters: Waiter::read_all(reply),
             runs: Run::read_all(reply),
+            unlogged: reply.get("unlogged").as_text().map(Fault::of_caught),
         })
     }
 

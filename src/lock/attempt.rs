@@ -200,6 +200,7 @@ impl Lock {
         {
             return attempt;
         }
+        self.note_unlogged(answers);
         let mut lease = Lease::new(token, BASE.to_owned(), request, answers.nodes());
         lease.place = place;
         lease.fencing_token = fence.token;

@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::fields::Args;
+use super::log::LogPart;
 use super::queue::{AFTER_EXPIRY, WaitReport};
 use super::status::State;
 use super::{Lock, scripts};
@@ -31,10 +32,10 @@ impl Lock {
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {
-                None => self.inspect(0).await?,
+                None => self.inspect(LogPart::None).await?,
                 Some(error) => tokio::select! {
                     biased;
-                    status = self.inspect(0) => status?,
+                    status = self.inspect(LogPart::None) => status?,
                     () = sleep_until(end) => return Err(error),
                 },
             };

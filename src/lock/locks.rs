@@ -3,6 +3,7 @@
 use super::answer::Answer;
 use super::fields::Args;
 use super::keys::{Keys, LOG, SEPARATOR, logged};
+use super::log::LogPart;
 use super::status::{State, Status, combine};
 use super::{Lock, Quarantine, scripts};
 use crate::error::Error;
@@ -30,8 +31,7 @@ pub(crate) struct Selection<'a> {
     pub(crate) names: &'a [String],
     /// Also those that are free and have a log.
     pub(crate) free: bool,
-    /// The number of runs to be told of each, besides the last success.
-    pub(crate) runs: u64,
+    pub(crate) log: LogPart,
 }
 
 /// Locks as a quorum shows them, and the faults of the nodes that did not answer.
@@ -60,7 +60,7 @@ impl Locks {
 
     /// The lock of this name and key.
     pub(crate) fn lock(self, name: &str, key: &str) -> Lock {
-        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self }
+        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self, unlogged: BTreeMap::new() }
     }
 
     /// The longest time that one node may take for one request.
@@ -114,7 +114,7 @@ impl Locks {
         let keys: Vec<String> = keys.into_iter().collect();
         let (mut all, mut unanswered, mut faults) = (Vec::new(), None, BTreeMap::new());
         for page in keys.chunks(PAGE) {
-            let (page, error) = self.inspect_page(prefix, page, selection.runs, &mut faults).await?;
+            let (page, error) = self.inspect_page(prefix, page, selection.log, &mut faults).await?;
             all.extend(page);
             unanswered = unanswered.or(error);
         }
@@ -149,13 +149,10 @@ impl Locks {
         &mut self,
         prefix: &str,
         page: &[String],
-        runs: u64,
+        log: LogPart,
         faults: &mut BTreeMap<usize, Fault>,
     ) -> Result<(Vec<Status>, Option<Error>), Error> {
-        let args = Args::default()
-            .with("bytes", BYTES)
-            .with("most", HOLDERS)
-            .given("log", Some(runs).filter(|&runs| runs > 0));
+        let args = log.add_to(Args::default().with("bytes", BYTES).with("most", HOLDERS));
         let calls: Vec<_> = page.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, args.clone())).collect();
         let answers: Answers<Vec<Answer>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
         if answers.said().count() < self.quorum() {

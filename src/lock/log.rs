@@ -1,5 +1,6 @@
 //! The last runs of a lock: the lines that the scripts have written (journal.lua), and the words of all nodes together.
 
+use super::fields::Args;
 use super::holder::{date, ms};
 use crate::redis::Reply;
 use serde::Serialize;
@@ -68,6 +69,30 @@ pub(crate) struct End {
     pub(crate) code: Option<u32>,
     /// The lease can have run out since, after a job that ended in time. Otherwise a lease that is gone was lost.
     pub(crate) has_run_out: bool,
+}
+
+/// The part of the log that a look at a lock tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogPart {
+    None,
+    /// The last run, and the last success, if the log can be read.
+    LastRun,
+    /// The same, or the fault of the node.
+    LastRunOrFault,
+    /// All runs, or the fault of the node.
+    AllOrFault,
+}
+
+impl LogPart {
+    pub(super) fn add_to(self, args: Args) -> Args {
+        let (runs, must): (Option<u32>, bool) = match self {
+            LogPart::None => (None, false),
+            LogPart::LastRun => (Some(1), false),
+            LogPart::LastRunOrFault => (Some(1), true),
+            LogPart::AllOrFault => (Some(u32::MAX), true),
+        };
+        args.given("log", runs).flag("must", must)
+    }
 }
 
 impl End {

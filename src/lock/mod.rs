@@ -37,7 +37,7 @@ pub(crate) use claim::Claim;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
 pub(crate) use locks::{Listing, Locks, Selection};
-pub(crate) use log::{End, Outcome, Run};
+pub(crate) use log::{End, LogPart, Outcome, Run};
 pub(crate) use owner::Owner;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use queue::WaitReport;
@@ -47,9 +47,12 @@ pub(crate) use revoke::Revocation;
 pub(crate) use status::{State, Status};
 pub(crate) use waiter::Waiter;
 
-use crate::redis::{Call, Fault, Script};
+use crate::error;
+use crate::redis::{Answers, Call, Fault, Script};
+use answer::Answer;
 use fields::Args;
 use keys::Keys;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// One lock.
@@ -60,6 +63,8 @@ pub(crate) struct Lock {
     /// None for a command that takes none: the lock says itself what is there.
     claim: Option<Claim>,
     locks: Locks,
+    /// The nodes that could not note in the log that the present lease has begun or ended.
+    unlogged: BTreeMap<usize, Fault>,
 }
 
 /// The request for a lock.
@@ -135,6 +140,18 @@ impl Lock {
             "" => format!("{granted} of {} nodes", nodes.len()),
             why => format!("{granted} of {} nodes ({why})", nodes.len()),
         }
+    }
+
+    fn note_unlogged(&mut self, answers: &Answers<Answer>) {
+        let faults = answers.iter().filter_map(|(node, _, answer)| Some((node, answer.unlogged.clone()?)));
+        self.unlogged.extend(faults);
+    }
+
+    /// The message that nodes could not note in the log that a lease has begun or ended, if it is so.
+    pub(crate) fn unlogged(&self) -> Option<String> {
+        let faults = self.unlogged.iter().map(|(&node, fault)| (self.locks.nodes.name(node), fault.clone()));
+        let faults: Vec<_> = faults.collect();
+        (!faults.is_empty()).then(|| error::unlogged(&self.name, &faults))
     }
 
     /// Comes back once a node that had closed its connection can be reached again.

@@ -55,6 +55,7 @@ impl Lock {
         if answers.verdict(is_done) != Verdict::Yes {
             return Err(self.not_done(Purpose::Release, token, &answers, is_done));
         }
+        self.note_unlogged(&answers);
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
         if answers.verdict(|answer| answer.word == Word::Released) == Verdict::Yes {
             return Ok(0);

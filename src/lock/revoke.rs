@@ -3,6 +3,7 @@
 use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::holder::Holder;
+use super::log::LogPart;
 use super::owner::signature;
 use super::quorum::Verdict;
 use super::status::State;
@@ -28,7 +29,7 @@ impl Lock {
     /// [`Error::NotOurs`], [`Error::CannotEnd`], [`Error::NoQuorum`] and [`Error::Young`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         // By quorum: what a minority has left over must not be taken for the lease that is in force.
-        let mut status = self.inspect(0).await?;
+        let mut status = self.inspect(LogPart::None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
         }

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::claim::Claim;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, Leases, leases};
-use super::log::{self, Outcome, Run};
+use super::log::{self, LogPart, Outcome, Run};
 use super::quorum::{middle, quorum};
 use super::waiter::Waiter;
 use super::{Lock, scripts};
@@ -117,19 +117,18 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, and unless `runs` is 0 at so many last runs and at who waits, and changes nothing. Nodes that fail are part of the answer.
+    /// Looks at the lock on all nodes, with a part of its log also at who waits, and changes nothing. Nodes that fail are part of the answer.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse for good.
-    pub(crate) async fn inspect(&mut self, runs: u64) -> Result<Status, Error> {
+    pub(crate) async fn inspect(&mut self, log: LogPart) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             return Ok(Status { nodes, waiters: Some(Vec::new()), ..Status::unused(&name, &key) });
         }
-        let args = Args::default().with("most", MOST).given("waiters", (runs > 0).then_some(MOST));
-        let args = args.given("log", (runs > 0).then_some(runs));
-        let call = self.call(&scripts::INSPECT, args);
+        let args = Args::default().with("most", MOST).given("waiters", (log != LogPart::None).then_some(MOST));
+        let call = self.call(&scripts::INSPECT, log.add_to(args));
         let together = |answers: &Answers<Answer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
             combine(&name, &key, &each.collect::<Vec<_>>())

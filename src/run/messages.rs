@@ -68,6 +68,13 @@ impl Talk {
         }
     }
 
+    /// Reports with `--verbose` what the log lacks.
+    pub(super) fn unlogged(&self, lock: &Lock) {
+        if let Some(message) = lock.unlogged().filter(|_| self.verbose) {
+            self.tell(&message);
+        }
+    }
+
     /// Reports that the locks are taken again, for this reason.
     pub(super) fn again(&self, reason: &Error) {
         self.tell(&format!("{reason}; trying again"));

@@ -217,8 +217,9 @@ impl<'a> Supervision<'a> {
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
         let mut exit = if lost.is_some() { Exit::Lost } else { end.exit };
-        for ((renewer, Grant { lease, .. }), release) in self.renewers.iter().zip(&grants).zip(releases) {
+        for ((renewer, Grant { lock, lease }), release) in self.renewers.iter().zip(&grants).zip(releases) {
             let (talk, valid_until) = (&renewer.talk, renewer.valid_until());
+            talk.unlogged(lock);
             match release {
                 Some(Ok(holds)) if holds > 0 && lease.is_outermost() => talk.inner_hold(valid_until),
                 Some(Ok(_)) if keep.is_none() => talk.released(acquired_at.elapsed(), end.exit),

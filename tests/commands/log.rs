@@ -2,6 +2,7 @@
 
 use crate::support::{
     Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, permit, redlock, release, several, status,
+    when,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -173,6 +174,29 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     redlock(url.as_str(), "status backup").stdout(any()).run();
     redlock(url.as_str(), "run -q backup --wait 50ms -- true").status(75).stderr(any()).run();
     release(url.as_str(), "backup", &token);
+    // That is told with -v only, once a command, and by what is asked for the log.
+    for (command, lines) in [("run -v backup -- true", 4), ("acquire -v backup --ttl 100ms", 3)] {
+        let told = when("not logged", move |text: &str| {
+            let unlogged = text.lines().filter(|line| line.contains("\"backup\" is not logged: ")).collect::<Vec<_>>();
+            let [line] = unlogged[..] else { return false };
+            text.lines().count() == lines && line.contains("NOPERM") && line.ends_with("the ACL rule it needs")
+        });
+        redlock(url.as_str(), command).stdout(any()).stderr(told).run();
+    }
+    eventually(SOON, "it has run out", || status(&redis, "backup")["state"] == "free");
+    let token = acquire(url.as_str(), "backup");
+    let told = when("not logged", |text: &str| text.contains("\"backup\" is not logged: "));
+    redlock(url.as_str(), "release -v backup --token").arg(&token).stderr(told).run();
+    redlock(&redis, "run -q backup -- true").run();
+    for asks in [
+        "log",
+        "log backup",
+        "status backup --ran-within 1d",
+        "status --format prometheus",
+        "run --once-per 1h backup -- true",
+    ] {
+        redlock(url.as_str(), asks).status(78).stderr(message(["NOPERM", "the ACL rule it needs"])).run();
+    }
     // A key of another type in its place, and text that is none of ours.
     for name in ["log", "log:open"] {
         redis.command(&["DEL", &part("backup", "log"), &part("backup", "log:open")]);

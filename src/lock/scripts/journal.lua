@@ -1,5 +1,5 @@
 -- Stands behind lease.lua in what begins, ends or tells runs: the memory of the last runs of a lock. It must never fail a grant or
--- a release, so it comes last there, by pcall, and calls no command that the other scripts do not call.
+-- a release, so it is written last there, by pcall, and calls no command that the other scripts do not call.
 -- Keys, which are named here, as a longer request would not be read to its end: log:open (hash: token -> run that has not ended),
 -- log (string: runs, newest first, a line each). A run is: how many to keep, token (its beginning), host, pid, user, label,
 -- began (ms), waited (ms), fence; and if its end is known: ended (ms), outcome, code (exit status or signal), by.
@@ -24,9 +24,14 @@ local function newest(most, text)
   return lines
 end
 
+local function try(write)
+  local ok, fault = pcall(write)
+  if not ok then unlogged = type(fault) == 'table' and fault.err or fault end
+end
+
 -- Moves a run that is open to the log, with its end, if that is known. An unused lease leaves nothing.
 local function note_end(token, outcome, code, by)
-  pcall(function()
+  try(function()
     local run = redis.call('HGET', OPEN, token)
     redis.call('HDEL', OPEN, token)
     if not run or outcome == 'unused' then return end
@@ -39,16 +44,13 @@ end
 
 -- The last run that succeeded, if it began less than ARG.once ms ago.
 local function recent_success()
-  local ok, found = pcall(function()
-    local now = server_ms()
-    for run in runs() do
-      if string.find(run, SUCCESS, 1, true) then
-        local began = tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)'))
-        return began > 0 and now - began < tonumber(ARG.once) and {run = run, clock = digits(now)}
-      end
+  local now = server_ms()
+  for run in runs() do
+    if string.find(run, SUCCESS, 1, true) then
+      local began = tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)')) or 0
+      return began > 0 and now - began < tonumber(ARG.once) and {run = run, clock = digits(now)}
     end
-  end)
-  return ok and found
+  end
 end
 
 -- So many characters of a text, without control characters.
@@ -63,7 +65,7 @@ end
 
 -- A lease has begun. What is still open of others, which have ended without a word, goes to the log.
 local function note_begin(fence)
-  pcall(function()
+  try(function()
     -- Beside others it looks at all only when some have run out.
     local swept = shape and redis.call('HDEL', L, 'swept') == 1
     local open = (not shape or swept or redis.call('ZCARD', M) == 1) and redis.call('HGETALL', OPEN) or {}
@@ -80,14 +82,12 @@ local function note_begin(fence)
 end
 
 -- Adds what is known of the last runs to an answer.
-local function tell(fields)
-  pcall(function()
-    local open = redis.call('HGETALL', OPEN)
-    for i = 1, #open, 2 do
-      local what = mine(open[i]) and 'running' or 'expired'
-      fields[what] = (fields[what] or '') .. open[i + 1] .. '\n'
-    end
-    local most = tonumber(ARG.log)
-    fields.runs = most > MOST and redis.call('GET', LOG) or table.concat(newest(most), '\n')
-  end)
+local function tell_runs(fields)
+  local open = redis.call('HGETALL', OPEN)
+  for i = 1, #open, 2 do
+    local what = mine(open[i]) and 'running' or 'expired'
+    fields[what] = (fields[what] or '') .. open[i + 1] .. '\n'
+  end
+  local most = tonumber(ARG.log)
+  fields.runs = most > MOST and redis.call('GET', LOG) or table.concat(newest(most), '\n')
 end

@@ -8,7 +8,7 @@
 -- members lists the leases, `member:TOKEN` is the record of each, and lease has the field `longest`, their longest ttl, and `swept` when some have run out.
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is the way to have the lock (see fits), nil for a command that takes
 --       none. The head of a script names its other arguments. An argument that is not given is nil.
--- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value, left (ms,
+-- Answers are name, value, name, value too, and always have an `outcome`, and `unlogged` where it is set. `holders` is a list of such lists: value, left (ms,
 -- PTTL), the owner record and now (us), of a member its claim and slot; or type and left for a key that is no string. With members
 -- there are `members` (their number), `next` (ms, until one of them runs out) and `longest`. `node` is uptime (s) and run, ''
 -- where INFO is refused.
@@ -30,6 +30,7 @@ elseif value and string.sub(value, 1, 1) == 's' then
   shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
 local us    -- the server's clock
+local unlogged -- the error that has kept a run out of the log, if any
 
 -- Large numbers in full: Lua writes 15 digits at most.
 local function digits(n)
@@ -87,7 +88,7 @@ end
 
 local function answer(outcome, fields)
   fields = fields or {}
-  fields.outcome = outcome
+  fields.outcome, fields.unlogged = outcome, unlogged
   return flat(fields)
 end
 
