@@ -26,8 +26,6 @@ const COMMAND: usize = 200;
 pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
-    /// Two addresses lead to the same server.
-    SameNode(String, String),
     /// The lock is held by another, and the wait is over.
     Held(Box<HeldLock>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
@@ -38,8 +36,6 @@ pub(crate) enum Error {
     CannotEnd(Box<HeldLock>),
     /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
-    /// No quorum can vote: these nodes were started too recently, and may have forgotten a lease.
-    Young { name: Option<String>, nodes: Vec<(String, Duration)>, faults: Vec<(String, Fault)> },
     /// The nodes granted the lease too late to be of use, or the command was not started in time.
     GrantedTooLate { name: String, ttl: Duration },
     /// Something that is needed is not there now: descriptors, a server, the lease.
@@ -50,9 +46,7 @@ pub(crate) enum Error {
     NotOurs { name: String, token: String, purpose: Purpose, found: Box<NotOurs> },
     /// The result could not be written.
     Output(String),
-    /// The reader of standard output has closed the pipe.
-    Unread,
-    /// This signal ended the waiting.
+    /// This signal ended the waiting; SIGPIPE: the reader of standard output has closed the pipe.
     Interrupted(i32),
     /// A fault in redlock itself.
     Internal(String),
@@ -61,8 +55,8 @@ pub(crate) enum Error {
 /// The use for which a token names a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    Extend,
-    Release,
+    /// Extending or releasing it.
+    Use,
     /// Sharing it with the enclosing job.
     Share,
     /// Ending it, named by the start of its token.
@@ -96,9 +90,6 @@ impl fmt::Display for Error {
             Error::Usage(text) | Error::Unavailable(text) | Error::Output(text) | Error::Internal(text) => {
                 f.write_str(text)
             }
-            Error::SameNode(one, other) => {
-                write!(f, "{one} and {other} are the same Redis server; list each server once")
-            }
             Error::Held(held) => held.fmt(f),
             Error::OtherShape(held, claim) => other_shape(f, held, *claim),
             Error::Ran { name, run, once_per } => {
@@ -116,10 +107,6 @@ impl fmt::Display for Error {
             Error::NoQuorum { name, faults, .. } => {
                 write!(f, "{}{}; {}", prefixed(name), self.trouble(), advice(faults))
             }
-            Error::Young { name, .. } => {
-                let trouble = self.trouble();
-                write!(f, "{}{trouble}; wait, or lower --quarantine if no lease can have been lost", prefixed(name))
-            }
             Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
             Error::NoCommand { command, why, .. } => {
                 // A space suggests a shell line given as a single word.
@@ -127,7 +114,6 @@ impl fmt::Display for Error {
                 write!(f, "cannot start \"{}\": {why}{advice}", escaped(command, COMMAND))
             }
             Error::NotOurs { name, token, purpose, found } => not_ours(f, name, token, *purpose, found),
-            Error::Unread => f.write_str("standard output was closed"),
             Error::Interrupted(signal) => write!(f, "interrupted by {}", signals::name(*signal)),
         }
     }
@@ -139,7 +125,7 @@ impl Error {
     /// True if the failure may heal during a wait.
     pub(crate) fn can_heal(&self) -> bool {
         match self {
-            Error::Young { .. } | Error::GrantedTooLate { .. } => true,
+            Error::GrantedTooLate { .. } => true,
             Error::NoQuorum { nodes, faults, .. } => {
                 quorum(*nodes) + faults.iter().filter(|(_, fault)| fault.is_final()).count() <= *nodes
             }
@@ -169,22 +155,14 @@ impl Error {
     /// The problem alone, without the lock's name and without advice.
     pub(crate) fn trouble(&self) -> String {
         match self {
+            Error::NoQuorum { nodes: 1, faults, .. } => listed(faults),
             Error::NoQuorum { nodes, reached, faults, .. } => {
                 let needed = quorum(*nodes);
-                let few = match *nodes > 1 {
-                    true if *reached < needed => {
-                        format!("{reached} of {nodes} nodes answered, {needed} needed")
-                    }
-                    true => format!("the {reached} of {nodes} nodes that answered do not agree"),
-                    false => String::new(),
+                let few = match *reached < needed {
+                    true => format!("{reached} of {nodes} nodes answered, {needed} needed"),
+                    false => format!("the {reached} of {nodes} nodes that answered do not agree"),
                 };
-                joined([few, listed(faults)], ": ")
-            }
-            Error::Young { nodes, faults, .. } => {
-                let young = nodes
-                    .iter()
-                    .map(|(node, left)| format!("{node} restarted and cannot vote for another {}", human(*left)));
-                joined([young.collect::<Vec<_>>().join(", "), listed(faults)], ", ")
+                if faults.is_empty() { few } else { format!("{few}: {}", listed(faults)) }
             }
             Error::GrantedTooLate { ttl, .. } => {
                 format!("too much of the lease of {} had passed before it could be used", exact(*ttl))
@@ -196,20 +174,15 @@ impl Error {
 
 /// Which shape is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
 fn other_shape(f: &mut fmt::Formatter<'_>, held: &HeldLock, claim: Claim) -> fmt::Result {
-    let (there, first, count) = match &held.by {
-        Blocker::Leases(leases) => (leases.claim(), leases.holders.first(), leases.count),
-        _ => (Claim::Exclusive, None, 0),
+    let (there, by) = match &held.by {
+        Blocker::Leases(leases) => (leases.claim(), format!(" (by {})", named(leases, 1, " and "))),
+        _ => (Claim::Exclusive, String::new()),
     };
-    write!(f, "{:?} is in use {}", held.name, shape(there))?;
-    match (first, count) {
-        (None, _) => {}
-        (Some(holder), ..=1) => write!(f, " (by {holder})")?,
-        (Some(holder), count) => write!(f, " (by {holder} and {} more)", count - 1)?,
-    }
-    match (there, claim) {
-        (Claim::Slots(_), Claim::Slots(limit)) => write!(f, ", not {limit}"),
-        _ => write!(f, ", not {}", shape(claim)),
-    }
+    let wanted = match (there, claim) {
+        (Claim::Slots(_), Claim::Slots(limit)) => limit.to_string(),
+        _ => shape(claim),
+    };
+    write!(f, "{:?} is in use {}{by}, not {wanted}", held.name, shape(there))
 }
 
 fn shape(claim: Claim) -> String {
@@ -241,8 +214,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
             if shown.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(shown)) {
                 return write!(f, "the token does not hold {name:?}: it {}", held.situation(Duration::ZERO));
             }
-            let what = if purpose == Purpose::Extend { "extend" } else { "release" };
-            write!(f, "that is only the start of the token that holds {name:?}; {what} needs the whole token")
+            write!(f, "that is only the start of the token that holds {name:?}; give the whole token")
         }
         (_, NotOurs::Revoked(by)) => write!(
             f,
@@ -251,8 +223,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
         ),
         (Purpose::Revoke, NotOurs::Free) => write!(f, "{name:?} is not held"),
         (_, NotOurs::Free) => {
-            write!(f, "{name:?} is not held: it was released before, or its lease ran out")?;
-            f.write_str(if purpose == Purpose::Extend { "; acquire it again" } else { "" })
+            write!(f, "{name:?} is not held: it was released before, or its lease ran out")
         }
     }
 }
@@ -261,8 +232,7 @@ impl NotOurs {
     /// The loss of a lease in use, as the end of "lost "backup": …".
     pub(crate) fn what_became(&self) -> String {
         match self {
-            NotOurs::Other(HeldLock { by: Blocker::Leases(leases), .. }) => now_held_by(leases),
-            NotOurs::Other(_) => "another now holds it".to_owned(),
+            NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
             NotOurs::Revoked(by) => format!("it was revoked by {}", escaped(by, 80)),
             NotOurs::Free => "it was released or deleted while in use".to_owned(),
         }
@@ -287,12 +257,7 @@ fn advice(faults: &[(String, Fault)]) -> &'static str {
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again", |(_, advice)| advice)
 }
 
-/// The parts that are not empty.
-fn joined(parts: [String; 2], between: &str) -> String {
-    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(between)
-}
-
-/// Continues "held by …".
+/// Continues "held by …": "deploy@web-3, pid 4121 (nightly)".
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.user, &self.host, self.short_token().as_str()) {
@@ -313,24 +278,19 @@ impl Holder {
     }
 }
 
-/// Several holders in one line.
-fn named(leases: &Leases) -> String {
-    let names = leases.holders.iter().take(NAMED);
-    let mut names: Vec<String> = match leases.holders.as_slice() {
-        [_] if leases.claim() == Claim::Exclusive => names.map(Holder::to_string).collect(),
-        _ => names.map(Holder::in_short).collect(),
-    };
-    let more = leases.count.saturating_sub(names.len() as u64);
-    if more > 0 {
-        names.push(format!("{more} more"));
+/// The first of several holders in one line, and the number of the others: "deploy@web-3 (nightly), 3 more".
+fn named(leases: &Leases, most: usize, before_more: &str) -> String {
+    let names = leases.holders.iter().take(most).map(Holder::in_short).collect::<Vec<_>>();
+    match leases.count.saturating_sub(names.len() as u64) {
+        0 => names.join(", "),
+        more => format!("{}{before_more}{more} more", names.join(", ")),
     }
-    names.join(", ")
 }
 
 /// The holders of a lock that was the caller's.
 pub(crate) fn now_held_by(leases: &Leases) -> String {
     let verb = if leases.count > 1 { "hold" } else { "holds" };
-    format!("{} now {verb} it", named(leases))
+    format!("{} now {verb} it", named(leases, NAMED, ", "))
 }
 
 impl HeldLock {
@@ -347,12 +307,7 @@ impl HeldLock {
 
     /// The verb "is ", if the sentence needs it, and the rest.
     fn predicate(&self, ago: Duration) -> (&'static str, String) {
-        let lease = |lease: Option<Duration>| match lease.map(|lease| lease.checked_sub(ago)) {
-            Some(Some(left)) => format!(", lease {} left", human(left)),
-            Some(None) => String::new(), // renewed meanwhile
-            None => ", and never expires".to_owned(),
-        };
-        let holder = match &self.by {
+        let leases = match &self.by {
             Blocker::Unknown => return ("is ", "held by another process".to_owned()),
             Blocker::Reserved(_) => return ("is ", "free but reserved for the next in line".to_owned()),
             Blocker::OtherType(left) => {
@@ -360,28 +315,38 @@ impl HeldLock {
                     left.map_or_else(|| "never expires".to_owned(), |left| format!("expires in {}", human(left)));
                 return ("", format!("exists but is not a lock (its key is not a string, and {expiry})"));
             }
-            Blocker::Leases(leases) => match (leases.holders.as_slice(), leases.claim()) {
-                ([holder], Claim::Exclusive) => holder,
-                (_, Claim::Exclusive) => return ("is ", format!("held by {}", named(leases))),
-                (_, Claim::Shared) => return ("is ", format!("shared by {}: {}", leases.count, named(leases))),
-                (_, Claim::Slots(limit)) => {
-                    let taken =
-                        if leases.count < limit.into() { leases.count.to_string() + " of" } else { "all".to_owned() };
-                    return ("has ", format!("{taken} {limit} slots taken: {}", named(leases)));
-                }
-            },
+            Blocker::Leases(leases) => leases,
         };
+        let (count, all) = (leases.count, || named(leases, NAMED, ", "));
+        match (leases.holders.as_slice(), leases.claim()) {
+            ([holder], Claim::Exclusive) => self.predicate_of(holder, ago),
+            (_, Claim::Exclusive) => ("is ", format!("held by {}", all())),
+            (_, Claim::Shared) => ("is ", format!("shared by {count}: {}", all())),
+            (_, Claim::Slots(limit)) if count < limit.into() => {
+                ("has ", format!("{count} of {limit} slots taken: {}", all()))
+            }
+            (_, Claim::Slots(limit)) => ("has ", format!("all {limit} slots taken: {}", all())),
+        }
+    }
+
+    /// The same of a single holder.
+    fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
+        let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {
             let host = escaped(holder.host.as_deref().unwrap_or_default(), SHOWN);
-            let left = holder.lease.and_then(|lease| lease.checked_sub(ago));
-            let left = left.map_or_else(String::new, |left| format!(", kept for {} more", human(left)));
+            let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
             return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
         }
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };
         let since = holder.held.map_or_else(String::new, |held| format!(", for {}", seconds(held + ago)));
         let revoked = holder.revoked.as_ref();
         let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", escaped(by, SHOWN)));
-        ("is ", format!("held by {whose}{holder}{since}{revoked}{}", lease(holder.lease)))
+        let lease = match (holder.lease, left) {
+            (None, _) => ", and never expires".to_owned(),
+            (_, Some(left)) => format!(", lease {left} left"),
+            (_, None) => String::new(), // renewed meanwhile
+        };
+        ("is ", format!("held by {whose}{holder}{since}{revoked}{lease}"))
     }
 }
 

@@ -51,15 +51,14 @@ impl Exit {
 
     pub(crate) fn of_error(error: &Error) -> Exit {
         match error {
-            Error::Usage(_) | Error::SameNode(..) | Error::OtherShape(..) => Exit::Usage,
+            Error::Usage(_) | Error::OtherShape(..) => Exit::Usage,
             Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_) => Exit::Held,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
-            Error::Young { .. } | Error::GrantedTooLate { .. } | Error::Unavailable(_) => Exit::Unavailable,
+            Error::GrantedTooLate { .. } | Error::Unavailable(_) => Exit::Unavailable,
             Error::NotOurs { .. } => Exit::NotHeld,
             Error::NoCommand { errno: Errno::ENOENT, .. } => Exit::NotFound,
             Error::NoCommand { .. } => Exit::CannotExecute,
             Error::Output(_) => Exit::Output,
-            Error::Unread => Exit::Signal(libc::SIGPIPE),
             Error::Interrupted(signal) => Exit::Signal(*signal),
             Error::Internal(_) => Exit::Internal,
         }

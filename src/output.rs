@@ -14,6 +14,7 @@ use crate::sys::streams::{self, Output};
 use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable, who};
 pub(crate) use log::{ran_within, runs};
 pub(crate) use metrics::metrics;
+use nix::libc;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
@@ -56,7 +57,7 @@ fn not_written(error: &std::io::Error) -> Error {
 /// Writes complete lines to standard output. A closed pipe (`| head`) is no failure.
 ///
 /// # Errors
-/// [`Error::Unread`] when the reader of the pipe is gone, [`Error::Output`] when writing fails for another reason.
+/// [`Error::Interrupted`] when the reader of the pipe is gone, [`Error::Output`] when writing fails for another reason.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
     if inherited::was_closed(1) {
         return Err(not_written(&std::io::Error::other("standard output is closed")));
@@ -65,7 +66,7 @@ pub(crate) fn show(text: &str) -> Result<(), Error> {
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         // A caller that ignores SIGPIPE expects the error, as of any other program.
-        ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Unread,
+        ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Interrupted(libc::SIGPIPE),
         _ => not_written(&error),
     })
 }

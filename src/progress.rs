@@ -38,7 +38,8 @@ pub(crate) struct ProgressLine {
 }
 
 impl ProgressLine {
-    pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Duration) -> ProgressLine {
+    /// A line about a wait that has begun at `start`.
+    pub(crate) fn new(name: &str, quiet: bool, verbose: bool, wait: Duration, start: Boot) -> ProgressLine {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         ProgressLine {
             name: name.to_owned(),
@@ -46,18 +47,12 @@ impl ProgressLine {
             verbose,
             wait,
             redraws: stderr().is_terminal() && !dumb,
-            start: Boot::now(),
+            start,
             known: None,
             shown: None,
             in_trouble: false,
             trouble_said: None,
         }
-    }
-
-    /// A line about a wait that has begun before, for another lock.
-    pub(crate) fn since(mut self, start: Boot) -> ProgressLine {
-        self.start = start;
-        self
     }
 
     /// Keeps the line up to date, without end.
@@ -130,12 +125,6 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// Removes the live line.
-    fn clear(&mut self) {
-        self.known = None;
-        streams::draw("");
-    }
-
     fn say(&self, text: &str) {
         output::say(&format!("{:?}: {text}", self.name));
     }
@@ -169,7 +158,7 @@ impl ProgressLine {
 
 impl Drop for ProgressLine {
     fn drop(&mut self) {
-        self.clear();
+        streams::draw("");
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     request.noted = ward.is_some();
     // Before there is a runtime, whose descriptors the guard must not share.
     let guard = ward.map(|ward| guard::start(task(ward, args, common), &mut lock)).transpose()?;
-    let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait);
+    let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
     if let Some(guard) = guard {
         guard.hand_over(&lease)?;

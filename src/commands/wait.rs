@@ -6,6 +6,7 @@ use crate::exit::Exit;
 use crate::lock::WaitReport;
 use crate::output;
 use crate::progress::ProgressLine;
+use crate::sys::clock::Boot;
 use crate::sys::signals::ENDING;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -15,7 +16,7 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     let name = args.lock.name().unwrap_or_default();
     let mut lock = lock_to_look_at(&settings, name)?;
     let timeout = args.timeout.unwrap_or(Duration::MAX);
-    let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, timeout));
+    let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, timeout, Boot::now()));
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
     block_on(async {
         let signals = signals(&ENDING)?;

@@ -24,8 +24,8 @@ impl Lock {
     ///
     /// # Errors
     /// The error of `interrupted`;
-    /// [`Error::Held`], [`Error::NoQuorum`] and [`Error::Young`]; [`Error::NotOurs`] when a lease had to be shared that has
-    /// ended; [`Error::SameNode`] when two addresses lead to the same node.
+    /// [`Error::Held`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when a lease had to be shared that has
+    /// ended; [`Error::Usage`] when two addresses lead to the same node.
     pub(crate) async fn acquire(
         &mut self,
         request: &Request,

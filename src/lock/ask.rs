@@ -71,18 +71,8 @@ impl Locks {
         faults: impl Iterator<Item = (usize, &'a Fault)>,
         reached: usize,
     ) -> Error {
-        let (mut young, mut others) = (Vec::new(), Vec::new());
-        for (node, fault) in faults {
-            match fault {
-                Fault::Young { left, .. } => young.push((self.nodes.name(node), *left)),
-                fault => others.push((self.nodes.asked(node), fault.clone())),
-            }
-        }
-        let name = name.map(str::to_owned);
-        if !young.is_empty() {
-            return Error::Young { name, nodes: young, faults: others };
-        }
-        Error::NoQuorum { name, nodes: self.nodes.len(), reached, faults: others }
+        let faults = faults.map(|(node, fault)| (self.nodes.asked(node), fault.clone())).collect();
+        Error::NoQuorum { name: name.map(str::to_owned), nodes: self.nodes.len(), reached, faults }
     }
 }
 

@@ -300,7 +300,10 @@ impl Lock {
         for (node, _, take) in answers.iter() {
             let Some(run_id) = &take.run_id else { continue };
             if let Some(&(_, other)) = runs.iter().find(|(other, _)| other == run_id) {
-                return Some(Error::SameNode(self.locks.nodes.name(other), self.locks.nodes.name(node)));
+                let (one, other) = (self.locks.nodes.name(other), self.locks.nodes.name(node));
+                return Some(Error::Usage(format!(
+                    "{one} and {other} are the same Redis server; list each server once"
+                )));
             }
             runs.push((run_id, node));
         }

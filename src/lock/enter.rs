@@ -12,7 +12,7 @@ impl Lock {
     /// Shares the lease of the innermost ancestor that still holds one, if the request asks for that.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when there is none and it must be; [`Error::NoQuorum`] and [`Error::Young`].
+    /// [`Error::NotOurs`] when there is none and it must be; [`Error::NoQuorum`].
     pub(super) async fn share(&mut self, footprint: &mut Footprint, request: &Request) -> Result<Option<Lease>, Error> {
         if request.reenter == Reenter::No {
             return Ok(None);

@@ -21,7 +21,7 @@ impl Lock {
     /// Extends the lease that `token` names to at least `ttl` from now; none: the ttl it was taken with.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::NoQuorum`] and [`Error::Young`].
+    /// [`Error::NotOurs`] and [`Error::NoQuorum`].
     pub(crate) async fn extend(&mut self, token: &str, ttl: Option<Duration>) -> Result<Extension, Error> {
         let (stem, hold) = token::split(token);
         let args = Args::default().with("token", stem).given("hold", hold).time("ttl", ttl);
@@ -42,8 +42,8 @@ impl Lock {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
         Err(match answers.said().find(|answer| answer.word == Word::Revoked) {
-            Some(answer) => self.not_ours(Purpose::Extend, token, NotOurs::Revoked(answer.revoked_by.clone())),
-            None => self.not_done(Purpose::Extend, token, &answers, is_extended),
+            Some(answer) => self.not_ours(Purpose::Use, token, NotOurs::Revoked(answer.revoked_by.clone())),
+            None => self.not_done(Purpose::Use, token, &answers, is_extended),
         })
     }
 }

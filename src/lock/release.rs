@@ -16,7 +16,7 @@ impl Lock {
     /// Returns how many holds are left. Has a deadline of its own.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] and [`Error::Young`] when too few nodes
+    /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few nodes
     /// answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End) -> Result<u64, Error> {
         // Holds leave nothing in the log.
@@ -29,7 +29,7 @@ impl Lock {
     /// left.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::NoQuorum`] and [`Error::Young`].
+    /// [`Error::NotOurs`] and [`Error::NoQuorum`].
     pub(crate) async fn release_token(&mut self, token: &str) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
         let newest = match hold {
@@ -53,7 +53,7 @@ impl Lock {
         let is_done = |answer: &Answer| matches!(answer.word, Word::Released | Word::StillHeld);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(is_done) != Verdict::Yes {
-            return Err(self.not_done(Purpose::Release, token, &answers, is_done));
+            return Err(self.not_done(Purpose::Use, token, &answers, is_done));
         }
         self.note_unlogged(&answers);
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.

@@ -26,7 +26,7 @@ impl Lock {
     /// only a minority of nodes has is not in force.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::CannotEnd`], [`Error::NoQuorum`] and [`Error::Young`].
+    /// [`Error::NotOurs`], [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         // By quorum: what a minority has left over must not be taken for the lease that is in force.
         let mut status = self.inspect(LogPart::None).await?;

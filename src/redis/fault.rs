@@ -163,6 +163,7 @@ impl Fault {
             Fault::Unconfirmed(..) => (3, "are its replicas connected, and is --replicas right?"),
             Fault::Exited(_) => (3, "is its disk full?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
+            Fault::Young { .. } => (3, "wait, or lower --quarantine if no lease can have been lost"),
             Fault::Garbage(_) => (2, "is the address right?"),
             // A TLS port closes a plain connection; a plain port waits for the end of the line.
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
@@ -189,7 +190,7 @@ impl fmt::Display for Fault {
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Young { uptime, left } => {
-                write!(f, "started {} ago and cannot vote for another {}", human(*uptime), human(*left))
+                write!(f, "restarted {} ago and cannot vote for another {}", human(*uptime), human(*left))
             }
             Fault::Unreachable(why) => write!(f, "is unreachable ({why})"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),

@@ -160,7 +160,7 @@ impl Supervisor {
     /// Takes one more lock, waits for what is left of the time since `begin`, and says that it is acquired.
     async fn acquire(&self, lock: &mut Lock, begin: Boot, grants: &mut [Grant]) -> Result<Lease, Error> {
         let Job { request, quiet, verbose, .. } = &self.job;
-        let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait).since(begin));
+        let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait, begin));
         let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
         let interrupted = async {
             tokio::select! {
