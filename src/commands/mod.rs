@@ -210,25 +210,3 @@ fn request(taking: &LeaseArgs, wait: Duration, settings: &Settings, pid: u32, la
         log: settings.log,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn name_and_token_of_the_enclosing_job_are_a_pair() {
-        let job = ("n".to_owned(), "t".to_owned());
-        let lease = |name, token, enclosing| {
-            let found = name_and_token(name, token, enclosing).map_err(|error| error.to_string());
-            found.map(|(name, token)| format!("{name} {}", token.unwrap_or_default()))
-        };
-        let missing = Err(NAMELESS.to_owned());
-        assert_eq!(lease(None, None, Some(&job)), Ok("n t".to_owned()));
-        assert_eq!(lease(Some("n"), None, Some(&job)), Ok("n t".to_owned()));
-        assert_eq!(lease(Some("n"), Some("u"), Some(&job)), Ok("n u".to_owned()));
-        assert_eq!(lease(Some("m"), None, Some(&job)), Ok("m ".to_owned()));
-        assert_eq!(lease(None, Some("u"), Some(&job)), missing);
-        assert_eq!(lease(None, None, None), missing);
-        assert_eq!(lease(Some("n"), None, None), Ok("n ".to_owned()));
-    }
-}

@@ -60,7 +60,19 @@ impl Flock {
         self.call(line).args(["lockfile", "echo", "here"]).stdout("here\n").run();
     }
 
-    /// A call with these options does not, and ends with this status.
+    /// A call with these options waits for that holder, and then gets the lock.
+    #[track_caller]
+    fn waits_for(&self, (holder, writer): (Running, PipeWriter), options: &str) {
+        let waiter = self.call(options).args(["lockfile", "echo", "here"]).spawn();
+        let queue = "{redlock:lockfile}:\u{1f}queue";
+        eventually(SOON, "it waits", || self.redis.query::<usize>(&["ZCARD", queue]) == 1);
+        drop(writer);
+        waiter.prints("here");
+        waiter.finish();
+        holder.finish();
+    }
+
+    /// A call with these options does not get it, and ends with this status.
     #[track_caller]
     fn is_turned_away(&self, line: &str, status: i32) {
         self.call(line).args(["lockfile", "echo", "You will never see this!"]).status(status).run();
@@ -89,14 +101,7 @@ fn an_exclusive_lock_excludes() {
 fn without_n_it_waits() {
     let flock = Flock::new();
     for options in ["", "-x", "-w 60"] {
-        let (holder, writer) = flock.holder("");
-        let waiter = flock.call(options).args(["lockfile", "echo", "here"]).spawn();
-        let queue = "{redlock:lockfile}:\u{1f}queue";
-        eventually(SOON, "it waits", || flock.redis.query::<usize>(&["ZCARD", queue]) == 1);
-        drop(writer);
-        waiter.prints("here");
-        waiter.finish();
-        holder.finish();
+        flock.waits_for(flock.holder(""), options);
     }
 }
 
@@ -154,12 +159,6 @@ fn shared_and_exclusive_exclude_each_other() {
         let (holder, writer) = flock.holder(how);
         flock.is_turned_away("-n -s", 1);
         flock.is_turned_away("-n -x -s -E 123", 123);
-        let waiter = flock.call("-s").args(["lockfile", "echo", "here"]).spawn();
-        let queue = "{redlock:lockfile}:\u{1f}queue";
-        eventually(SOON, "it waits", || flock.redis.query::<usize>(&["ZCARD", queue]) == 1);
-        drop(writer);
-        waiter.prints("here");
-        waiter.finish();
-        holder.finish();
+        flock.waits_for((holder, writer), "-s");
     }
 }

@@ -1,9 +1,6 @@
-//! The examples that this tool grew from: contenders for tickets, trying once, blocking with a timeout, waiting until
-//! free, extending only one's own, entering and leaving.
+//! The example that this tool grew from: contenders for tickets.
 
-use crate::support::{
-    Directory, Redis, SOON, Test, Tls, acquire, acquire_for, any, eventually, message, ms, redlock, release,
-};
+use crate::support::{Directory, Redis, SOON, Test, Tls, any};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,60 +86,4 @@ fn without_the_lock_tickets_would_be_taken_twice() {
         .collect();
     let ends: Vec<_> = running.into_iter().map(|mut contender| contender.wait(SOON)).collect();
     assert!(ends.contains(&crate::support::Ended::Status(9)), "{ends:?}");
-}
-
-#[test]
-fn try_once() {
-    let redis = Redis::start();
-    let script = "if token=$(redlock acquire -q --name lock); then echo \"got it\"; else echo \"status $?\"; fi";
-    Test::sh(&redis, script).stdout("got it\n").run();
-    Test::sh(&redis, script).stdout("status 75\n").stderr(message(["use --wait"])).run();
-}
-
-#[test]
-fn blocking_with_a_time_out() {
-    let redis = Redis::start();
-    let token = acquire(&redis, "lock");
-    let script = "redlock acquire -q --name lock --wait 1s; echo \"status $?\"";
-    let finished = Test::sh(&redis, script).stdout("status 75\n").stderr(message(["gave up after"])).run();
-    assert!(finished.elapsed >= ms(1_000), "{:?}", finished.elapsed);
-    let script = "redlock acquire -q --name lock --wait 30s >token; echo \"status $?\"";
-    let waiter = Test::sh(&redis, script).stdout("status 0\n").spawn();
-    eventually(SOON, "the waiter is connected", || redis.info("connected_clients") != "1");
-    release(&redis, "lock", &token);
-    waiter.finish();
-}
-
-#[test]
-fn wait_until_free() {
-    let redis = Redis::start();
-    acquire_for(&redis, "lock", "2s");
-    let script = "redlock wait -q lock && echo free; redlock wait lock --timeout 1s && echo 'still free'";
-    Test::sh(&redis, script).stdout("free\nstill free\n").run();
-}
-
-#[test]
-fn extend_only_ones_own() {
-    let redis = Redis::start();
-    let token = acquire_for(&redis, "lock", "2s");
-    redlock(&redis, "extend -q lock --token a-guess").status(77).stderr(message(["\"lock\""])).run();
-    assert!(redis.pttl("redlock:lock") <= 2_000);
-    redlock(&redis, format!("extend -q lock --token {token} --ttl 20s")).run();
-    assert!(redis.pttl("redlock:lock") > 10_000);
-}
-
-#[test]
-fn enter_and_leave_with_all_four_results() {
-    let redis = Redis::start();
-    let script = "
-        outcome() { redlock release --name lock --token \"$1\" --format json 2>/dev/null | sed 's/.*\"outcome\":\"\\([^\"]*\\)\".*/\\1/'; }
-        outer=$(redlock acquire --name lock)
-        inner=$(redlock acquire --name lock --reentrant --token \"$outer\")
-        outcome \"$inner\"
-        outcome \"$outer\"
-        outcome \"$outer\"
-        other=$(redlock acquire --name lock)
-        outcome \"$outer\"
-        outcome \"$other\"";
-    Test::sh(&redis, script).stdout("still-held\nreleased\nnot-held\nheld-by-other\nreleased\n").run();
 }

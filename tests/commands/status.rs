@@ -144,15 +144,6 @@ fn a_lock_of_ours_that_somebody_made_endless_is_said_to_never_expire() {
 }
 
 #[test]
-fn another_type_is_foreign_and_stays_untouched() {
-    let redis = Redis::start();
-    redis.command(&["HSET", "redlock:backup", "field", "1"]);
-    assert_eq!(status(&redis, "backup")["state"], "foreign");
-    redlock(&redis, "status -q backup").status(75).run();
-    assert_eq!(redis.keys(), ["redlock:backup"]);
-}
-
-#[test]
 fn a_lock_whose_job_has_ended_is_kept() {
     let redis = Redis::start();
     let test = redlock(&redis, "run -q backup --hold-at-least 20s -- true");

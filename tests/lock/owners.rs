@@ -99,17 +99,6 @@ fn a_label_is_given_by_flag_or_variable() {
 }
 
 #[test]
-fn without_a_label_nothing_stands_in_for_it() {
-    let redis = Redis::start();
-    acquire(&redis, "backup");
-    let (user, host) = myself();
-    let busy = format!(
-        "redlock: \"backup\" is held by {user}@{host}, pid <n>, for <duration>, lease <duration> left; use --wait to queue for it\n"
-    );
-    redlock(&redis, "acquire backup").status(75).stderr(like(busy)).run();
-}
-
-#[test]
 fn a_waiter_is_told_for_whom_it_waits() {
     let redis = Redis::start();
     let test = redlock(&redis, "acquire backup --label nightly");
