@@ -89,7 +89,7 @@ complete -c redlock -n '__redlock_at start' -a acquire -d 'Take a lock and print
 complete -c redlock -n '__redlock_at start' -a extend -d 'Extend a lease'
 complete -c redlock -n '__redlock_at start' -a release -d 'Release a lock'
 complete -c redlock -n '__redlock_at start' -a status -d 'Show who holds a lock, or all locks'
-complete -c redlock -n '__redlock_at start' -a log -d 'Show the last runs: who, when, how long, and the result'
+complete -c redlock -n '__redlock_at start' -a log -d 'Show whether jobs ran: who, when, how long, and the result'
 complete -c redlock -n '__redlock_at start' -a wait -d 'Wait until a lock is free, without taking it'
 complete -c redlock -n '__redlock_at start' -a doctor -d 'Check whether Redis is ready for locks'
 complete -c redlock -n '__redlock_at start' -a completions -d 'Print shell completions'

@@ -108,7 +108,7 @@ pub(crate) enum Command {
     ///
     /// Without a name: every lock under the prefix. With several names, or a * in one: those that match, as a table.
     Status(StatusArgs),
-    /// Show the last runs: who, when, how long, and the result
+    /// Show whether jobs ran: who, when, how long, and the result
     ///
     /// A line for each run, newest last. Without a name: the runs of all locks under the prefix. Redis remembers the last 20 of each
     /// lock (run and acquire --log N) for 30 days.

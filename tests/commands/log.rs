@@ -1,11 +1,12 @@
 //! `redlock log`: the last runs of a lock, whatever became of them, and what they must not disturb.
 
 use crate::support::{
-    Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, permit, redlock, release, several, status,
-    when,
+    Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, permit, redlock, release,
+    several, status, when,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// The name of a part of what a lock has in Redis.
 fn part(name: &str, part: &str) -> String {
@@ -147,6 +148,37 @@ fn a_run_that_never_says_its_end_has_run_out() {
     redlock(&redis, "run -q backup -- true").run();
     assert_eq!(results(&redis, "backup"), ["lease ran out", "exit 0"]);
     assert!(!redis.exists(&part("backup", "log:open")));
+}
+
+#[test]
+fn a_release_that_no_server_hears_leaves_a_run_without_an_end() {
+    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    redlock(&redis, "run -q backup -- true").run();
+    let directory = Arc::new(Directory::new());
+    let job = ["run", "-q", "backup", "--", "sh", "-c", "until test -e go; do sleep 0.05; done"];
+    let job = Test::new(&redis).args(job).in_directory(&directory).stderr(any()).within(SOON * 2).spawn();
+    eventually(SOON, "it runs", || outcomes(&redis, "backup") == ["exited", "running"]);
+    redis.kill();
+    std::fs::write(directory.path().join("go"), "").unwrap();
+    job.finish();
+    redis.restart();
+    assert_eq!(outcomes(&redis, "backup"), ["exited", "running"]);
+    redis.command(&["DEL", "redlock:backup"]);
+    assert_eq!(outcomes(&redis, "backup"), ["exited", "expired"]);
+    assert_eq!(status(&redis, "backup")["last_success"]["outcome"], "exited");
+}
+
+#[test]
+fn what_an_older_version_takes_and_releases_is_not_taken_for_a_run_that_goes_on() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    // Its release, and its take.
+    redis.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
+    redis.command(&["SET", "redlock:backup", "5294ecab887e4ad3880ccf24c8387183", "PX", "60000"]);
+    assert_eq!(outcomes(&redis, "backup"), ["expired"]);
+    redis.command(&["DEL", "redlock:backup"]);
+    redlock(&redis, "run -q backup -- true").run();
+    assert_eq!(outcomes(&redis, "backup"), ["expired", "exited"]);
 }
 
 #[test]
