@@ -311,7 +311,7 @@ impl<'a> Parent<'a> {
             }
         }
         if self.kill_at.passed() {
-            self.start_killing();
+            self.phase = Phase::Kill(KillLoop::begin());
         }
     }
 
@@ -331,13 +331,9 @@ impl<'a> Parent<'a> {
         match self.phase {
             _ if !self.orphaned => {}
             Phase::Ready => self.phase = Phase::Over,
-            Phase::Run => self.start_killing(),
+            Phase::Run => self.phase = Phase::Kill(KillLoop::begin()),
             Phase::Kill(_) | Phase::Over => {}
         }
-    }
-
-    fn start_killing(&mut self) {
-        self.phase = Phase::Kill(KillLoop::begin());
     }
 
     fn pass_on_signal(&mut self) {
