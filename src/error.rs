@@ -105,7 +105,8 @@ impl fmt::Display for Error {
                 })
             }
             Error::NoQuorum { name, faults, .. } => {
-                write!(f, "{}{}; {}", prefixed(name), self.trouble(), advice(faults))
+                let name = name.as_ref().map_or_else(String::new, |name| format!("{name:?}: "));
+                write!(f, "{name}{}; {}", self.trouble(), advice(faults))
             }
             Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
             Error::NoCommand { command, why, .. } => {
@@ -133,8 +134,11 @@ impl Error {
         }
     }
 
-    /// This command could not be found, or executed.
+    /// This command could not be found, or executed. A shortage may pass, so it has a status that tells to try again.
     pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
+        if let Some(shortage) = host::shortage(&errno.into()) {
+            return Error::Unavailable(format!("cannot start {command:?}: {shortage}"));
+        }
         let has_path = command.as_bytes().contains(&b'/');
         let why = match errno {
             Errno::ENOENT if has_path && Path::new(command).exists() => "its interpreter was not found".to_owned(),
@@ -192,11 +196,6 @@ fn shape(claim: Claim) -> String {
         Claim::Slots(1) => "with 1 slot".to_owned(),
         Claim::Slots(limit) => format!("with {limit} slots"),
     }
-}
-
-/// The start of a message: the name of the lock, or nothing if the message is about all locks.
-fn prefixed(name: &Option<String>) -> String {
-    name.as_ref().map_or_else(String::new, |name| format!("{name:?}: "))
 }
 
 fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpose, found: &NotOurs) -> fmt::Result {

@@ -12,7 +12,7 @@ use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::lock::{End, Lease, Lock};
 use crate::sys::clock::Boot;
-use crate::sys::packets::{Packet, Packets};
+use crate::sys::packets::Packets;
 use crate::sys::process::{self, Handle};
 use crate::sys::stdio;
 use crate::sys::tree::Family;
@@ -117,12 +117,7 @@ impl Drop for Guard {
 /// The guard, from its lease to the end of that. Ends without one if redlock does.
 async fn guard(task: &Task, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let socket = Readable::new(socket)?;
-    let received = socket.next(|socket| match socket.receive::<Lease>() {
-        Packet::Message(lease) => Some(Some(lease)),
-        Packet::Nothing => None,
-        Packet::End => Some(None),
-    });
-    let Some(mut lease) = received.await else { return Ok(()) };
+    let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
     let talk = Talk::new([lock.name.as_str()], task.quiet, task.verbose).to(task.ward.clone());
     let renewer = Renewer::new(talk, timeline, task.continue_when_lost, &lease);

@@ -23,7 +23,6 @@ use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
 use crate::sys::host;
 use crate::sys::inherited::Inheritance;
-use crate::sys::packets::Packet;
 use crate::sys::process::{self, Reap};
 use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::stdio;
@@ -111,11 +110,12 @@ impl Supervisor {
             let mut grants = self.acquire_all(locks, begin).await?;
             let acquired_at = Boot::now();
             let supervision = Supervision::new(self, &grants);
-            let error = match self.start(&supervision, &grants) {
-                Ok(()) => match supervision.supervise(&mut grants).await {
-                    Ok(end) => return Ok(supervision.conclude(grants, acquired_at, end).await),
-                    Err(error) => error,
-                },
+            let supervised = async {
+                self.start(&supervision, &grants)?;
+                supervision.supervise(&mut grants).await
+            };
+            let error = match supervised.await {
+                Ok(end) => return Ok(supervision.conclude(grants, acquired_at, end).await),
                 Err(error) => error,
             };
             release_all(&mut grants, &error).await;
@@ -237,13 +237,7 @@ impl Supervisor {
 
     /// The keeper's next report; none if it is gone.
     async fn report(&self) -> Option<Report> {
-        self.keeper
-            .next(|keeper| match keeper.receive() {
-                Packet::Message(report) => Some(Some(report)),
-                Packet::Nothing => None,
-                Packet::End => Some(None),
-            })
-            .await
+        self.keeper.next(|keeper| keeper.receive().arrived()).await
     }
 
     /// Waits for a keeper that ends before it gets an order, and returns the reason.

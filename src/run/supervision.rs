@@ -3,13 +3,12 @@
 use super::ending::{JobEnd, told};
 use super::renewal::{Loss, Renewer};
 use super::watchdog::Watchdog;
-use super::{Grant, Supervisor, cannot_supervise, ends, lost_before_start, next_signal};
+use super::{Grant, Supervisor, ends, lost_before_start, next_signal};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::keeper::{Cause, Order, Progress, Report, Task};
+use crate::keeper::{Cause, Order, Progress, Report};
 use crate::lock::{End, FAREWELL, Lease};
 use crate::sys::clock::Boot;
-use crate::sys::host;
 use crate::sys::signals::SignalEvent;
 use crate::sys::wait::{sleep_until, within};
 use futures_util::future::join_all;
@@ -129,9 +128,10 @@ impl<'a> Supervision<'a> {
                         return Ok(JobEnd::of(status, cause, at));
                     }
                     Some(Report::StartFailure { errno }) => {
-                        return Err(early_end(&early).unwrap_or_else(|| start_failure(&job.task, Errno::from_raw(errno))));
+                        let error = Error::no_command(&job.task.command[0], Errno::from_raw(errno));
+                        return Err(early_end(&early).unwrap_or(error));
                     }
-                    Some(Report::TooLate) => return Err(early_end(&early).unwrap_or_else(|| self.too_late())),
+                    Some(Report::TooLate) => return Err(early_end(&early).unwrap_or(self.too_late())),
                     None => break false,
                 },
                 () = &mut overdue => break true,
@@ -240,11 +240,4 @@ impl<'a> Supervision<'a> {
 /// A signal from before the start that would have ended the command.
 fn early_end(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| ends(signal)).map(Error::Interrupted)
-}
-
-fn start_failure(task: &Task, errno: Errno) -> Error {
-    match host::shortage(&errno.into()) {
-        Some(_) => cannot_supervise(errno),
-        None => Error::no_command(&task.command[0], errno),
-    }
 }

@@ -20,6 +20,17 @@ pub(crate) enum Packet<T> {
     End,
 }
 
+impl<T> Packet<T> {
+    /// The message, or none at the end; nothing as long as neither has come.
+    pub(crate) fn arrived(self) -> Option<Option<T>> {
+        match self {
+            Packet::Message(message) => Some(Some(message)),
+            Packet::Nothing => None,
+            Packet::End => Some(None),
+        }
+    }
+}
+
 impl Packets {
     /// Two ends that see each other's messages, and each other's end.
     pub(crate) fn pair() -> nix::Result<(Packets, Packets)> {
