@@ -61,15 +61,6 @@ pub(crate) fn was_sigpipe_ignored() -> bool {
     AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
 }
 
-/// Restores the signals of writing. Allocates nothing: for a child between fork and exec.
-fn restore_writing() {
-    for (signal, bit) in OF_WRITING {
-        let disposition = if AT_START.load(Ordering::Relaxed) & bit == 0 { libc::SIG_DFL } else { libc::SIG_IGN };
-        // SAFETY: neither disposition installs a handler.
-        unsafe { libc::signal(signal, disposition) };
-    }
-}
-
 /// True if this process ignores the signal now.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -106,10 +97,12 @@ impl Inheritance {
                 unsafe { libc::close(i32::from(descriptor)) };
             }
         }
-        restore_writing();
-        let children = if self.sigchld_ignored { libc::SIG_IGN } else { libc::SIG_DFL };
-        // SAFETY: neither disposition installs a handler.
-        unsafe { libc::signal(libc::SIGCHLD, children) };
+        let at_start = AT_START.load(Ordering::Relaxed);
+        let of_writing = OF_WRITING.map(|(signal, bit)| (signal, at_start & bit != 0));
+        for (signal, was_ignored) in of_writing.into_iter().chain([(libc::SIGCHLD, self.sigchld_ignored)]) {
+            // SAFETY: neither disposition installs a handler.
+            unsafe { libc::signal(signal, if was_ignored { libc::SIG_IGN } else { libc::SIG_DFL }) };
+        }
         // Cannot fail: the mask came from the kernel.
         let _ = self.mask.thread_set_mask();
     }

@@ -76,9 +76,8 @@ fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
 }
 
 fn wait_for(pid: i32) {
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    while Errno::result(unsafe { libc::waitpid(pid, &raw mut status, 0) }) == Err(Errno::EINTR) {}
+    // SAFETY: a null pointer asks for no status.
+    while Errno::result(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }) == Err(Errno::EINTR) {}
 }
 
 /// Sends `signal` to a child, unless it was reaped: its pid may have been reused.
@@ -142,9 +141,8 @@ impl Handle {
     /// Waits for the end of a child, for at most `patience`, and reaps it.
     pub(crate) fn reap_within(&self, patience: Duration) {
         self.ends_within(patience);
-        let mut status = 0;
-        // SAFETY: `status` outlives the call. The pid is the child's, or no child has it.
-        unsafe { libc::waitpid(self.pid, &raw mut status, libc::WNOHANG) };
+        // SAFETY: a null pointer asks for no status. The pid is the child's, or no child has it.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
     }
 
     /// Makes its standard error this process's, unless that is refused.
