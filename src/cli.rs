@@ -377,12 +377,9 @@ impl RunArgs {
     /// The default label of the job: the base name of the command, or of the first word of `-c`. Arguments are left out, as
     /// they may hold secrets.
     pub(crate) fn base_name(&self) -> String {
-        let line = self.line.as_ref().map(|line| line.to_string_lossy());
-        let first = match &line {
-            Some(line) => line.split_whitespace().next().unwrap_or_default().into(),
-            None => self.command.first().map(|command| command.to_string_lossy()).unwrap_or_default(),
-        };
-        let name = Path::new(first.as_ref()).file_name().unwrap_or_default().to_string_lossy();
+        let text = self.line.as_ref().unwrap_or(&self.command[0]).to_string_lossy();
+        let first = if self.line.is_some() { text.split_whitespace().next().unwrap_or_default() } else { &text };
+        let name = Path::new(first).file_name().unwrap_or_default().to_string_lossy();
         // A letter has 4 bytes at most.
         name.chars().take(LONGEST_LABEL / 4).map(|letter| if letter.is_control() { '?' } else { letter }).collect()
     }

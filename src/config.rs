@@ -16,8 +16,6 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The longest password, in bytes.
-const LONGEST_PASSWORD: usize = 4096;
 /// Each release writes the whole log of its lock.
 const MOST_RUNS: u64 = 1000;
 
@@ -156,9 +154,9 @@ fn hint(name: &str) -> String {
 fn sources(common: &Common, environment: &Environment, files: Vec<Source>) -> Vec<Source> {
     let variables = environment.iter().filter_map(|(name, text)| entry(name, text, name.clone())).collect();
     let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, REDIS_URL.to_owned()));
-    let mut sources = vec![Source::Entries(flags(common)), Source::Entries(variables)];
+    let mut sources = vec![Ok(flags(common)), Ok(variables)];
     sources.extend(files);
-    sources.push(Source::Entries(apps.into_iter().collect()));
+    sources.push(Ok(apps.into_iter().collect()));
     sources
 }
 
@@ -202,6 +200,7 @@ fn settings_from(
     let tls = with_tls.then(|| tls::client(ca, certificate.zip(key), patience)).transpose()?;
     let password = (!password.is_default).then(|| secret(&password, patience)).transpose()?;
     let access = Access { password, tls, replicas };
+    let skipped = sources.iter().filter_map(|source| source.as_ref().err());
     Ok(Settings {
         nodes: nodes(&urls, &redis.from, access)?,
         prefix,
@@ -213,7 +212,7 @@ fn settings_from(
         ancestors: ancestors(environment),
         enclosing: text(environment, "REDLOCK_NAME").zip(text(environment, "REDLOCK_TOKEN")),
         unknown: environment.keys().filter_map(|name| unknown(name)).collect(),
-        skipped: sources.iter().filter_map(Source::skipped).collect(),
+        skipped: skipped.map(|why| format!("{why}; going on without it")).collect(),
         origins,
     })
 }
@@ -255,13 +254,10 @@ fn text(environment: &Environment, name: &str) -> Option<String> {
 }
 
 fn ancestors(environment: &Environment) -> Vec<String> {
-    let mut ancestors = Vec::new();
-    let texts = ["REDLOCK_HELD", "REDLOCK_TOKEN"].into_iter().filter_map(|name| environment.get(name));
-    for token in texts.flat_map(|text| text.split_whitespace()) {
-        if !ancestors.iter().any(|known| known == token) {
-            ancestors.push(token.to_owned());
-        }
-    }
+    let held = text(environment, "REDLOCK_HELD").unwrap_or_default();
+    let mut ancestors: Vec<String> = held.split_whitespace().map(str::to_owned).collect();
+    let innermost = text(environment, "REDLOCK_TOKEN");
+    ancestors.extend(innermost.filter(|token| !held.split_whitespace().any(|known| known == token)));
     ancestors
 }
 
@@ -295,11 +291,8 @@ fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>,
     let path = PathBuf::from(text);
     let first_line = |path: &Path| {
         let text = String::from_utf8(read(path)?).map_err(|_| "not UTF-8")?;
-        match text.lines().next() {
-            Some(password) if password.len() > LONGEST_PASSWORD => Err("too long".to_owned()),
-            Some(password) if !password.is_empty() => Ok(password.to_owned()),
-            _ => Err("its first line is empty".to_owned()),
-        }
+        let password = text.lines().next().filter(|password| !password.is_empty());
+        password.map(str::to_owned).ok_or_else(|| "its first line is empty".to_owned())
     };
     FileValue::new(vec![path.clone()], patience, move || {
         first_line(&path).map_err(|why| format!("cannot read the password from {}: {why}", path.display()))
@@ -345,21 +338,8 @@ impl SettingValue {
 /// A variable and its value in one source.
 type Entry = (&'static str, SettingValue);
 
-/// A source of settings.
-enum Source {
-    Entries(Vec<Entry>),
-    /// A file that this user may not read, for this reason.
-    Denied(String),
-}
-
-impl Source {
-    fn skipped(&self) -> Option<String> {
-        match self {
-            Source::Denied(why) => Some(format!("{why}; going on without it")),
-            Source::Entries(_) => None,
-        }
-    }
-}
+/// The entries of a source; or, of a file that this user may not read, the reason.
+type Source = Result<Vec<Entry>, String>;
 
 /// The value of the first of these variables in the nearest source that has one.
 ///
@@ -368,11 +348,11 @@ impl Source {
 fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, String> {
     for source in sources {
         match source {
-            Source::Denied(why) if variables == [REDIS] => {
+            Err(why) if variables == [REDIS] => {
                 return Err(format!("{why}; it may name the Redis to use; give --redis instead"));
             }
-            Source::Denied(_) => {}
-            Source::Entries(entries) => {
+            Err(_) => {}
+            Ok(entries) => {
                 // The last line of a name counts.
                 let last = |name| entries.iter().rev().find(|(known, _)| known == name);
                 if let Some((_, value)) = variables.iter().find_map(last) {
@@ -421,15 +401,15 @@ fn file(path: &Path) -> Result<Source, String> {
     let error = match files::read(path) {
         Ok(bytes) => {
             let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
-            return entries(path, &text).map(Source::Entries);
+            return entries(path, &text).map(Ok);
         }
         Err(error) => error,
     };
     let why = format!("cannot read {}: {}", path.display(), reason(&error));
     match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Source::Entries(Vec::new())),
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Ok(Vec::new())),
         // The system's file may be for some users only; after sudo, HOME is another user's.
-        ErrorKind::PermissionDenied => Ok(Source::Denied(why)),
+        ErrorKind::PermissionDenied => Ok(Err(why)),
         _ => Err(why),
     }
 }
@@ -466,8 +446,8 @@ mod tests {
     fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, String> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
-            Some(text) => entries(Path::new(&format!("f{index}")), text).map(Source::Entries),
-            None => Ok(Source::Denied(format!("cannot read f{index}: permission denied"))),
+            Some(text) => entries(Path::new(&format!("f{index}")), text).map(Ok),
+            None => Ok(Err(format!("cannot read f{index}: permission denied"))),
         };
         let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;
         settings_from(common, &environment, files, Duration::ZERO)

@@ -22,7 +22,7 @@ mod text;
 use cli::{Cli, Format};
 use error::Error;
 use exit::Exit;
-use parse::ParseOutcome;
+use parse::Refusal;
 use std::ffi::OsString;
 use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
@@ -59,18 +59,18 @@ fn end_by_panic(panic: &PanicHookInfo) -> ! {
 
 fn redlock(arguments: &[OsString]) -> Exit {
     let failure = match parse::parse(arguments.iter().cloned()) {
-        ParseOutcome::Cli(cli) => {
+        Ok(cli) => {
             return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, Some(&cli), cli.format()));
         }
-        ParseOutcome::Show(text) => match output::show(&text) {
+        Err(Refusal::Show(text)) => match output::show(&text) {
             Ok(()) => return Exit::Done,
             Err(error) => error,
         },
-        ParseOutcome::Bare(text) => {
+        Err(Refusal::Bare(text)) => {
             streams::say(text.trim_end());
             return Exit::Usage;
         }
-        ParseOutcome::Wrong(why) => Error::Usage(why),
+        Err(Refusal::Wrong(why)) => Error::Usage(why),
     };
     let format = if parse::is_evaluated(arguments) { Format::Env } else { Format::Text };
     fail(&failure.into(), None, format)

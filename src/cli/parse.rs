@@ -1,18 +1,16 @@
 //! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An error is one
 //! line, mostly in clap's words.
 
-use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, Watch, lock_name};
+use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, lock_name};
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
 use crate::text::nearest;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, FromArgMatches};
 use std::ffi::{OsStr, OsString};
-use std::time::Duration;
 
-/// The outcome of parsing a command line.
+/// The reason why a command line makes no call.
 #[derive(Debug)]
-pub(crate) enum ParseOutcome {
-    Cli(Box<Cli>),
+pub(crate) enum Refusal {
     /// The text of `--help` or `--version`, for standard output; a success.
     Show(String),
     /// The short screen for a call without arguments, for standard error.
@@ -21,36 +19,26 @@ pub(crate) enum ParseOutcome {
     Wrong(String),
 }
 
+/// The usual form of a call.
+const FORM: &str = "redlock run NAME -- COMMAND";
 const NAMELESS: &str =
     "no lock name before the command: redlock run NAME -- COMMAND, or redlock run --name NAME COMMAND";
 
 /// Parses a command line, program name first.
-pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> ParseOutcome {
-    let arguments = help_as_option(arguments.into_iter().collect());
-    let error = match read(&arguments) {
-        Ok(mut cli) => {
-            return match settle(&mut cli).and_then(|()| check(&cli, &arguments)) {
-                Ok(()) => ParseOutcome::Cli(Box::new(cli)),
-                Err(why) => ParseOutcome::Wrong(why),
-            };
-        }
-        Err(error) => error,
-    };
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ParseOutcome::Show(error.render().to_string()),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => ParseOutcome::Bare(error.render().to_string()),
-        _ => ParseOutcome::Wrong(complaint(&error)),
-    }
-}
-
-/// Turns `help [COMMAND]` into `[COMMAND] --help`: clap's own `help` command would take a line of the short screen.
-fn help_as_option(mut arguments: Vec<OsString>) -> Vec<OsString> {
+pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    // clap's own `help` command would take a line of the short screen.
     if arguments.get(1).is_some_and(|first| first == "help") {
         arguments.remove(1);
-        arguments.truncate(2);
         arguments.push("--help".into());
     }
-    arguments
+    let mut cli = read(&arguments).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Show(error.render().to_string()),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Refusal::Bare(error.render().to_string()),
+        _ => Refusal::Wrong(complaint(&error)),
+    })?;
+    settle(&mut cli).and_then(|()| check(&cli)).map_err(Refusal::Wrong)?;
+    Ok(cli)
 }
 
 /// True unless `--name` is among the options: the first plain word of `run` is then its name, else that of the command.
@@ -64,7 +52,9 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let mut redlock = cli::command();
     if is_name_plain {
         let name = Arg::new("plain").value_name("NAME").value_parser(lock_name).required(true).hide(true).index(1);
-        redlock = redlock.mut_subcommand("run", |run| run.arg(name).mut_arg("command", |command| command.index(2)));
+        // NAME COMMAND would be ambiguous, and guessing is unsafe: the command stands behind --.
+        let command = |command: Arg| command.index(2).trailing_var_arg(false).last(true);
+        redlock = redlock.mut_subcommand("run", |run| run.arg(name).mut_arg("command", command));
     }
     // To free it takes 0.02 ms, and the process needs it once.
     let matches = Box::leak(Box::new(redlock)).try_get_matches_from_mut(arguments)?;
@@ -79,24 +69,20 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 
 /// Brings alternative spellings into one form.
 fn settle(cli: &mut Cli) -> Result<(), String> {
-    // Zero switches a limit off, as with timeout(1).
-    let limit = |limit: &mut Option<Duration>| *limit = limit.filter(|limit| !limit.is_zero());
     match &mut cli.command {
         Command::Run(args) => {
             names_in_order(&mut args.taking.names)?;
             if let Some(line) = &args.line {
                 args.command = ["/bin/sh".into(), "-c".into(), line.clone()].into();
             }
-            limit(&mut args.kill_after);
-            limit(&mut args.max_run);
-            limit(&mut args.once_per);
-            limit(&mut args.hold_at_least);
+            // Zero switches a limit off, as with timeout(1).
+            for limit in [&mut args.kill_after, &mut args.max_run, &mut args.once_per, &mut args.hold_at_least] {
+                *limit = limit.filter(|limit| !limit.is_zero());
+            }
         }
         Command::Acquire(args) => args.taking.names.extend(args.plain.take()),
         Command::Status(StatusArgs { locks, watch, .. }) => {
-            if let Some(Watch::Name(name)) = watch {
-                locks.names.push(name.clone());
-            }
+            locks.names.extend(watch.as_mut().and_then(|watch| watch.name.take()));
             locks.settle();
         }
         Command::Log(args) => args.locks.settle(),
@@ -116,18 +102,19 @@ fn names_in_order(names: &mut [String]) -> Result<(), String> {
 }
 
 /// Rejects invalid option combinations that can be detected from the command line alone, and that clap does not know of.
-fn check(cli: &Cli, arguments: &[OsString]) -> Result<(), String> {
+fn check(cli: &Cli) -> Result<(), String> {
     let Common { quiet, verbose, format, label, log, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
-    let acquires = matches!(cli.command, Command::Acquire(_));
-    refuse(*format == Format::Env && !acquires, "--format env is for acquire only; there are text and json")?;
-    let is_status = matches!(cli.command, Command::Status(_));
-    let is_odd = *format == Format::Prometheus && !is_status;
-    refuse(is_odd, "--format prometheus is for status only; there are text and json")?;
+    let is_fit = match format {
+        Format::Text | Format::Json => true,
+        Format::Env => matches!(cli.command, Command::Acquire(_)),
+        Format::Prometheus => matches!(cli.command, Command::Status(_)),
+    };
+    refuse(!is_fit, "--format env is for acquire only, prometheus for status only; there are text and json")?;
     let takes = cli.taking().is_some();
     refuse((label.is_some() || log.is_some()) && !takes, "--label and --log are for run and acquire only")?;
     match &cli.command {
-        Command::Run(args) => check_run(args, arguments),
+        Command::Run(args) => check_run(args),
         Command::Acquire(args) => check_acquire(args),
         Command::Release(args) => {
             let shown = args.token.as_ref().is_none_or(|token| token.chars().count() >= SHOWN_OF_TOKEN);
@@ -146,11 +133,7 @@ fn refuse(wrong: bool, why: &str) -> Result<(), String> {
     if wrong { Err(why.to_owned()) } else { Ok(()) }
 }
 
-fn check_run(args: &RunArgs, arguments: &[OsString]) -> Result<(), String> {
-    // NAME COMMAND is ambiguous, and guessing is unsafe.
-    let has_dashes = || arguments[arguments.len() - args.command.len() - 1] == "--";
-    let is_ambiguous = args.line.is_none() && is_name_plain(arguments) && !has_dashes();
-    refuse(is_ambiguous, "put -- between the name and the command: redlock run NAME -- COMMAND")?;
+fn check_run(args: &RunArgs) -> Result<(), String> {
     let LeaseArgs { names, ttl, reentrant, slots, .. } = &args.taking;
     refuse(*ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
     let is_of_one = *reentrant || slots.is_some() || args.once_per.is_some();
@@ -202,9 +185,10 @@ fn complaint(error: &clap::Error) -> String {
         _ => "",
     };
     match error.kind() {
+        ErrorKind::UnknownArgument if !word.starts_with('-') => format!("{text}; {FORM}"),
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => format!("{text}; {}", hint(word)),
-        ErrorKind::MissingRequiredArgument if text.contains("COMMAND") => {
-            format!("{text}; redlock run NAME -- COMMAND")
+        ErrorKind::MissingRequiredArgument if text.contains("<NAME>") || text.contains("<COMMAND>") => {
+            format!("{text}; {FORM}")
         }
         _ => text,
     }
@@ -236,16 +220,14 @@ pub(crate) fn is_evaluated(arguments: &[OsString]) -> bool {
 mod tests {
     use super::*;
     use crate::cli::RunArgs;
+    use std::time::Duration;
 
-    fn parsed(line: &str) -> ParseOutcome {
+    fn parsed(line: &str) -> Result<Cli, Refusal> {
         parse(["redlock"].into_iter().chain(line.split(' ')).map(OsString::from))
     }
 
     fn cli(line: &str) -> Cli {
-        match parsed(line) {
-            ParseOutcome::Cli(cli) => *cli,
-            other => panic!("{line}: {other:?}"),
-        }
+        parsed(line).unwrap_or_else(|refusal| panic!("{line}: {refusal:?}"))
     }
 
     fn run(line: &str) -> Box<RunArgs> {
@@ -257,7 +239,7 @@ mod tests {
 
     fn refused(line: &str) -> String {
         match parsed(line) {
-            ParseOutcome::Wrong(why) => why,
+            Err(Refusal::Wrong(why)) => why,
             other => panic!("{line}: {other:?}"),
         }
     }
@@ -285,28 +267,26 @@ mod tests {
         assert_eq!(of("run -c ls x"), is("x", "/bin/sh -c ls"));
         assert_eq!(of("run x --wait 5 -cls -q"), is("x", "/bin/sh -c ls"));
         assert_eq!(of("run -c ls x --ttl 5"), is("x", "/bin/sh -c ls"));
-        let dashes = "put -- between the name and the command: redlock run NAME -- COMMAND";
-        for line in [
-            "run x cmd a",
-            "run x -w 10 cmd a",
-            "run -n x cmd a",
-            "run x y -- cmd",
-            "run -- x -- cmd",
-            "run x cmd -c ls",
-        ] {
-            assert_eq!(refused(line), dashes, "{line}");
+        for line in ["run x cmd a", "run x -w 10 cmd a", "run -n x cmd a", "run x y -- cmd", "run x cmd -c ls"] {
+            let why = refused(line);
+            assert!(
+                why.starts_with("unexpected argument '") && why.ends_with("; redlock run NAME -- COMMAND"),
+                "{why}"
+            );
         }
         for line in ["run x --name y -- z", "run x cmd --name y"] {
             assert_eq!(refused(line), NAMELESS, "{line}");
         }
-        for line in ["run x -c ls y", "run --name x -c ls cmd"] {
+        for line in ["run x -c ls -- y", "run --name x -c ls cmd"] {
             assert!(refused(line).contains("cannot be used with"), "{line}");
         }
-        for line in ["run", "run -n", "run x", "run x --", "run x -n", "run --name x", "run --name=x", "run -- cmd"] {
+        for line in ["run", "run -n", "run x", "run x --", "run x -n", "run --name x", "run --name=x"] {
             let why = refused(line);
             assert!(why.contains("not provided: ") && why.ends_with("; redlock run NAME -- COMMAND"), "{why}");
         }
-        assert!(refused("run -c ls").ends_with("not provided: <NAME>"));
+        for line in ["run -- cmd", "run -- x -- cmd", "run -- x -c ls", "run -c ls"] {
+            assert!(refused(line).contains("not provided: <NAME>"), "{line}");
+        }
         assert!(refused("run --wait ./job.sh").ends_with("write --wait -- ./job.sh, or put the name first"));
     }
 
@@ -364,7 +344,7 @@ mod tests {
         assert_eq!(run("run x -- /usr/bin/pg_dump --password=secret").base_name(), "pg_dump");
         assert_eq!(run(&format!("run x -- {}", "ü".repeat(200))).base_name(), "ü".repeat(64));
         let line = ["redlock", "run", "--name", "x", "-c", " /bin/mysql -psecret | wc"].map(OsString::from);
-        let ParseOutcome::Cli(cli) = parse(line) else { panic!("refused") };
+        let Ok(cli) = parse(line) else { panic!("refused") };
         assert!(matches!(cli.command, Command::Run(run) if run.base_name() == "mysql"));
     }
 
@@ -401,7 +381,7 @@ mod tests {
     #[test]
     fn the_short_screen_is_one_screen() {
         for line in ["-h", "run -h", "-q -h"] {
-            let ParseOutcome::Show(text) = parsed(line) else { panic!("no help") };
+            let Err(Refusal::Show(text)) = parsed(line) else { panic!("no help") };
             assert!(text.lines().count() <= 24, "{text}");
             assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         }

@@ -17,21 +17,12 @@ pub(crate) const LONGEST_LABEL: usize = 256;
 pub(crate) const SHOWN_OF_TOKEN: usize = 8;
 
 /// `status --watch [D]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Watch {
-    Every(Duration),
-    /// A lock name in place of the duration.
-    Name(String),
-}
-
-impl Watch {
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
     /// The interval between updates.
-    pub(crate) fn every(&self) -> Duration {
-        match self {
-            Watch::Every(time) => *time,
-            Watch::Name(_) => DEFAULT_WATCH,
-        }
-    }
+    pub(crate) every: Duration,
+    /// A lock name in place of the duration.
+    pub(crate) name: Option<String>,
 }
 
 /// The name of a lock.
@@ -55,9 +46,8 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
 
 /// The length of a lease, in whole milliseconds as Redis counts.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
+    match hold_time(text)? {
         ttl if ttl < SHORTEST_TTL => Err("the shortest is 100ms".to_owned()),
-        ttl if ttl > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
         ttl => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
     }
 }
@@ -87,9 +77,9 @@ pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
 pub(crate) fn watch(text: &str) -> Result<Watch, String> {
     match duration(text) {
         Ok(time) if time < SHORTEST_WATCH => Err("the shortest is 100ms".to_owned()),
-        Ok(time) => Ok(Watch::Every(time)),
+        Ok(every) => Ok(Watch { every, name: None }),
         Err(why) if text.starts_with(|c: char| c.is_ascii_digit()) => Err(why),
-        Err(_) => lock_name(text).map(Watch::Name),
+        Err(_) => Ok(Watch { every: DEFAULT_WATCH, name: Some(lock_name(text)?) }),
     }
 }
 
@@ -99,9 +89,6 @@ pub(crate) fn watch(text: &str) -> Result<Watch, String> {
 /// Months and years (`5M` is hardly ever intended), and everything that humantime does not understand.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let text = text.trim();
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let seconds = if is_number && !text.is_empty() { format!("0{text}s") } else { String::new() };
-    let text = if seconds.is_empty() { text } else { &seconds };
     if text.starts_with('-') {
         return Err("a duration cannot be negative".to_owned());
     }
@@ -109,18 +96,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
         return Err("too long".to_owned());
     }
-    for unit in text.split(|c: char| !c.is_alphabetic()) {
-        match unit {
-            "M" => {
-                let number = text.trim_end_matches('M').trim_end();
-                return Err(format!("{text} is {number} months; {number}m?"));
-            }
-            "month" | "months" | "y" | "yr" | "yrs" | "year" | "years" => {
-                return Err("months and years vary in length; write days, as in 30d".to_owned());
-            }
-            _ => {}
-        }
+    if let Some(number) = text.strip_suffix('M').map(str::trim_end) {
+        return Err(format!("{text} is {number} months; {number}m?"));
     }
+    let mut units = text.split(|c: char| !c.is_alphabetic());
+    if units.any(|unit| unit == "M" || unit.starts_with("mo") || unit.starts_with('y')) {
+        return Err("months and years vary in length; write days, as in 30d".to_owned());
+    }
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = is_number.then(|| format!("0{text}s"));
+    let text = seconds.as_deref().unwrap_or(text);
     humantime::parse_duration(text).map_err(|_| "a duration is written 500ms, 30s or 1m 30s".to_owned())
 }
 

@@ -9,12 +9,10 @@ use crate::output;
 use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
-use crate::sys::process::Handle;
 use crate::sys::signals::{ENDING, Signals};
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
 use std::os::unix::process::parent_id;
-use std::rc::Rc;
 
 pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, args.wait)?;
@@ -27,18 +25,15 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut request = request(taking, args.wait, &settings, pid, settings.label.clone().unwrap_or_default());
     request.noted = ward.is_some();
     // Before there is a runtime, whose descriptors the guard must not share.
-    let guard = ward.map(|ward| guard::start(task(ward, args, common), &mut lock)).transpose()?;
+    let continue_when_lost = args.on_lost == Some(OnLost::Continue);
+    let task = |ward| guard::Task { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
+    let guard = ward.map(|ward| guard::start(task(ward), &mut lock)).transpose()?;
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
     if let Some(guard) = guard {
         guard.hand_over(&lease)?;
     }
     Ok(Exit::Done)
-}
-
-fn task(ward: Rc<Handle>, args: &AcquireArgs, common: &Common) -> guard::Task {
-    let continue_when_lost = args.on_lost == Some(OnLost::Continue);
-    guard::Task { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose }
 }
 
 async fn acquire_and_print(

@@ -14,9 +14,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut locks = locks(&settings, DEFAULT_TTL);
     let selection = Selection { names: &args.locks.names, free: true, log: LogPart::AllOrFault };
     let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;
-    if let Some(warning) = without(&faults) {
-        output::say(&warning);
-    }
+    without(&faults).iter().for_each(|warning| output::say(warning));
     let is_recent = |run: &Run| match (args.since, run.ago) {
         (Some(since), Some(ago)) => run.outcome == Outcome::Running || ago <= since,
         _ => true,

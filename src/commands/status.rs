@@ -16,7 +16,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     if let Some(name) = args.locks.one() {
         let mut lock = lock_to_look_at(&settings, name)?;
         return match &args.watch {
-            Some(every) => block_on(watch(every.every(), is_json, async |_| {
+            Some(watching) => block_on(watch(watching.every, is_json, async |_| {
                 Ok(output::status(&lock.inspect(LogPart::LastRun).await?, is_json))
             })),
             None => block_on(one(args, common, &mut lock)),
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let is_free_shown = args.all || common.format == Format::Prometheus;
     let selection = Selection { names: &args.locks.names, free: is_free_shown, log: log_part(args, common) };
     match &args.watch {
-        Some(every) => block_on(watch(every.every(), is_json, async |columns| {
+        Some(watching) => block_on(watch(watching.every, is_json, async |columns| {
             let Listing { locks: mut all, faults } = locks.list(&settings.prefix, selection).await?;
             all.sort_by_key(Status::gravity);
             let warning = without(&faults).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
@@ -35,9 +35,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         })),
         None => {
             let Listing { locks: all, faults } = block_on(locks.list(&settings.prefix, selection))?;
-            if let Some(warning) = without(&faults) {
-                output::say(&warning);
-            }
+            without(&faults).iter().for_each(|warning| output::say(warning));
             match common.format {
                 Format::Prometheus => output::show(&output::metrics(&all))?,
                 Format::Text if all.is_empty() => output::say(&format!(

@@ -136,7 +136,7 @@ fn the_habits_of_flock_are_served() {
         Test::new(&redis).args(arguments).status(3).run();
     }
     redlock(&redis, "run x -c true").stderr(message(["\"x\""])).run();
-    redlock(&redis, "run x sh -c true").status(64).stderr(message(["put -- between"])).run();
+    redlock(&redis, "run x sh -c true").status(64).stderr(message(["redlock run NAME -- COMMAND"])).run();
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn what_was_meant_is_said() {
     said(&["-n", "backup", "echo"], "unexpected argument '-n' found; redlock -h shows");
     said(&["run", "--frobnicate", "x"], "unexpected argument '--frobnicate' found; redlock -h shows");
     // A name and a command without the dashes.
-    let dashes = "put -- between the name and the command: redlock run NAME -- COMMAND";
+    let dashes = "found; redlock run NAME -- COMMAND";
     said(&["run", "-n", "backup", "true"], dashes);
     said(&["run", "backup", "echo hi"], dashes);
     said(&["run", "backup", "-w", "10", "echo", "hi"], dashes);
