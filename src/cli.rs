@@ -339,9 +339,8 @@ pub(crate) struct RunArgs {
     ///
     /// stop, the default: no process of the job is left when the lease can expire. continue: the job runs on without the
     /// lock, and the exit status is 76.
-    #[arg(long, value_name = "WHAT", value_enum, default_value = "stop", hide_possible_values = true)]
-    #[arg(hide_default_value = true)]
-    pub(crate) on_lost: OnLost,
+    #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true)]
+    pub(crate) on_lost: Option<OnLost>,
     /// Keep the lock for at least D
     ///
     /// Even if the job ends sooner. Counted from when the lock was acquired, whatever the command's status; redlock itself

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
+/// The shortest ttl of a lease, and the shortest interval of `--watch`.
+const SHORTEST: Duration = Duration::from_millis(100);
 /// The shortest ttl of `run`: a shorter one has no room for three renewals and a grace.
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 /// The longest lease, and the longest quarantine and `--hold-at-least`.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
-const SHORTEST_WATCH: Duration = Duration::from_millis(100);
 const DEFAULT_WATCH: Duration = Duration::from_secs(2);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
@@ -47,7 +47,7 @@ pub(crate) fn token(text: &str) -> Result<String, String> {
 /// The length of a lease, in whole milliseconds as Redis counts.
 pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
     match hold_time(text)? {
-        ttl if ttl < SHORTEST_TTL => Err("the shortest is 100ms".to_owned()),
+        ttl if ttl < SHORTEST => Err("the shortest is 100ms".to_owned()),
         ttl => Ok(Duration::from_millis(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))),
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
 /// `status --watch [D]`; no name that could be taken for a duration begins with a digit.
 pub(crate) fn watch(text: &str) -> Result<Watch, String> {
     match duration(text) {
-        Ok(time) if time < SHORTEST_WATCH => Err("the shortest is 100ms".to_owned()),
+        Ok(time) if time < SHORTEST => Err("the shortest is 100ms".to_owned()),
         Ok(every) => Ok(Watch { every, name: None }),
         Err(why) if text.starts_with(|c: char| c.is_ascii_digit()) => Err(why),
         Err(_) => Ok(Watch { every: DEFAULT_WATCH, name: Some(lock_name(text)?) }),

@@ -25,12 +25,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     runs.drain(..runs.len().saturating_sub(args.lines.unwrap_or(usize::MAX)));
     let is_json = common.format == Format::Json;
     if runs.is_empty() && !is_json {
-        let which = match args.locks.names.as_slice() {
-            [] => format!("of a lock under {:?}", settings.prefix),
-            names => format!("of {}", names.join(" or ")),
-        };
-        let since = if args.since.is_some() { " in that time" } else { "" };
-        output::say(&format!("no run {which} is in the log on {}{since}", locks.where_they_are()));
+        output::say(&format!("no such run is in the log on {}", locks.where_they_are()));
     }
     output::show(&output::runs(&runs, is_json, args.locks.one().is_some()))?;
     Ok(Exit::Done)

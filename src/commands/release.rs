@@ -10,16 +10,12 @@ use std::time::Duration;
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
-    let lock = lock(&settings, &name, DEFAULT_TTL)?;
+    let mut lock = lock(&settings, &name, DEFAULT_TTL)?;
     if args.revoke || args.force {
         return revoke(lock, &token.unwrap_or_default(), args.force, common);
     }
-    release(lock, token, &settings.ancestors, common)
-}
-
-fn release(mut lock: Lock, token: Option<String>, ancestors: &[String], common: &Common) -> anyhow::Result<Exit> {
     let left = block_on(async {
-        let token = token_of(token, &mut lock, ancestors).await?;
+        let token = token_of(token, &mut lock, &settings.ancestors).await?;
         lock.release_token(&token).await
     })?;
     if common.verbose {

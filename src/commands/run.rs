@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
             whole: args.whole,
         },
         grace: args.grace,
-        continue_when_lost: args.on_lost == OnLost::Continue,
+        continue_when_lost: args.on_lost == Some(OnLost::Continue),
         hold_at_least: args.hold_at_least,
         quiet: common.quiet,
         verbose: common.verbose,

@@ -38,14 +38,9 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
             without(&faults).iter().for_each(|warning| output::say(warning));
             match common.format {
                 Format::Prometheus => output::show(&output::metrics(&all))?,
-                Format::Text if all.is_empty() => output::say(&format!(
-                    "no locks {} on {}",
-                    match args.locks.names.as_slice() {
-                        [] => format!("under {:?}", settings.prefix),
-                        names => format!("called {}", names.join(" or ")),
-                    },
-                    locks.where_they_are()
-                )),
+                Format::Text if all.is_empty() => {
+                    output::say(&format!("no such locks under {:?} on {}", settings.prefix, locks.where_they_are()));
+                }
                 _ => output::show(&output::list(&all, is_json, None))?,
             }
             Ok(Exit::Done)

@@ -80,8 +80,8 @@ fn a_line_says_who_when_and_for_how_long() {
     redlock(&redis, "log *e*").stdout(when_lines(1)).run();
     redlock(&redis, "log -n 1").stdout(like("<any>running\n")).run();
     redlock(&redis, "log --since 1h").stdout(when_lines(2)).run();
-    redlock(&redis, "log backup --since 0").stderr(message(["no run of backup", "in that time"])).run();
-    redlock(&redis, "log nosuch").stderr(message(["no run of nosuch"])).run();
+    redlock(&redis, "log backup --since 0").stderr(message(["no such run"])).run();
+    redlock(&redis, "log nosuch").stderr(message(["no such run"])).run();
     redlock(&redis, "log nosuch --format json").run();
     drop(job);
     let [run] = &*runs(&redis, "backup") else { panic!("one run") };
@@ -299,7 +299,7 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
     assert_eq!((&object["last"]["status"], &object["last_success"]["status"]), (&1.into(), &0.into()), "{object}");
 
     // The table of all locks.
-    redlock(&redis, "status").stderr(message(["no locks"])).run();
+    redlock(&redis, "status").stderr(message(["no such locks"])).run();
     let cells = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].join("\\s+");
     let row = "backup +free +- +- +- +0 +exit 1, [^ ]+ ago";
     redlock(&redis, "status --all").stdout(crate::support::regex(&format!("{cells}\n{row}\n"))).run();
