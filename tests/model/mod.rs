@@ -15,10 +15,7 @@ mod search;
 mod simulation;
 
 use lease::{Bounds, Claim, Held, Without};
-use search::search;
-
-/// More states than any of these searches has; what is cut off here was not searched.
-const MOST: usize = 5_000_000;
+use search::{MOST, search};
 
 /// Two clients and three nodes, one of which restarts: the first client has the lock, the second one tries to take it.
 const TWO: Bounds = Bounds {
@@ -68,19 +65,13 @@ const SHORT: Bounds = Bounds { ttl: [1, 1], quarantine: 1, ..MISSED };
 
 #[track_caller]
 fn is_clean(bounds: Bounds) {
-    let found = search(&bounds, MOST);
-    assert!(!found.cut, "{bounds:?}: not all of {} states searched", found.states);
-    if let Some(wrong) = found.wrong {
-        panic!("{bounds:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
-    }
+    search::is_clean(&bounds);
 }
 
 /// What goes wrong without a clause, and after how many steps.
 #[track_caller]
 fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
-    let found = search(&Bounds { without, ..bounds }, MOST);
-    let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
-    assert_eq!(wrong, Some((what, steps)), "without {without:?}, {} states", found.states);
+    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
 }
 
 /// The first client reads, the second one writes; and the other way round.

@@ -1,7 +1,12 @@
 //! Breadth-first search through everything that can happen, with the shortest way to what must not.
 
+use std::fmt::Debug;
+
+/// More states than any of the searches has; what is cut off here was not searched.
+pub(super) const MOST: usize = 5_000_000;
+
 /// What can be searched.
-pub(super) trait Space {
+pub(super) trait Space: Debug {
     type State: Copy + Eq;
 
     fn starts(&self) -> Vec<Self::State>;
@@ -94,4 +99,22 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
         at += 1;
     }
     Found { states: seen.states.len(), cut: at < seen.states.len(), wrong: None }
+}
+
+/// Nothing goes wrong.
+#[track_caller]
+pub(super) fn is_clean(space: &impl Space) {
+    let found = search(space, MOST);
+    assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
+    if let Some(wrong) = found.wrong {
+        panic!("{space:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
+    }
+}
+
+/// This goes wrong, after so many steps.
+#[track_caller]
+pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
+    let found = search(space, MOST);
+    let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
+    assert_eq!(wrong, Some((what, steps)), "{space:?}, {} states", found.states);
 }

@@ -102,24 +102,19 @@ impl Running {
     /// The next line of standard error must be this.
     #[track_caller]
     pub(crate) fn says(&self, expected: impl Into<Pattern>) -> String {
-        let (expected, line) = (expected.into(), self.stderr_line());
-        assert!(
-            expected.matches(&line),
-            "standard error\nexpected: {expected:?}\n    line: {line:?}\n{}",
-            self.so_far()
-        );
-        line
+        self.expected(&self.stderr, "standard error", &expected.into())
     }
 
     /// The next line of standard output must be this.
     #[track_caller]
     pub(crate) fn prints(&self, expected: impl Into<Pattern>) -> String {
-        let (expected, line) = (expected.into(), self.stdout_line());
-        assert!(
-            expected.matches(&line),
-            "standard output\nexpected: {expected:?}\n    line: {line:?}\n{}",
-            self.so_far()
-        );
+        self.expected(&self.stdout, "standard output", &expected.into())
+    }
+
+    #[track_caller]
+    fn expected(&self, output: &Output, what: &str, expected: &Pattern) -> String {
+        let line = self.line(output, what);
+        assert!(expected.matches(&line), "{what}\nexpected: {expected:?}\n    line: {line:?}\n{}", self.so_far());
         line
     }
 

@@ -102,7 +102,7 @@ fn every_mix_is_clean_under_all_bounds() {
         [CLOCKS, DEATHS, FROZEN, TWO_FROZEN, DEAF, LOSS, FOREIGN, LEAVING, FORCE, OLDER_FORCE, DEAD_AND_FROZEN];
     for mix in MIXES {
         for bounds in clocks {
-            let found = super::search(&Bounds { most_free: 5, ..with(mix, bounds) }, super::MOST);
+            let found = super::search::search(&Bounds { most_free: 5, ..with(mix, bounds) }, super::search::MOST);
             assert!(!found.cut && found.wrong.is_none(), "{mix:?} {bounds:?}: {:?}", found.wrong);
         }
     }

@@ -21,7 +21,7 @@
 //!   list of leases when all have run out;
 //! * what `release --force` has deleted does not come back.
 
-use super::search::{Space, search};
+use super::search::{self, MOST, Space, search};
 use state::{Claim, OTHER, Packed, State};
 
 mod claims;
@@ -200,9 +200,6 @@ impl Space for Bounds {
     }
 }
 
-/// Far more states than any of these searches has; what is cut off here was not searched.
-const MOST: usize = 1_000_000;
-
 /// Three waiters come at any time, one of them may leave, and there is no look by the clock.
 const CALLS: Bounds = Bounds {
     in_line: 0,
@@ -251,11 +248,7 @@ const FROZEN_FORGOTTEN: Bounds = Bounds { forgotten: 5, ..FROZEN };
 /// Nothing goes wrong, and [`Bounds::most_free`] is no larger than it has to be.
 #[track_caller]
 fn is_clean(bounds: Bounds) {
-    let found = search(&bounds, MOST);
-    assert!(!found.cut, "{bounds:?}: not all of {} states searched", found.states);
-    if let Some(wrong) = found.wrong {
-        panic!("{bounds:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
-    }
+    search::is_clean(&bounds);
     if bounds.most_free > 0 {
         let found = search(&Bounds { most_free: bounds.most_free - 1, ..bounds }, MOST);
         assert_eq!(found.wrong.map(|wrong| wrong.what), Some(FREE_TOO_LONG), "{bounds:?}");
@@ -265,9 +258,7 @@ fn is_clean(bounds: Bounds) {
 /// What goes wrong without a clause, and after how many steps.
 #[track_caller]
 fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
-    let found = search(&Bounds { without, ..bounds }, MOST);
-    let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
-    assert_eq!(wrong, Some((what, steps)), "without {without:?}, {} states", found.states);
+    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
 }
 
 #[test]
