@@ -99,7 +99,7 @@ fn the_documented_permissions_suffice() {
 #[test]
 fn the_line_is_served_in_order() {
     let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
-    let (holder, writer) = job(&cluster, &["-q"], 0);
+    let (holder, writer) = job(&cluster, &[], 0);
     let fence = fencing_token(&cluster);
     let waiters = line(&cluster, &directory, 5);
     drop(writer);
@@ -143,7 +143,7 @@ fn there_is_one_holder_while_the_slot_moves_about() {
 #[test]
 fn a_slot_that_is_halfway_is_waited_for() {
     let cluster = Cluster::start();
-    let (mut holder, writer) = job(&cluster, &["-q", "--ttl", "6s"], 0);
+    let (mut holder, writer) = job(&cluster, &["--ttl", "6s"], 0);
     let token = cluster.get(KEY);
     let from = cluster.owner(KEY);
     let to = (from + 1) % 3;
@@ -232,7 +232,7 @@ fn a_job_and_the_line_survive_the_fail_over_of_their_master() {
 #[test]
 fn without_its_master_the_job_is_dead_before_the_lease_expires() {
     let cluster = Cluster::start();
-    let (holder, _writer) = job(&cluster, &["-q", "--ttl", "6s"], 76);
+    let (holder, _writer) = job(&cluster, &["--ttl", "6s"], 76);
     let master = &cluster.0[cluster.owner(KEY)];
     let expires = Instant::now() + ms(master.pttl(KEY).cast_unsigned());
     master.pause();

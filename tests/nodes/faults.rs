@@ -362,7 +362,7 @@ fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
 fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let (job, writer) = job(&proxy, &["-q", "--ttl", "8s"], 0);
+    let (job, writer) = job(&proxy, &["--ttl", "8s"], 0);
     let token = redis.get("redlock:backup");
     proxy.half_open();
     is_renewed(&redis);

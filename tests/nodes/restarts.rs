@@ -139,7 +139,7 @@ fn a_job_survives_the_restart_of_its_only_server() {
 #[test]
 fn a_holder_renews_at_once_when_its_connection_was_closed() {
     let redis = Redis::start();
-    let (job, writer) = job(&redis, &["-q", "--ttl", "1m"], 0);
+    let (job, writer) = job(&redis, &["--ttl", "1m"], 0);
     eventually(SOON, "some of the lease is over", || redis.pttl(KEY) < 57_500);
     redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
     eventually(UNASKED, "renewed", || redis.pttl(KEY) > 57_500);
@@ -150,7 +150,7 @@ fn a_holder_renews_at_once_when_its_connection_was_closed() {
 #[test]
 fn a_waiter_does_not_overtake_a_holder_whose_server_restarts() {
     let mut redis = Redis::start();
-    let (holder, writer) = job(&redis, &["-q", "--ttl", "30s"], 0);
+    let (holder, writer) = job(&redis, &["--ttl", "30s"], 0);
     let token = redis.get(KEY).unwrap();
     let mut waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
     for _ in 0..3 {
@@ -187,7 +187,7 @@ fn a_waiter_reserves_the_lock_until_the_lease_that_it_saw_would_have_ended() {
 #[test]
 fn a_waiter_does_not_overtake_a_holder_that_is_frozen_while_its_server_restarts() {
     let mut redis = Redis::start();
-    let (holder, _writer) = job(&redis, &["-q", "--ttl", "4s", "--node-timeout", "2s"], 76);
+    let (holder, _writer) = job(&redis, &["--ttl", "4s", "--node-timeout", "2s"], 76);
     let waiter = Line::join(&redis, Line::waiter(&redis).stderr(any()));
     holder.send(Signal::SIGSTOP);
     let expires = Instant::now() + ms(redis.pttl(KEY).cast_unsigned());
@@ -222,7 +222,7 @@ fn a_release_after_the_restart_ends_the_reservation() {
 fn a_holder_that_was_there_again_and_has_ended_is_not_waited_for() {
     let mut redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let (holder, writer) = job(&redis, &["-q", "--ttl", "30s"], 0);
+    let (holder, writer) = job(&redis, &["--ttl", "30s"], 0);
     let token = redis.get(KEY);
     let waiter = Line::join(&redis, Line::waiter(&proxy).stderr(any()));
     proxy.set(Mode::Cut);
@@ -241,7 +241,7 @@ fn a_holder_that_was_there_again_and_has_ended_is_not_waited_for() {
 fn whoever_came_first_after_the_restart_has_the_lock_or_had_it_and_the_holder_has_lost_it() {
     for releases in [false, true] {
         let mut redis = Redis::start();
-        let (holder, _writer) = job(&redis, &["-q", "--ttl", "1m"], 76);
+        let (holder, _writer) = job(&redis, &["--ttl", "1m"], 76);
         holder.send(Signal::SIGSTOP);
         redis.restart();
         let rival = acquire(&redis, "backup");
@@ -263,7 +263,7 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
     for (restarts, cuts) in [(false, true), (true, false), (true, true)] {
         let mut redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);
-        let (holder, _writer) = job(&proxy, &["-q", "--ttl", "6s"], 76);
+        let (holder, _writer) = job(&proxy, &["--ttl", "6s"], 76);
         let token = redis.get(KEY);
         if restarts {
             redis.restart();
@@ -291,7 +291,7 @@ fn a_lock_that_was_freed_on_a_server_that_runs_on_is_lost() {
 #[test]
 fn where_a_restart_cannot_be_told_it_is_loss() {
     let mut redis = Redis::with(&["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-info"]);
-    let (holder, _writer) = job(&redis, &["-q", "--ttl", "8s"], 76);
+    let (holder, _writer) = job(&redis, &["--ttl", "8s"], 76);
     redis.restart();
     holder.finish();
     assert!(!redis.exists(KEY));
@@ -326,7 +326,7 @@ fn a_job_survives_the_restart_of_all_its_nodes_at_once() {
 #[test]
 fn without_a_quarantine_a_majority_that_restarts_is_loss() {
     let mut nodes = Redis::several(3);
-    let (holder, _writer) = job(&nodes, &["-q", "--ttl", "8s", "--node-timeout", "2s"], 76);
+    let (holder, _writer) = job(&nodes, &["--ttl", "8s", "--node-timeout", "2s"], 76);
     eventually(SOON, "taken on all", || nodes.iter().all(|node| node.exists(KEY)));
     nodes[..2].iter_mut().for_each(Redis::kill);
     nodes[..2].iter_mut().for_each(Redis::restart);

@@ -189,7 +189,7 @@ fn a_lease_that_the_new_primary_has_never_seen_is_taken_again_unless_another_cam
 #[test]
 fn without_a_fail_over_the_job_is_dead_before_the_lease_expires() {
     let mut service = Sentinels::start(0);
-    let (holder, _writer) = job(&service, &["-q", "--ttl", "6s"], 76);
+    let (holder, _writer) = job(&service, &["--ttl", "6s"], 76);
     let primary = &service.servers[0];
     let expires = Instant::now() + ms(primary.pttl(KEY).cast_unsigned());
     primary.pause();
@@ -209,7 +209,7 @@ fn a_lease_counts_when_the_replicas_have_it() {
     let token = acquire(0).run().token();
     assert_eq!(service.servers[1].get(KEY).as_ref(), Some(&token));
     release(&service, "backup", &token);
-    let (holder, _writer) = job(&service, &["-q", "--replicas", "1", "--ttl", "6s"], 76);
+    let (holder, _writer) = job(&service, &["--replicas", "1", "--ttl", "6s"], 76);
     service.servers[1].kill();
     // What is renewed without its replica is not renewed.
     let said = holder.finish().stderr;

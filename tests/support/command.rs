@@ -230,6 +230,12 @@ impl Test {
         self.status(75).stderr(super::message(["\"backup\""]))
     }
 
+    /// This signal ends it, and the last line says so.
+    pub(crate) fn interrupted(self, signal: Signal) -> Test {
+        let said = super::message([&format!("interrupted by {signal}")]);
+        self.signal(signal).stderr(super::after_a_wait(said))
+    }
+
     /// Whatever its end is: the test looks at it itself.
     pub(crate) fn any_end(mut self) -> Test {
         self.expected.ended = None;

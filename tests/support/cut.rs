@@ -86,6 +86,7 @@ impl Cut {
             .status(76)
             .stdin_from(input.0)
             .stdout("ready\n")
+            // What it says, and who of the job says something too, depends on who is stopped and when.
             .stderr(any());
         if self.besides == Besides::FullStderr {
             test = test.stderr_to(full.1.try_clone().unwrap());

@@ -129,15 +129,28 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
     })
 }
 
-/// What a call with these arguments says: the message alone, or as the last line where it was told to wait, since it
-/// may have said before for what.
+/// What a call with these arguments says: the message alone, or as the last line where it was told to wait.
 pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
-    if !arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
-        return message;
+    match arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
+        true => after_a_wait(message),
+        false => message,
     }
+}
+
+/// The message as the last line: a call that waits may have said before for what.
+pub(crate) fn after_a_wait(message: Pattern) -> Pattern {
     when(format!("in the end {message:?}"), move |text| {
         let lines = text.strip_suffix('\n').unwrap_or(text);
         message.matches(&text[lines.rfind('\n').map_or(0, |end| end + 1)..])
+    })
+}
+
+/// Any number of redlock's lines, each with one of these texts in it, or none: how much is said depends on the moment.
+pub(crate) fn perhaps<const N: usize>(fragments: [&str; N]) -> Pattern {
+    let fragments = fragments.map(str::to_owned);
+    when(format!("perhaps lines of redlock's, each with one of {fragments:?}"), move |text| {
+        let told = |line: &str| fragments.iter().any(|fragment| line.contains(fragment.as_str()));
+        text.lines().all(|line| line.starts_with("redlock: ") && told(line))
     })
 }
 
@@ -156,23 +169,28 @@ pub(crate) fn myself() -> (String, String) {
 }
 
 /// What `run` says of a lost lease, up to the line that sums it up, which has these fragments: perhaps that it could not be
-/// renewed, and that the job was sent SIGTERM.
+/// renewed, that the job was sent SIGTERM, and that SIGKILL takes its time.
 pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
     let last = message(fragments);
     when(format!("the lines of a loss, {last:?}"), move |text| {
         let lines: Vec<&str> = text.split_inclusive('\n').collect();
         let Some((end, before)) = lines.split_last() else { return false };
-        let told = |line: &&str| line.contains("; the job is stopped in ") || line.contains("sent SIGTERM to the job");
-        before.len() <= 2 && before.iter().all(told) && end.contains(": lost \"backup\": ") && last.matches(end)
+        let perhaps = ["cannot renew \"backup\": ", "sent SIGTERM to the job", "SIGKILL has not ended pid "];
+        let told = |line: &&str| perhaps.iter().any(|text| line.contains(text));
+        before.len() <= perhaps.len()
+            && before.iter().all(told)
+            && end.contains(": lost \"backup\": ")
+            && last.matches(end)
     })
 }
 
-/// A job that has begun, and ends when what it reads from is closed.
+/// A quiet job that has begun, and ends when what it reads from is closed, or, with status 76, with its lease.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
-    let test = Test::new(servers).args(["run", "--name", "backup"]).args(arguments).stdin_from(reader);
-    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(any()).spawn();
+    let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments).stdin_from(reader);
+    let said = if status == 76 { loss([]) } else { "".into() };
+    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(said).spawn();
     job.prints("ready");
     (job, writer)
 }

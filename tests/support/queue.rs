@@ -91,6 +91,7 @@ impl Contenders {
             "for job in $(seq {jobs}); do redlock run -q --name backup --wait 30s {arguments} -- sh ./job; done; true"
         );
         let contender = |_| {
+            // Some live through faults of their servers, and tell of them.
             let test = Test::sh(servers, &script).in_directory(&directory).stderr(any());
             test.within(Duration::from_secs(120)).spawn()
         };
