@@ -100,7 +100,7 @@ fn json_has_its_exact_shape() {
             "{{\"name\":\"backup\",\"outcome\":\"{outcome}\",\"status\":77,\"message\":\"<any>\",\"holder\":{holder}}}\n"
         );
         let test = extend(&redis, "backup", &token).args(["--format", "json"]).status(77);
-        test.stdout(like(shape)).stderr(any()).run();
+        test.stdout(like(shape)).stderr(message(["\"backup\""])).run();
     };
     failure("not-held", "null");
     acquire(&redis, "backup");

@@ -1,7 +1,7 @@
 //! `--format json`: one object on standard output for every end of every command but `run`. The objects of success are
 //! with their commands.
 
-use crate::support::{Redis, SOON, Test, acquire, any, eventually, like, myself, redlock};
+use crate::support::{Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, myself, redlock};
 use serde_json::Value;
 
 /// The failure object of a call, checked for its exact shape.
@@ -11,8 +11,10 @@ fn failure(servers: &str, arguments: &[&str], status: i32, holder: &str) -> Valu
         "{{\"name\":<any>,\"outcome\":\"<word>\",\"status\":{status},\"message\":\"<any>\",\"holder\":{holder}}}\n"
     );
     let test = Test::new(servers).args(arguments).args(["--format", "json"]).status(status);
-    let object = test.stdout(like(shape)).stderr(any()).run().json();
+    let finished = test.stdout(like(shape)).stderr(in_the_end(arguments, message([]))).run();
+    let object = finished.json();
     let message = object["message"].as_str().unwrap();
+    assert!(finished.stderr.ends_with(&format!("redlock: {message}\n")), "{message:?} {}", finished.stderr);
     assert!(!message.is_empty() && !message.ends_with('.') && !message.contains('\n'), "{message:?}");
     assert!(!message.starts_with("redlock: "), "{message:?}");
     object
@@ -109,7 +111,7 @@ fn an_interrupted_wait() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     let test = redlock(&redis, "acquire backup --wait --format json");
-    let waiter = test.signal(nix::sys::signal::Signal::SIGTERM).stdout(any()).stderr(any()).spawn();
+    let waiter = test.interrupted(nix::sys::signal::Signal::SIGTERM).stdout(any()).spawn();
     eventually(SOON, "connected", || redis.info("connected_clients") != "1");
     waiter.send(nix::sys::signal::Signal::SIGTERM);
     let finished = waiter.finish();
@@ -120,10 +122,10 @@ fn an_interrupted_wait() {
 fn run_leaves_standard_output_to_the_job() {
     let redis = Redis::start();
     let test = redlock(&redis, "run backup --format json -- echo mine");
-    test.stdout("mine\n").stderr(any()).run();
+    test.stdout("mine\n").stderr(like("redlock: acquired \"backup\" <any>\n")).run();
     acquire(&redis, "backup");
     let test = redlock(&redis, "run backup --format json -- echo mine");
-    test.status(75).stderr(any()).run();
+    test.turned_away().run();
 }
 
 #[test]

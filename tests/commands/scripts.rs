@@ -80,7 +80,7 @@ fn a_pipe_passes_through_a_job() {
     let script = "seq 1000 | redlock run -q --name backup -- sort -rn | head -n 2";
     Test::sh(&redis, script).stdout("1000\n999\n").run();
     let script = "redlock run -q --name backup -- yes | head -n 1";
-    Test::sh(&redis, script).stdout("y\n").stderr(any()).run();
+    Test::sh(&redis, script).stdout("y\n").run();
     eventually(SOON, "released", || !redis.exists("redlock:backup"));
 }
 
@@ -181,6 +181,7 @@ fn a_job_in_the_background_of_a_script_is_waited_for() {
 fn a_shell_sees_death_by_signal_as_it_would_without_redlock() {
     let redis = Redis::start();
     let script = "redlock run -q --name backup -- sh -c 'kill -9 $$'; echo $?";
+    // Some shells say that it was killed.
     Test::sh(&redis, script).stdout("137\n").stderr(any()).run();
 }
 

@@ -1,6 +1,6 @@
 //! The example that this tool grew from: contenders for tickets.
 
-use crate::support::{Directory, Redis, SOON, Test, Tls, any};
+use crate::support::{Directory, Redis, SOON, Test, Tls};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,7 @@ fn without_the_lock_tickets_would_be_taken_twice() {
     let running: Vec<_> = (0..2)
         .map(|number: u32| {
             let test = Test::sh(&redis, script).args(["sh", &number.to_string()]).in_directory(&directory);
-            test.stderr(any()).spawn()
+            test.spawn()
         })
         .collect();
     let ends: Vec<_> = running.into_iter().map(|mut contender| contender.wait(SOON)).collect();

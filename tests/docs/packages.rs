@@ -98,7 +98,7 @@ fn the_debian_package_comes_and_goes() {
         // Files of root can be made by root, or by those who are root in a name space of their own.
         let dpkg =
             if nix::unistd::geteuid().is_root() { Test::of("dpkg") } else { Test::of("unshare").args(["-r", "dpkg"]) };
-        // On a disk that others write to, it would wait for each file to be there.
+        // Its own warnings differ by version. On a disk that others write to, it would wait for each file to be there.
         let dpkg = dpkg.arg("--force-unsafe-io").arg(format!("--log={}", state.join("log").display()));
         dpkg.arg(format!("--root={}", root.display())).args(arguments).stdout(any()).stderr(any()).run();
     };
