@@ -139,7 +139,8 @@ fn all_holds_end_with_the_lease() {
     let hold = test.stdout(any()).run().token();
     eventually(SOON, "expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
     for token in [&hold, &token] {
-        redlock(&redis, format!("release -q backup --token {token}")).status(77).stderr(any()).run();
+        let release = redlock(&redis, format!("release -q backup --token {token}")).status(77);
+        release.stderr(message(["\"backup\" is not held"])).run();
     }
     let token = acquire(&redis, "backup");
     assert_eq!(holds(&redis), 1);
@@ -171,7 +172,7 @@ fn a_nested_run_enters_with_reentrant_and_leaves_the_outer_lease_alone() {
         redlock status -q --token $outer backup >&2
         redlock status --format json backup";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    let finished = test.stdout(any()).stderr(any()).run();
+    let finished = test.stdout(any()).run();
     let objects: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects[0]["holders"][0]["holds"], 2);
     assert_eq!(objects[1]["holders"][0]["holds"], 1);
@@ -281,8 +282,8 @@ fn an_outer_job_says_that_an_inner_one_that_was_killed_keeps_the_lock() {
     let inner =
         "redlock run -q --reentrant --name backup -- sh -c \"kill -KILL \\$(cut -d\' \' -f4 /proc/\\$PPID/stat)\"";
     let test = redlock(&redis, "run backup -- sh -c").arg(format!("{inner}; exit 3"));
-    let finished = test.status(3).stderr(any()).run();
-    let last = finished.stderr.lines().last().unwrap();
-    assert!(last.starts_with("redlock: \"backup\" stays locked: "), "{last}");
+    // In between, some shells say that it was killed.
+    let said = "redlock: acquired \"backup\" <any>\n<lines>redlock: \"backup\" stays locked: <any>\n";
+    test.status(3).stderr(like(said)).run();
     assert!(redis.exists("redlock:backup"));
 }

@@ -13,13 +13,13 @@ const KEY: &str = "redlock:backup";
 fn nested<W: Where + ?Sized>(servers: &W, ttl: &str) -> (Running, PipeWriter, Arc<Directory>) {
     let (reader, writer) = std::io::pipe().unwrap();
     let script = format!(
-        "redlock run --reentrant --name backup --ttl {ttl} --node-timeout 2s -- \
+        "redlock run -q --reentrant --name backup --ttl {ttl} --node-timeout 2s -- \
              sh -c 'echo ready; while [ ! -e go ]; do sleep 0.02; done' &
          read line; exit 0"
     );
     let test = redlock(servers, format!("run -q backup --ttl {ttl} --node-timeout 2s -- sh -c")).arg(&script);
     let directory = test.directory();
-    let outer = test.stdin_from(reader).stderr(any()).leaves_output_open().spawn();
+    let outer = test.stdin_from(reader).leaves_output_open().spawn();
     outer.prints("ready");
     (outer, writer, directory)
 }

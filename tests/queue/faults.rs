@@ -1,7 +1,7 @@
 //! Waiters that die, freeze, lose their connection or their server, or give up: they hold nobody up.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, ms, redlock, release, when,
+    Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, like, ms, redlock, release, when,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -13,15 +13,6 @@ fn pass_on(redis: &Redis, token: &str) -> (String, Duration) {
     release(redis, Line::NAME, token);
     let next = Line::passes_from(redis, token);
     (next, start.elapsed())
-}
-
-/// Says what happens to it while it waits.
-fn verbose(servers: &(impl crate::support::Where + ?Sized)) -> Test {
-    Test::new(servers)
-        .args(["acquire", "-v", "--name", Line::NAME, "--wait"])
-        .stdout(any())
-        .stderr(any())
-        .within(Duration::from_secs(30))
 }
 
 #[test]
@@ -114,7 +105,10 @@ fn waiters_survive_a_restart_and_keep_their_order() {
         if !remembered {
             redis.command(&["SAVE"]); // the lock, and no line
         }
-        let waiters: Vec<Running> = (0..3).map(|_| Line::join(&redis, verbose(&redis))).collect();
+        let said =
+            "<lines>redlock: waiting for \"backup\", <any>\n<lines>redlock: acquired \"backup\" <any> in line, <any>\n";
+        let verbose = || redlock(&redis, "acquire -v backup --wait").stdout(any()).stderr(like(said));
+        let waiters: Vec<Running> = (0..3).map(|_| Line::join(&redis, verbose())).collect();
         let before = Line::waiters(&redis);
         if remembered {
             redis.command(&["SAVE"]);
@@ -223,7 +217,7 @@ fn the_end_of_the_wait_is_told_with_the_holder() {
 #[track_caller]
 fn dies_with_the_first(servers: &(impl crate::support::Where + ?Sized), nodes: &[Redis], dead: usize) {
     let test = Test::new(servers).args(["run", "-q", "--name", Line::NAME, "--ttl", "3s", "--", "sh", "-c"]);
-    let holder = test.arg("echo ready; exec sleep 60").any_end().stderr(any()).spawn();
+    let holder = test.arg("echo ready; exec sleep 60").spawn();
     holder.prints("ready");
     let token = nodes[0].get(Line::KEY).unwrap();
     let join = || {
@@ -261,7 +255,7 @@ fn nobody_is_first_in_line_for_a_key_that_is_no_lock_and_looks_are_rare() {
     let redis = Redis::start();
     redis.command(&["HSET", "redlock:backup", "field", "1"]);
     let proxy = Proxy::new(&redis, Mode::Pass);
-    let waiter = redlock(&proxy, "acquire backup --wait").stderr(any()).any_end().spawn();
+    let waiter = redlock(&proxy, "acquire backup --wait").spawn();
     let said = waiter.stderr_line();
     assert!(said.contains("is not a lock") && !said.contains("in line"), "{said}");
     std::thread::sleep(ms(300));

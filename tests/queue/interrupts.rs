@@ -2,7 +2,7 @@
 //! anything of it. `tests/alone/interrupts.rs` measures how soon that is.
 
 use crate::support::{
-    Ended, Redis, SOON, Test, acquire, acquire_on_all, any, eventually, rand, redlock, several, teach_scripts,
+    Ended, Redis, SOON, Test, acquire, acquire_on_all, eventually, rand, redlock, several, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ fn round(nodes: &Vec<Redis>, number: usize, what: What, stopped: Stopped) -> Opt
         What::InFlightRun => vec!["run", "-q", "--name", &name, "--", "sleep", "1000"],
     };
     // To wait for an answer would take longer than the test does.
-    let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s").any_end().stdout(any()).stderr(any());
+    let test = Test::new(nodes).args(&asked).env("REDLOCK_NODE_TIMEOUT", "15s");
     // Early ones often, for that is when most happens.
     let moment = Duration::from_micros(rand(200) * rand(200));
     // A job that runs may end as it likes, and its redlock then asks for the release: none must come to run.
@@ -151,7 +151,7 @@ fn a_wait_that_any_signal_interrupts_leaves_nothing() {
     let before = redis.keys();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGUSR1, Signal::SIGUSR2] {
         let test = redlock(&redis, "run backup --wait -- echo started");
-        let mut waiter = test.stderr(any()).signal(signal).spawn();
+        let mut waiter = test.interrupted(signal).spawn();
         waiter.stderr_line();
         // Two that do not ask for an end.
         waiter.send(Signal::SIGWINCH);
