@@ -1,7 +1,7 @@
 //! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
 
 use crate::support::{
-    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, acquire, acquire_for, after_a_wait, any, command_calls, eventually,
+    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, acquire, acquire_for, any, at_last, command_calls, eventually,
     like, message, ms, myself, perhaps, redlock, release, reset_command_calls, when,
 };
 use nix::sys::signal::Signal;
@@ -234,7 +234,7 @@ fn a_lock_of_another_type_is_busy_and_never_touched() {
     redis.command(&["HSET", "redlock:backup", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
     let busy = || redlock(&redis, "acquire backup").status(75);
     busy().stderr(message(["\"backup\"", "not a lock"])).run();
-    busy().args(["--wait", "1s"]).stderr(after_a_wait(message(["not a lock", "gave up after"]))).run();
+    busy().args(["--wait", "1s"]).stderr(at_last(message(["not a lock", "gave up after"]))).run();
     assert_eq!(redis.keys(), ["redlock:backup"]);
     let value: Vec<String> = redis.query(&["HGETALL", "redlock:backup"]);
     assert_eq!(value, ["8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);

@@ -1,6 +1,6 @@
 //! Everything that is refused with 64, before any Redis is contacted; and what the help shows.
 
-use crate::support::{Redis, Test, after_a_wait, any, message, redlock, when};
+use crate::support::{Redis, Test, any, at_last, message, redlock, when};
 use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::os::unix::ffi::OsStrExt;
@@ -113,7 +113,7 @@ fn a_bare_number_is_seconds() {
         Test::new(&redis).args(["run", "x", "-q", option, number, "--", "true"]).run();
     }
     let token = redlock(&redis, "acquire x --ttl 90.5").stdout(any()).run().token();
-    let busy = || after_a_wait(message(["\"x\" is held by", "gave up after"]));
+    let busy = || at_last(message(["\"x\" is held by", "gave up after"]));
     let test = redlock(&redis, "acquire x -w 1.2").status(75).stderr(busy());
     assert!(test.run().elapsed >= Duration::from_millis(1_200));
     redlock(&redis, "wait x --timeout 0.9").status(75).stderr(busy()).run();

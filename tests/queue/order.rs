@@ -1,8 +1,8 @@
 //! Waiting in line on one Redis: first come, first served, at once, and at the same cost however many wait.
 
 use crate::support::{
-    Directory, Ended, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for,
-    after_a_wait, any, eventually, like, message, ms, myself, processor_time, redlock, release, status, teach_scripts,
+    Directory, Ended, Line, Mode, Monitor, Proxy, Redis, Running, SOON, Test, Tls, Where, acquire, acquire_for, any,
+    at_last, eventually, like, message, ms, myself, processor_time, redlock, release, status, teach_scripts,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -102,7 +102,7 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
     let test = |servers: &dyn Where| {
         Test::new(servers).args(["run", "--node-timeout", "15s", "--name", Line::NAME, "--wait", "2s", "--", "true"])
     };
-    let mut waiter = test(&slow).any_end().stderr(after_a_wait(message(["\"backup\""]))).spawn();
+    let mut waiter = test(&slow).any_end().stderr(at_last(message(["\"backup\""]))).spawn();
     let start = Instant::now();
     while start.elapsed() < SOON && !waiter.has_ended() {
         waiter.send(Signal::SIGWINCH);
@@ -112,7 +112,7 @@ fn a_wait_ends_in_time_whatever_signals_come_and_though_the_server_hangs() {
     // A busy machine may have taken so long that there was no answer to the last look.
     let ended = waiter.finish().ended;
     assert!([75, 69].map(Ended::Status).contains(&ended), "{ended:?}");
-    let hanging = Line::join(&redis, test(&redis).status(69).stderr(after_a_wait(message(["timed out"]))));
+    let hanging = Line::join(&redis, test(&redis).status(69).stderr(at_last(message(["timed out"]))));
     redis.pause();
     let start = Instant::now();
     hanging.finish();

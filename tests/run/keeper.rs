@@ -2,8 +2,8 @@
 //! do not die, a /proc that is not its own.
 
 use crate::support::{
-    Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, any, descendants, eventually,
-    like, loss, message, ms, name, redlock, release, send, stopped, tagged,
+    Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
+    like, loss, message, ms, name, perhaps, redlock, release, send, stopped, tagged,
 };
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -57,7 +57,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     for _ in 0..3 {
         let script = format!("trap '' TERM; {}", line_of(40));
         let test = redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s -- sh -c").arg(&script);
-        let job = test.status(76).stderr(any()).spawn();
+        let job = test.status(76).stderr(at_last(message(["lost \"backup\"", "job stopped"]))).spawn();
         job.prints("ready");
         let keeper = job.keeper();
         let all = descendants(keeper);
@@ -126,7 +126,8 @@ fn a_job_that_does_not_die_is_told_of_and_waited_for() {
 #[test]
 fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
     let redis = Redis::start();
-    let mut job = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(70).stderr(any()).spawn();
+    let test = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(70);
+    let mut job = test.stderr(message(["the keeper process was killed"])).spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
     send(job.keeper(), Signal::SIGKILL);
@@ -200,7 +201,10 @@ fn dies_in_a_namespace(options: &[&str], first: &str) {
          sleep 1002 & echo ready; sleep 1003' & wait $!; echo status=$?; read line"
     );
     let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", &script]);
-    let test = test.arg(env!("CARGO_BIN_EXE_redlock")).stdin_from(input).stderr(any());
+    let test = test
+        .arg(env!("CARGO_BIN_EXE_redlock"))
+        .stdin_from(input)
+        .stderr(at_last(message(["lost \"backup\"", "job stopped"])));
     let job = test.stdout("status=76\n").any_end().spawn();
     job.prints("ready");
     let sleepers = || descendants(job.pid()).into_iter().filter(|&pid| name(pid) == "sleep").collect::<Vec<_>>();
@@ -228,7 +232,7 @@ fn without_proc_the_whole_job_is_killed() {
 fn about_to_start(redis: &Redis, ttl: &str, command: &[&str]) -> (Running, u32) {
     let token = acquire(redis, "backup");
     let test = redlock(redis, format!("run backup --wait --ttl {ttl} --")).args(command);
-    let waiter = test.stdout(any()).stderr(any()).any_end().spawn();
+    let waiter = test.any_end().stderr(perhaps(["trying again", "acquired", "interrupted by"])).spawn();
     waiter.stderr_line();
     let keeper = waiter.keeper();
     send(keeper, Signal::SIGSTOP);

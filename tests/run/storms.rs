@@ -1,7 +1,7 @@
 //! Storms of signals to a large job: the keeper still kills every process of it before the lease can expire.
 
 use crate::support::{
-    Mode, Proxy, Redis, Running, SOON, Test, Watched, any, descendants, eventually, ms, redlock, send,
+    Mode, Proxy, Redis, Running, SOON, Test, Watched, at_last, descendants, eventually, message, ms, redlock, send,
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,8 @@ fn a_storm_of_signals_to_a_large_job_keeps_the_keeper_from_no_deadline() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     let test = redlock(&proxy, "run -q backup --ttl 10s");
-    let mut job = test.args(["--", "sh", "-c", &crowd(300)]).status(76).stderr(any()).spawn();
+    let said = at_last(message(["lost \"backup\"", "timed out"]));
+    let mut job = test.args(["--", "sh", "-c", &crowd(300)]).status(76).stderr(said).spawn();
     let crowd = members(&job, 300);
     in_a_storm(job.pid(), Signal::SIGINT, || {
         for renewal in 1..=2 {

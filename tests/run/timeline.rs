@@ -1,6 +1,8 @@
 //! What a lease's timeline means for a job whose redlock, keeper or machine stands still for a while.
 
-use crate::support::{Mode, Proxy, Redis, SOON, Watched, any, eventually, ms, redlock, send, stopped, when};
+use crate::support::{
+    Mode, Proxy, Redis, SOON, Watched, at_last, eventually, message, ms, redlock, send, stopped, when,
+};
 use nix::sys::signal::Signal;
 use std::time::SystemTime;
 
@@ -40,9 +42,8 @@ fn a_command_that_would_start_too_late_is_not_started() {
     // The answer takes longer than a quarter of the ttl, which is when the first renewal would be due.
     let proxy = Proxy::new(&redis, Mode::Delay(ms(110)));
     crate::support::teach_scripts(&redis);
-    let test = redlock(&proxy, "run backup --ttl 500ms");
-    let test = test.args(["--", "echo", "started"]).status(69);
-    test.stderr(any()).run();
+    let test = redlock(&proxy, "run -q backup --ttl 500ms");
+    test.args(["--", "echo", "started"]).status(69).stderr(message(["\"backup\""])).run();
     eventually(SOON, "given back", || !redis.exists("redlock:backup"));
 }
 
@@ -69,7 +70,7 @@ fn a_job_that_says_nothing_and_hears_nothing_is_killed_while_redlock_is_stopped(
     let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let alive = test.directory().path().join("alive");
     let job = test.args(["--", "sh", "-c", script]).status(76);
-    let job = job.stderr(any()).spawn();
+    let job = job.stderr(at_last(message(["lost \"backup\"", "suspended"]))).spawn();
     job.prints("ready");
     send(job.pid(), Signal::SIGSTOP);
     eventually(SOON, "it is stopped", || stopped(job.pid()));

@@ -2,8 +2,8 @@
 //! its parent. What runs on after the command's own end.
 
 use crate::support::{
-    Redis, Running, SOON, Test, Watched, alive, any, descendants, eventually, like, message, ms, name, redlock, send,
-    stopped, tagged,
+    Redis, Running, SOON, Test, Watched, alive, any, at_last, descendants, eventually, like, loss, message, ms, name,
+    redlock, send, stopped, tagged,
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -45,8 +45,8 @@ fn all_gone(tag: &str, deadline: Duration) {
 #[test]
 fn the_whole_tree_dies_with_a_deleted_lease() {
     let redis = Redis::start();
-    let job =
-        run(&redis, ["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", TREE]).status(76).stderr(any()).spawn();
+    let test = run(&redis, ["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", TREE]).status(76);
+    let job = test.stderr(at_last(message(["lost \"backup\"", "job stopped"]))).spawn();
     let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
     redis.command(&["DEL", "redlock:backup"]);
     assert!(tree.all_end(SOON));
@@ -60,7 +60,7 @@ fn the_whole_tree_dies_when_it_has_run_too_long() {
     for trap in ["", "trap '' TERM; "] {
         let script = format!("{trap}{TREE}");
         let job = run(&redis, ["--ttl", "2s", "--grace", "100ms", "--max-run", "900ms", "--", "sh", "-c", &script]);
-        let job = job.status(124).stderr(any()).spawn();
+        let job = job.status(124).stderr(at_last(message(["(--max-run)"]))).spawn();
         let (tree, tag) = (Watched::new(&members(&job)), job.tag().to_owned());
         assert!(tree.all_end(SOON));
         job.finish();
@@ -75,7 +75,7 @@ fn a_forest_that_keeps_forking_dies_too() {
     // Each generation leaves its parent, its group and its session, and ends soon.
     let forker = "f() { n=0; while [ $n -lt 40 ]; do (setsid sh -c \"sleep 0.05; setsid sleep 1000 &\" &); n=$((n+1)); done; }; f; echo ready; while :; do (setsid sleep 0.3 &); sleep 0.01; done";
     let test = run(&redis, ["--ttl", "2s", "--grace", "200ms", "--max-run", "700ms", "--", "sh", "-c", forker]);
-    let job = test.status(124).stdout(any()).stderr(any()).spawn();
+    let job = test.status(124).stdout(any()).stderr(at_last(message(["(--max-run)"]))).spawn();
     let tag = job.tag().to_owned();
     job.finish();
     all_gone(&tag, ms(0));
@@ -118,7 +118,7 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
     let redis = Redis::start();
     let script = "(setsid sleep 1000 &); echo left";
     let job = run(&redis, ["--whole", "--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", script]);
-    let job = job.status(76).stderr(any()).spawn();
+    let job = job.status(76).stderr(loss(["job stopped"])).spawn();
     job.prints("left");
     eventually(SOON, "the command has ended", || job.job().len() == 1);
     let tag = job.tag().to_owned();
@@ -132,7 +132,7 @@ fn with_whole_the_whole_tree_dies_with_the_lease_though_the_command_has_ended() 
 fn kill_redlock(redis: &Redis, number: u32, complete: bool, delay: Duration) {
     let lock = format!("lock-{number}");
     let test = Test::new(redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", TREE]);
-    let mut job = test.stdout(any()).stderr(any()).any_end().spawn();
+    let mut job = test.spawn();
     if complete {
         members(&job);
     }
@@ -189,7 +189,7 @@ fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
         // The command's first deed is to kill its supervisor, which is its parent's parent.
         let script = "kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); (setsid sleep 1000 &); sleep 1000";
         let test = Test::new(&redis).args(["run", "-q", "--name", &lock, "--", "sh", "-c", script]);
-        let mut job = test.stdout(any()).stderr(any()).signal(Signal::SIGKILL).spawn();
+        let mut job = test.spawn();
         job.wait(SOON);
         all_gone(job.tag(), SOON);
         assert!(redis.pttl(&format!("redlock:{lock}")) > 10_000);
@@ -240,7 +240,8 @@ fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keepe
 fn a_keeper_that_dies_before_there_is_a_job_is_a_fault_and_starts_nothing() {
     let redis = Redis::start();
     let token = crate::support::acquire(&redis, "backup");
-    let waiter = redlock(&redis, "run backup --wait -- echo started").status(70).stderr(any()).spawn();
+    let waiter =
+        redlock(&redis, "run backup --wait -- echo started").status(70).stderr(message(["the keeper"])).spawn();
     waiter.stderr_line();
     send(waiter.keeper(), Signal::SIGKILL);
     waiter.finish();
@@ -253,7 +254,8 @@ fn a_keeper_that_dies_before_there_is_a_job_is_a_fault_and_starts_nothing() {
 fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is_given_back() {
     let redis = Redis::start();
     let token = crate::support::acquire(&redis, "backup");
-    let waiter = redlock(&redis, "run backup --wait -- echo started").status(70).stderr(any()).spawn();
+    let waiter =
+        redlock(&redis, "run backup --wait -- echo started").status(70).stderr(message(["the keeper"])).spawn();
     waiter.stderr_line();
     let keeper = waiter.keeper();
     send(keeper, Signal::SIGSTOP);
@@ -286,7 +288,7 @@ fn children_that_redlock_had_before_are_not_of_the_job() {
     // The shell becomes redlock, which thus has a child that it knows nothing of.
     let script =
         "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup --max-run 200ms -- sleep 1000";
-    let mut job = Test::sh(&redis, script).status(124).stderr(any()).spawn();
+    let mut job = Test::sh(&redis, script).status(124).stderr(message(["(--max-run)"])).spawn();
     let child: u32 = job.stdout_line().parse().unwrap();
     job.wait(SOON);
     assert!(alive(child), "killed");
@@ -298,7 +300,7 @@ fn children_that_redlock_had_before_survive_the_end_of_the_keeper() {
     let redis = Redis::start();
     let script =
         "sleep 1000 >/dev/null 2>&1 & echo $!; exec redlock run -q --name backup -- sh -c 'echo ready; sleep 1000'";
-    let mut job = Test::sh(&redis, script).status(70).stderr(any()).spawn();
+    let mut job = Test::sh(&redis, script).status(70).stderr(message(["the keeper process was killed"])).spawn();
     let child: u32 = job.stdout_line().parse().unwrap();
     job.prints("ready");
     let keeper = job.keeper();

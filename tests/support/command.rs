@@ -233,7 +233,7 @@ impl Test {
     /// This signal ends it, and the last line says so.
     pub(crate) fn interrupted(self, signal: Signal) -> Test {
         let said = super::message([&format!("interrupted by {signal}")]);
-        self.signal(signal).stderr(super::after_a_wait(said))
+        self.signal(signal).stderr(super::at_last(said))
     }
 
     /// Whatever its end is: the test looks at it itself.

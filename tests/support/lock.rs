@@ -132,13 +132,14 @@ pub(crate) fn message<const N: usize>(fragments: [&str; N]) -> Pattern {
 /// What a call with these arguments says: the message alone, or as the last line where it was told to wait.
 pub(crate) fn in_the_end(arguments: &[&str], message: Pattern) -> Pattern {
     match arguments.iter().any(|argument| ["--wait", "--timeout"].contains(argument)) {
-        true => after_a_wait(message),
+        true => at_last(message),
         false => message,
     }
 }
 
-/// The message as the last line: a call that waits may have said before for what.
-pub(crate) fn after_a_wait(message: Pattern) -> Pattern {
+/// The message as the last line: a call that waits may have said before for what, and the shells of a job may have told of
+/// their children.
+pub(crate) fn at_last(message: Pattern) -> Pattern {
     when(format!("in the end {message:?}"), move |text| {
         let lines = text.strip_suffix('\n').unwrap_or(text);
         message.matches(&text[lines.rfind('\n').map_or(0, |end| end + 1)..])

@@ -28,7 +28,7 @@ pub(crate) use cut::{Besides, Cut, cut_off_many};
 pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, acquire_on_all_for, after_a_wait, in_the_end, is_renewed, job, lapsed, loss,
+    acquire, acquire_for, acquire_on_all, acquire_on_all_for, at_last, in_the_end, is_renewed, job, lapsed, loss,
     message, myself, perhaps, permit, release, restarted, several, status, teach_scripts,
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, rounds};
