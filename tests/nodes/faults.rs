@@ -3,7 +3,7 @@
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end,
-    is_renewed, job, like, loss, message, ms, redlock, release, status, teach_scripts, when,
+    is_renewed, job, like, loss, message, ms, perhaps, redlock, release, status, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -318,7 +318,7 @@ fn a_wait_rides_out_an_outage() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     let token = acquire(&redis, "backup");
-    let mut waiter = redlock(&proxy, "acquire backup --wait").stdout(any()).stderr(any()).spawn();
+    let mut waiter = redlock(&proxy, "acquire backup --wait").stdout(any()).stderr(perhaps(["trying again"])).spawn();
     waiter.says(when("waiting", |line| line.contains("backup")));
     proxy.set(Mode::Cut);
     std::thread::sleep(ms(300)); // an outage, in which it must not give up
