@@ -5,23 +5,24 @@
 -- began (ms), waited (ms), fence; and if its end is known: ended (ms), outcome, code (exit status or signal), by.
 -- Between them stands U+001F. The newest runs are kept, and besides the last that succeeded.
 local LOG = BASE .. 'log'
-local MOST = 1000 -- runs that a log may have
 local SUCCESS = '\31exited\0310\31'
 
--- The runs in the log, line by line.
-local function runs(text)
-  return string.gmatch(text or redis.call('GET', LOG) or '', '[^\n]+')
+-- The last run in a log that succeeded, and where it begins.
+local function last_success(log)
+  local at = string.find(log, SUCCESS, 1, true)
+  local from = at and string.match(string.sub(log, 1, at), '^.*\n()') or 1
+  return at and string.match(log, '^[^\n]*', from), from
 end
 
--- The newest runs, so many, and the last that succeeded.
-local function newest(most, text)
-  local lines, success = {}, false
-  for run in runs(text) do
-    local good = string.find(run, SUCCESS, 1, true)
-    if #lines < most or good and not success then lines[#lines + 1] = run end
-    success = success or good
+-- The newest runs of a log, so many, and the last that succeeded.
+local function newest(most, log)
+  local last = 0
+  for _ = 1, most do
+    last = string.find(log, '\n', last + 1, true)
+    if not last then return log end
   end
-  return lines
+  local success, from = last_success(log)
+  return string.sub(log, 1, last - 1) .. (success and from > last and '\n' .. success or '')
 end
 
 local function try(write)
@@ -37,26 +38,22 @@ local function note_end(token, outcome, code, by)
     if not run or outcome == 'unused' then return end
     local most = tonumber(string.match(run, '%d+'))
     if outcome then run = table.concat({run, digits(server_ms()), outcome, code or '', by or ''}, '\31') end
-    local lines = newest(most, run .. '\n' .. (redis.call('GET', LOG) or ''))
-    redis.call('SET', LOG, table.concat(lines, '\n'), 'PX', FENCE_MS)
+    local log = redis.call('GET', LOG)
+    redis.call('SET', LOG, newest(most, log and run .. '\n' .. log or run), 'PX', FENCE_MS)
   end)
 end
 
 -- The last run that succeeded, if it began less than ARG.once ms ago.
 local function recent_success()
-  local now = server_ms()
-  for run in runs() do
-    if string.find(run, SUCCESS, 1, true) then
-      local began = tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)')) or 0
-      return began > 0 and now - began < tonumber(ARG.once) and {run = run, clock = digits(now)}
-    end
-  end
+  local now, run = server_ms(), last_success(redis.call('GET', LOG) or '')
+  local began = run and tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)')) or 0
+  return began > 0 and now - began < tonumber(ARG.once) and {run = run, clock = digits(now)}
 end
 
 -- So many characters of a text, without control characters.
 local function short(text, most)
   local count = 0
-  for at in string.gmatch(text, '()[^\128-\191]') do
+  for at in string.gmatch(#text > most and text or '', '()[^\128-\191]') do
     count = count + 1
     if count > most then text = string.sub(text, 1, at - 1) break end
   end
@@ -88,6 +85,5 @@ local function tell_runs(fields)
     local what = mine(open[i]) and 'running' or 'expired'
     fields[what] = (fields[what] or '') .. open[i + 1] .. '\n'
   end
-  local most = tonumber(ARG.log)
-  fields.runs = most > MOST and redis.call('GET', LOG) or table.concat(newest(most), '\n')
+  fields.runs = newest(tonumber(ARG.log), redis.call('GET', LOG) or '')
 end

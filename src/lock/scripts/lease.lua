@@ -50,25 +50,14 @@ local function record_of(token)
   return shape and BASE .. 'member:' .. token or L
 end
 
-local function append(list, items)
-  for _, item in ipairs(items) do list[#list + 1] = item end
-end
-
 -- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is known.
 local function holder(token)
-  local part = string.sub(token, 1, tonumber(ARG.bytes) or -1)
-  local holder, record, ours = {'value', part, 'left', until_end(token)}, redis.call('HGETALL', record_of(token)), false
-  for i = 1, #record, 2 do ours = ours or record[i] == 'token' and record[i + 1] == token end
-  if ours then
-    append(holder, record)
-    append(holder, {'now', digits(server_us())})
-  end
-  if shape then
-    append(holder, {'claim', shape})
-    local place = redis.call('ZSCORE', P, token)
-    if place then append(holder, {'slot', place}) end
-  end
-  return holder
+  local record, fields = redis.call('HGETALL', record_of(token)), {}
+  for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
+  if fields.token == token then fields.now = digits(server_us()) else fields = {} end
+  fields.value, fields.left = string.sub(token, 1, tonumber(ARG.bytes) or -1), until_end(token)
+  if shape then fields.claim, fields.slot = shape, redis.call('ZSCORE', P, token) end
+  return flat(fields)
 end
 
 -- Those who have the lock, as the fields of an answer. At most so many members (nil: all), the one that lasts longest among them.
@@ -76,20 +65,13 @@ local function holders(most)
   if value == false then return {holders = {}} end
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
   if not shape then return {holders = {holder(value)}} end
-  local listed, known = {}, {}
-  local function list(tokens)
-    for _, token in ipairs(tokens) do
-      if not known[token] then listed[#listed + 1] = holder(token) end
-      known[token] = true
-    end
-  end
+  local listed, known, last = {}, {}, most and most - 1 or -1
   -- By their places all nodes name the same.
-  local last = most and most - 1 or -1
-  if shape == 'shared' then
-    list(redis.call('ZREVRANGE', M, 0, last))
-  else
-    list(redis.call('ZRANGE', P, 0, last))
-    list(redis.call('ZRANGE', M, -1, -1))
+  local tokens = shape == 'shared' and redis.call('ZREVRANGE', M, 0, last) or redis.call('ZRANGE', P, 0, last)
+  tokens[#tokens + 1] = redis.call('ZRANGE', M, -1, -1)[1]
+  for _, token in ipairs(tokens) do
+    if not known[token] then listed[#listed + 1] = holder(token) end
+    known[token] = true
   end
   local soonest = redis.call('ZRANGE', M, 0, 0, 'WITHSCORES')[2] or server_ms()
   return {holders = listed, members = redis.call('ZCARD', M), longest = redis.call('HGET', L, 'longest'),
@@ -162,6 +144,11 @@ local function lease(token)
   return {ttl = tonumber(record[2]), fence = record[3], revoked = record[4]}
 end
 
+-- An exclusive lease lasts ttl ms from now.
+local function expire(ttl)
+  for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
+end
+
 -- Makes the lease last ttl ms from now, but never shortens it. Returns its rest; -1 when it never expires.
 local function lengthen(token, ttl)
   local left = until_end(token)
@@ -171,11 +158,9 @@ local function lengthen(token, ttl)
     redis.call('PEXPIRE', S, FENCE_MS)
     note_ttl(ttl)
     lasts(token, ttl)
-    return ttl
+  else
+    expire(ttl)
   end
-  redis.call('PEXPIRE', K, ttl)
-  redis.call('PEXPIRE', L, ttl)
-  redis.call('PEXPIRE', H, ttl)
   return ttl
 end
 

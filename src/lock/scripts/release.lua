@@ -3,11 +3,6 @@
 --      that renews the lease, for as long as that would have lasted, that it was released)
 --      for the log: outcome (nil: released), code, gone (the outcome if the lease is not here; nil: not known)
 -- Answers: released, still-held (holds), gone (node), other (holders)
-local function note_own_end()
-  local outcome, by = ARG.outcome or 'released', ARG.outcome == 'lost' and lease(ARG.token).revoked
-  note_end(ARG.token, by and 'revoked' or outcome, ARG.code, by)
-end
-
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
 local rest = ARG.note and math.max(ours and until_end(ARG.token) or redis.call('PTTL', R), 1)
@@ -36,7 +31,10 @@ if redis.call('EXISTS', H) == 1 then
 elseif hold and hold ~= 'base' then
   return seen('still-held', {holds = 1}) -- released before; the outer hold is all that is left
 end
-if not hold or hold == 'base' then note_own_end() end
+if not hold or hold == 'base' then
+  local by = ARG.outcome == 'lost' and lease(ARG.token).revoked
+  note_end(ARG.token, by and 'revoked' or ARG.outcome or 'released', ARG.code, by)
+end
 local left = redis.call('ZCARD', H)
 if left > 0 then
   -- The time that this hold has added ends with it. The ttl of the lease and the time that other holds have added stay.
@@ -45,11 +43,7 @@ if left > 0 then
   for i = 1, lasts and #record or 0, 2 do
     if string.sub(record[i], 1, 3) == 'to:' then lasts = math.max(lasts, math.floor((record[i + 1] - now) / 1000)) end
   end
-  if lasts and until_end(value) > lasts then
-    redis.call('PEXPIRE', K, lasts)
-    redis.call('PEXPIRE', L, lasts)
-    redis.call('PEXPIRE', H, lasts)
-  end
+  if lasts and until_end(value) > lasts then expire(lasts) end
   return answer('still-held', {holds = left})
 end
 if keep then

@@ -14,36 +14,39 @@ local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
 local limit = tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
 
--- Of a free lock no place is: what an older version's --force has left is nothing.
-local function is_taken(first, last)
-  return shape and redis.call('ZCOUNT', P, first, last) == last - first + 1
-end
+local free_from, free_places
+if limit then
+  -- Of a free lock no place is: what an older version's --force has left is nothing.
+  local function is_taken(first, last)
+    return shape and redis.call('ZCOUNT', P, first, last) == last - first + 1
+  end
 
--- The first free place from this one on, round; nil when there is none.
-local function free_from(first)
-  if not is_taken(first, first) then return first end
-  local last = limit - 1
-  if is_taken(first, last) then
-    first, last = 0, first - 1
-    if last < 0 or is_taken(first, last) then return nil end
+  -- The first free place from this one on, round; nil when there is none.
+  function free_from(first)
+    if not is_taken(first, first) then return first end
+    local last = limit - 1
+    if is_taken(first, last) then
+      first, last = 0, first - 1
+      if last < 0 or is_taken(first, last) then return nil end
+    end
+    while first < last do
+      local middle = math.floor((first + last) / 2)
+      if is_taken(first, middle) then first = middle + 1 else last = middle end
+    end
+    return first
   end
-  while first < last do
-    local middle = math.floor((first + last) / 2)
-    if is_taken(first, middle) then first = middle + 1 else last = middle end
-  end
-  return first
-end
 
--- The next free places: who got too few of one tries one that a quorum has free.
-local function free_places()
-  local list, place = {}, tonumber(ARG.start)
-  for _ = 1, tonumber(ARG.list) or 0 do
-    place = free_from(place)
-    if not place or place == list[1] then break end
-    list[#list + 1] = place
-    place = (place + 1) % limit
+  -- The next free places: who got too few of one tries one that a quorum has free.
+  function free_places()
+    local list, place = {}, tonumber(ARG.start)
+    for _ = 1, tonumber(ARG.list) or 0 do
+      place = free_from(place)
+      if not place or place == list[1] then break end
+      list[#list + 1] = place
+      place = (place + 1) % limit
+    end
+    return list
   end
-  return list
 end
 
 local function with_facts(fields)
