@@ -12,7 +12,7 @@ use super::lease::Lease;
 use super::log::Run;
 use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
-use super::{Claim, Lock, Request, scripts};
+use super::{Lock, Request, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::{Boot, unix_time};
@@ -153,6 +153,9 @@ impl Lock {
 
     fn take_call(&self, footprint: &Footprint, request: &Request, seen: Option<&LastSeenLease>) -> Call {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
+        let (limit, several) = (self.claim().limit(), self.locks.nodes.len() > 1);
+        // Over several nodes, contenders that all began at the first place would get a part each.
+        let any_place = |limit| if several { below(limit) } else { 0 };
         // The clock is the same number on all nodes, so that they agree on the fencing token at once.
         let mut args = request
             .owner
@@ -160,8 +163,8 @@ impl Lock {
             .time("ttl", request.ttl)
             .time("now", unix_time())
             .given("quarantine", quarantine)
-            .given("start", self.limit().map(|limit| footprint.start.unwrap_or_else(|| self.any_place(limit))))
-            .given("list", self.limit().filter(|_| self.locks.nodes.len() > 1).map(|_| FREE_PLACES))
+            .given("start", limit.map(|limit| footprint.start.unwrap_or_else(|| any_place(limit))))
+            .given("list", limit.filter(|_| several).map(|_| FREE_PLACES))
             .time("once", request.once_per)
             .given("log", Some(request.log).filter(|&runs| runs > 0))
             .time("waited", footprint.began.map(Boot::elapsed));
@@ -175,17 +178,6 @@ impl Lock {
                 .given("seen_slot", holder.slot);
         }
         self.call(&scripts::TAKE, args)
-    }
-
-    /// The number of places that it is asked for with, if it has places.
-    fn limit(&self) -> Option<u32> {
-        self.claim.and_then(Claim::limit)
-    }
-
-    /// The place at which a first try begins to look for a free one: with one node the first; over several, contenders that
-    /// all began there would get a part each.
-    fn any_place(&self, limit: u32) -> u32 {
-        if self.locks.nodes.len() == 1 { 0 } else { below(limit) }
     }
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the

@@ -66,10 +66,6 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    pub(super) fn of(holders: Vec<Holder>) -> Leases {
-        Leases { count: holders.len() as u64, holders, next: None }
-    }
-
     /// Their claim, which is one for all.
     pub(crate) fn claim(&self) -> Claim {
         self.holders.first().map(|holder| holder.claim).unwrap_or_default()

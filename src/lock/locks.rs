@@ -160,11 +160,9 @@ impl Locks {
         }
         faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
         let status = |(at, key): (usize, &String)| {
-            let mut known = vec![None; self.nodes.len()];
-            for (node, _, all) in answers.iter() {
-                known[node] = all.get(at).filter(|answer| self.may_have_forgotten(answer).is_none());
-            }
-            combine(&key[prefix.len()..], key, &known)
+            let known = |answer: &&Answer| self.may_have_forgotten(answer).is_none();
+            let known = (0..answers.nodes()).map(|node| answers.of(node)?.ok()?.get(at).filter(known));
+            combine(&key[prefix.len()..], key, &known.collect::<Vec<_>>())
         };
         let all: Vec<Status> = page.iter().enumerate().map(status).collect();
         let answers = answers.discard(|all| all.iter().find_map(|answer| self.may_have_forgotten(answer)));
@@ -176,14 +174,8 @@ impl Locks {
 
 /// The text without the meaning that SCAN gives to some characters.
 fn glob_escaped(text: &str) -> String {
-    let mut out = String::new();
-    for c in text.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
-            out.push('\\');
-        }
-        out.push(c);
-    }
-    out
+    let is_special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
+    text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
 /// True if the name is one that the pattern stands for.

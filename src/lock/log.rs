@@ -138,17 +138,12 @@ impl Run {
     /// The runs that one node knows of.
     pub(super) fn read_all(answer: &Reply) -> Vec<Run> {
         let now = answer.get("clock").as_time().filter(|now| !now.is_zero());
-        let each = |name, outcome| {
+        let untold = [("runs", Outcome::Expired), ("expired", Outcome::Expired), ("running", Outcome::Running)];
+        let each = untold.iter().flat_map(|&(name, outcome)| {
             let text = answer.get(name).as_text().unwrap_or_default();
-            text.lines().filter_map(|line| Run::read(line, outcome, now)).collect::<Vec<_>>()
-        };
-        [
-            each("runs", Outcome::Expired),
-            each("run", Outcome::Expired),
-            each("expired", Outcome::Expired),
-            each("running", Outcome::Running),
-        ]
-        .concat()
+            text.lines().filter_map(move |line| Run::read(line, outcome, now))
+        });
+        each.collect()
     }
 
     /// A run whose end, if it is not told, is this. `now` is the node's clock.

@@ -159,10 +159,10 @@ impl Lock {
         within(self.locks.nodes.deadline().min(end), hear).await;
         let refusals = || deaf.iter().enumerate().filter_map(|(node, deaf)| Some((node, deaf.as_ref()?.as_ref()?)));
         let others = deaf.len() - refusals().count();
-        match others < quorum {
-            true => Err(self.locks.unanswered(Some(&self.name), refusals(), others)),
-            false => Ok(()),
+        if others < quorum {
+            return Err(self.locks.unanswered(Some(&self.name), refusals(), others));
         }
+        Ok(())
     }
 
     /// Tries to take the lock, and if it is not our turn decides when to try again.
@@ -200,15 +200,11 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
                 line.take_in(*busy);
-                let mut news = None;
-                if back {
-                    line.away = false;
-                    news = Some("back in line".to_owned());
-                }
-                if !dropped.is_empty() {
-                    line.away = false;
-                    news = Some(format!("queued again on {} of {} nodes", dropped.len(), self.locks.nodes.len()));
-                }
+                let news = match dropped.len() {
+                    0 => back.then(|| "back in line".to_owned()),
+                    count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
+                };
+                line.away &= news.is_none();
                 // The node dropped this waiter from its line without a call reaching it.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
                 line.tell(self, news);
@@ -297,7 +293,7 @@ impl InLine<'_> {
     fn tell(&mut self, lock: &Lock, news: Option<String>) {
         let held = lock.held(&self.busy.by, self.request);
         let trouble = self.trouble.as_ref().map(Error::trouble);
-        (self.notify)(&WaitReport { held, rank: self.busy.rank.filter(|_| self.queued), trouble, news });
+        (self.notify)(&WaitReport { held, rank: self.busy.rank, trouble, news });
     }
 }
 

@@ -167,27 +167,26 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let in_force = leases.iter().filter(|same| same.len() >= needed).map(|same| Holder::agreed(same, needed));
     let mut in_force: Vec<Holder> = in_force.collect();
     in_force.sort_by_key(|holder| holder.slot);
-    let (mut other_types, mut reserved) = (Vec::new(), Vec::new());
     let counts =
         blockers.iter().filter_map(|by| if let Blocker::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
-    for by in blockers {
-        match by {
-            Blocker::OtherType(left) => other_types.push(*left),
-            Blocker::Reserved(left) => reserved.push(*left),
-            Blocker::Leases(_) | Blocker::Unknown => {}
-        }
-    }
-    let most = leases.iter().map(Vec::len).max().unwrap_or(0).max(other_types.len());
+    // How many nodes name such an obstacle, and how long it lasts.
+    let named = |is: fn(&Blocker) -> bool| {
+        let named = blockers.iter().filter(|by| is(by));
+        (named.clone().count(), named.filter_map(|by| by.left()).max())
+    };
+    let (other_types, other_left) = named(|by| matches!(by, Blocker::OtherType(_)));
+    let (reserved, reserved_left) = named(|by| matches!(by, Blocker::Reserved(_)));
+    let most = leases.iter().map(Vec::len).max().unwrap_or(0).max(other_types);
     let mode = in_force.iter().find(|holder| holder.has_record()).map(|holder| holder.claim);
     let (state, by) = if !in_force.is_empty() {
-        (State::of(&in_force), Some(Blocker::Leases(Leases { count, ..Leases::of(in_force) })))
-    } else if other_types.len() >= needed {
-        (State::Foreign, Some(Blocker::OtherType(other_types.into_iter().flatten().max())))
+        (State::of(&in_force), Some(Blocker::Leases(Leases { holders: in_force, count, next: None })))
+    } else if other_types >= needed {
+        (State::Foreign, Some(Blocker::OtherType(other_left)))
     } else if most + silent >= needed || known.len() < needed {
         (State::Unknown, Some(Blocker::Unknown))
-    } else if reserved.len() >= needed {
-        (State::Reserved, Some(Blocker::Reserved(reserved.into_iter().flatten().max())))
+    } else if reserved >= needed {
+        (State::Reserved, Some(Blocker::Reserved(reserved_left)))
     } else {
         // Even with every silent node no lease reaches a quorum.
         (State::Free, None)

@@ -47,7 +47,7 @@ end
 local function recent_success()
   local now, run = server_ms(), last_success(redis.call('GET', LOG) or '')
   local began = run and tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)')) or 0
-  return began > 0 and now - began < tonumber(ARG.once) and {run = run, clock = digits(now)}
+  return began > 0 and now - began < tonumber(ARG.once) and {runs = run, clock = digits(now)}
 end
 
 -- So many characters of a text, without control characters.

@@ -8,7 +8,7 @@
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
 -- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
---      node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (run, clock: see journal.lua)
+--      node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (runs: the last success; clock: see journal.lua)
 --      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
