@@ -288,18 +288,14 @@ impl Lock {
 
     /// Two addresses that lead to the same run of the same server would vote twice.
     fn same_node_twice(&self, answers: &Answers<Answer>) -> Option<Error> {
-        let mut runs: Vec<(&str, usize)> = Vec::new();
-        for (node, _, take) in answers.iter() {
-            let Some(run_id) = &take.run_id else { continue };
-            if let Some(&(_, other)) = runs.iter().find(|(other, _)| other == run_id) {
-                let (one, other) = (self.locks.nodes.name(other), self.locks.nodes.name(node));
-                return Some(Error::Usage(format!(
-                    "{one} and {other} are the same Redis server; list each server once"
-                )));
-            }
-            runs.push((run_id, node));
-        }
-        None
+        let runs = answers.iter().filter_map(|(node, _, take)| Some((node, take.run_id.as_ref()?)));
+        let runs: Vec<(usize, &String)> = runs.collect();
+        let same = |(node, run): &(usize, &String)| {
+            let (other, _) = runs.iter().find(|(other, same)| other > node && same == run)?;
+            let (one, other) = (self.locks.nodes.name(*node), self.locks.nodes.name(*other));
+            Some(Error::Usage(format!("{one} and {other} are the same Redis server; list each server once")))
+        };
+        runs.iter().find_map(same)
     }
 
     /// Tells apart "others have it" from "too few nodes can answer".

@@ -54,11 +54,7 @@ impl Claim {
 /// Its mode, in a word; the limit is told beside it.
 impl Serialize for Claim {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(match self {
-            Claim::Exclusive => "exclusive",
-            Claim::Shared => "shared",
-            Claim::Slots(_) => "slots",
-        })
+        to.serialize_str(self.word().split(':').next().unwrap_or_default())
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::now_held_by;
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
 use crate::text::escaped;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The time from the last confirmation of a lease of `redlock run` to its renewal. Its holder hears of a revocation within it.
@@ -64,8 +65,8 @@ impl Lock {
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
             return Renewal::Lost(what);
         }
-        let confirmed = |&node: &usize| [&answers, &restored].iter().any(|all| is_extended(all, node));
-        if !lost && (0..answers.nodes()).filter(confirmed).count() >= self.locks.quorum() {
+        let extended = answers.iter().chain(restored.iter()).filter(|(_, _, answer)| answer.word == Word::Extended);
+        if !lost && extended.map(|(node, ..)| node).collect::<BTreeSet<_>>().len() >= self.locks.quorum() {
             return Renewal::Confirmed;
         }
         let mut faults: Vec<String> =
@@ -174,8 +175,4 @@ fn take_in(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&
         moved(lease);
     }
     Boot::NEVER
-}
-
-fn is_extended(answers: &Answers<Answer>, node: usize) -> bool {
-    matches!(answers.of(node), Some(Ok(answer)) if answer.word == Word::Extended)
 }
