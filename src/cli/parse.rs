@@ -188,7 +188,7 @@ fn complaint(error: &clap::Error) -> String {
         ErrorKind::UnknownArgument if !word.starts_with('-') => format!("{text}; {FORM}"),
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => format!("{text}; {}", hint(word)),
         ErrorKind::MissingRequiredArgument if text.contains("<NAME>") || text.contains("<COMMAND>") => {
-            format!("{text}; {FORM}")
+            format!("{}; {FORM}", text.replace("the following required arguments were not provided:", "missing"))
         }
         _ => text,
     }
