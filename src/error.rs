@@ -82,6 +82,8 @@ pub(crate) struct HeldLock {
     pub(crate) waited: Option<Duration>,
     /// The holder is the job that started this redlock.
     pub(crate) by_this_job: bool,
+    /// It is shared, and the caller would share it, but one that waits for it alone comes first.
+    pub(crate) is_promised: bool,
 }
 
 impl fmt::Display for Error {
@@ -320,7 +322,10 @@ impl HeldLock {
         match (leases.holders.as_slice(), leases.claim()) {
             ([holder], Claim::Exclusive) => self.predicate_of(holder, ago),
             (_, Claim::Exclusive) => ("is ", format!("held by {}", all())),
-            (_, Claim::Shared) => ("is ", format!("shared by {count}: {}", all())),
+            (_, Claim::Shared) => {
+                let next = if self.is_promised { "; one that waits for it alone comes first" } else { "" };
+                ("is ", format!("shared by {count}: {}{next}", all()))
+            }
             (_, Claim::Slots(limit)) if count < limit.into() => {
                 ("has ", format!("{count} of {limit} slots taken: {}", all()))
             }

@@ -169,7 +169,7 @@ const MEANT: [(&[&str], &str); 9] = [
     (&["refresh"], "redlock extend?"),
     (&["list", "ls"], "redlock status?"),
     (&["--json"], "--format json?"),
-    (&["--timeout", "--retry", "--wait", "-w"], "run and acquire have --wait, wait has --timeout"),
+    (&["--timeout", "--retry", "-w"], "run and acquire have --wait, wait has --timeout"),
     (&["--shell", "--command"], "run has -c"),
     (&["-o", "--close"], "a lock is not an open file, so there is nothing to close for the job"),
     (&["-F", "--no-fork"], "redlock stays beside the job, to renew the lease"),
@@ -200,6 +200,12 @@ fn hint(word: &str) -> String {
         return (*meant).to_owned();
     }
     let redlock = cli::command();
+    let has_it =
+        |command: &&clap::Command| command.get_arguments().any(|arg| arg.get_long() == word.strip_prefix("--"));
+    let owners: Vec<&str> = redlock.get_subcommands().filter(has_it).map(clap::Command::get_name).collect();
+    if !owners.is_empty() && word.starts_with("--") {
+        return format!("it is an option of {}", owners.join(" and "));
+    }
     let commands = redlock.get_subcommands().map(|command| command.get_name().to_owned());
     let options = redlock.get_subcommands().chain([&redlock]).flat_map(clap::Command::get_arguments);
     let options = options.filter_map(Arg::get_long).map(|long| format!("--{long}"));

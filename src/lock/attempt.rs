@@ -5,6 +5,7 @@
 
 use super::answer::{Answer, Word};
 use super::ask::linger;
+use super::claim::Claim;
 use super::fencing;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, most_named};
@@ -338,7 +339,8 @@ impl Lock {
     pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
         let by_this_job =
             by.holders().iter().any(|holder| request.ancestors.iter().any(|token| token.as_bytes() == holder.token));
-        HeldLock { by_this_job, ..self.held_by(by.clone()) }
+        let is_shared = matches!(by, Blocker::Leases(leases) if leases.claim() == Claim::Shared);
+        HeldLock { by_this_job, is_promised: is_shared && self.claim() == Claim::Shared, ..self.held_by(by.clone()) }
     }
 }
 

@@ -315,10 +315,7 @@ fn what_was_meant_is_said() {
     said(&["list"], "unrecognized subcommand 'list'; redlock status?");
     said(&["acquire", "x", "--timeout", "5s"], "unexpected argument '--timeout' found; run and acquire have --wait");
     said(&["run", "--retry", "5", "x", "--", "true"], "run and acquire have --wait");
-    said(
-        &["wait", "x", "--wait", "5s"],
-        "unexpected argument '--wait' found; run and acquire have --wait, wait has --timeout",
-    );
+    said(&["wait", "x", "--wait", "5s"], "unexpected argument '--wait' found; it is an option of run and acquire");
     said(&["run", "--shell", "true", "x"], "unexpected argument '--shell' found; run has -c");
     said(&["run", "-o", "x", "--", "true"], "unexpected argument '-o' found; a lock is not an open file");
     said(
