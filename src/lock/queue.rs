@@ -297,8 +297,8 @@ impl InLine<'_> {
     }
 }
 
-/// When a waiter looks by itself. The first often, the one at rank r every r + 1 seconds, so that W waiters look about
-/// ln W times a second; and when the lease runs out.
+/// When a waiter looks by itself. The first often, the one at rank r every r + 1 seconds, but at least once a minute, so
+/// that W waiters look about ln W + W/60 times a second; and when the lease runs out.
 fn next_look(busy: &Busy) -> Duration {
     let places = busy.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match busy.rank {

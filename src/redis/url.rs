@@ -11,7 +11,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// A URL in its parts. A further parameter is read by the functions of the schemes that take it, each with its list of known
 /// ones, has its default in [`Url::of`] and its accessor in address.rs, and is used by connect.rs (a refusal fails the node) or
-/// connection.rs (it does not). What Sentinels do not take, `Address::of_sentinel` resets. The help and redlock.man name it.
+/// connection.rs (it does not). What Sentinels do not take, `Address::of_sentinel` resets. redlock.man names it.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -24,7 +24,7 @@ pub(super) struct Url {
 }
 
 /// The kind of server to connect to. A further one has a scheme in [`Url::parse`], its identity in `Address::is_same_node`, a file
-/// that finds the server, called by route.rs, and its `kind` and `replicas` in doctor's checks.
+/// that finds the server, called by route.rs (where an unknown kind passes for a single server), and its `kind` and `replicas` in doctor's checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),

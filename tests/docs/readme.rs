@@ -77,7 +77,7 @@ impl Scene {
             .env("GITHUB_REPOSITORY", "owner/name")
             .env("GITHUB_ENV", "github.env")
             .env("REDLOCK_FENCING_TOKEN", "1795320118063")
-            .stderr(perhaps(["acquired", "extended", "released", "no run of a lock"]))
+            .stderr(perhaps(["acquired", "extended", "released", "no such run"]))
             .stdout(any())
     }
 
