@@ -288,10 +288,10 @@ mod tests {
         }
         for line in ["run", "run -n", "run x", "run x --", "run x -n", "run --name x", "run --name=x"] {
             let why = refused(line);
-            assert!(why.contains("not provided: ") && why.ends_with("; redlock run NAME -- COMMAND"), "{why}");
+            assert!(why.starts_with("missing ") && why.ends_with("; redlock run NAME -- COMMAND"), "{why}");
         }
         for line in ["run -- cmd", "run -- x -- cmd", "run -- x -c ls", "run -c ls"] {
-            assert!(refused(line).contains("not provided: <NAME>"), "{line}");
+            assert!(refused(line).starts_with("missing <NAME>"), "{line}");
         }
         assert!(refused("run --wait ./job.sh").ends_with("write --wait -- ./job.sh, or put the name first"));
     }
