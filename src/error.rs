@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
+use crate::lock::{Blocker, Claim, Holder, Leases, Lock, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, human, seconds, who};
@@ -245,9 +245,10 @@ pub(crate) fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The message that a use of the lock is not in its log on these nodes.
-pub(crate) fn unlogged(name: &str, faults: &[(String, Fault)]) -> String {
-    format!("{name:?} is not logged: {}; {}", listed(faults), advice(faults))
+/// The message that a use of the lock is not in the log of some nodes, if it is so.
+pub(crate) fn unlogged(lock: &Lock) -> Option<String> {
+    let faults = lock.unlogged();
+    (!faults.is_empty()).then(|| format!("{:?} is not logged: {}; {}", lock.name, listed(&faults), advice(&faults)))
 }
 
 /// The advice about nodes that fail.

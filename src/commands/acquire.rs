@@ -2,7 +2,7 @@
 
 use super::{block_on, claim, interrupted, lock, request, settings, signals};
 use crate::cli::{AcquireArgs, Common, Format, OnLost};
-use crate::error::Error;
+use crate::error::{Error, unlogged};
 use crate::exit::Exit;
 use crate::lock::{End, Lease, Lock, Request, WaitReport};
 use crate::output;
@@ -73,7 +73,7 @@ async fn acquire_and_print(
     if common.verbose {
         let acquired = output::acquired(&lock, &lease, waited);
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
-        lock.unlogged().iter().for_each(|message| output::say(message));
+        unlogged(&lock).iter().for_each(|message| output::say(message));
     }
     Ok(lease)
 }

@@ -2,6 +2,7 @@
 
 use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, Format, ReleaseArgs};
+use crate::error::unlogged;
 use crate::exit::Exit;
 use crate::lock::Lock;
 use crate::output::{self, say};
@@ -19,7 +20,7 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
         lock.release_token(&token).await
     })?;
     if common.verbose {
-        lock.unlogged().iter().for_each(|message| say(message));
+        unlogged(&lock).iter().for_each(|message| say(message));
     }
     let name = &lock.name;
     match (common.format, left) {

@@ -47,7 +47,6 @@ pub(crate) use revoke::Revocation;
 pub(crate) use status::{State, Status};
 pub(crate) use waiter::Waiter;
 
-use crate::error;
 use crate::redis::{Answers, Call, Fault, Script};
 use answer::Answer;
 use fields::Args;
@@ -147,11 +146,9 @@ impl Lock {
         self.unlogged.extend(faults);
     }
 
-    /// The message that nodes could not note in the log that a lease has begun or ended, if it is so.
-    pub(crate) fn unlogged(&self) -> Option<String> {
-        let faults = self.unlogged.iter().map(|(&node, fault)| (self.locks.nodes.name(node), fault.clone()));
-        let faults: Vec<_> = faults.collect();
-        (!faults.is_empty()).then(|| error::unlogged(&self.name, &faults))
+    /// The nodes that could not note in the log that a lease has begun or ended.
+    pub(crate) fn unlogged(&self) -> Vec<(String, Fault)> {
+        self.unlogged.iter().map(|(&node, fault)| (self.locks.nodes.name(node), fault.clone())).collect()
     }
 
     /// Comes back once a node that had closed its connection can be reached again.

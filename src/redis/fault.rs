@@ -53,8 +53,8 @@ impl Fault {
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
-        if let Some(distrust) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
-            return distrust;
+        if let Some((why, advice)) = error.get_ref().and_then(|inner| inner.downcast_ref()).and_then(tls::distrust) {
+            return Fault::TlsFailure(why, advice);
         }
         match error.kind() {
             FileTooLarge => Fault::Garbage("more than 4 MB"),

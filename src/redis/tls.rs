@@ -1,6 +1,5 @@
 //! TLS: the certificates to trust and to show, and messages for failed handshakes.
 
-use super::fault::Fault;
 use super::file_value::{FileValue, read};
 use super::url::Host;
 use crate::text::escaped;
@@ -108,9 +107,9 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: TlsConnector) -> 
     with.connect(name, stream).await
 }
 
-/// The lack of trust behind an error; none for errors that may be temporary. It may come after the handshake: only then may a
-/// server reject the client's certificate.
-pub(super) fn distrust(error: &Error) -> Option<Fault> {
+/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. It may come after the
+/// handshake: only then may a server reject the client's certificate.
+pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => "use redis:// for a plain port",
@@ -129,5 +128,5 @@ pub(super) fn distrust(error: &Error) -> Option<Fault> {
         ) => "check --tls-cert and --tls-key",
         _ => return None,
     };
-    Some(Fault::TlsFailure(escaped(&error.to_string(), 300), advice))
+    Some((escaped(&error.to_string(), 300), advice))
 }

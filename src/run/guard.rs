@@ -5,8 +5,9 @@
 //! can do less than the keeper of a job: it is not the ward's parent, and nothing watches over the guard itself.
 
 use super::cannot_supervise;
+use super::loss::Loss;
 use super::messages::Talk;
-use super::renewal::{Loss, Renewer};
+use super::renewal::Renewer;
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;

@@ -1,7 +1,7 @@
 //! The messages of `run`, and which of them `--quiet` leaves.
 
-use super::renewal::{Loss, Outage};
-use crate::error::{Error, NotOurs};
+use super::loss::{Loss, Outage};
+use crate::error::{Error, NotOurs, unlogged};
 use crate::exit::Exit;
 use crate::lock::{Lease, Lock};
 use crate::output;
@@ -70,7 +70,7 @@ impl Talk {
 
     /// Reports with `--verbose` what the log lacks.
     pub(super) fn unlogged(&self, lock: &Lock) {
-        if let Some(message) = lock.unlogged().filter(|_| self.verbose) {
+        if let Some(message) = unlogged(lock).filter(|_| self.verbose) {
             self.tell(&message);
         }
     }

@@ -9,6 +9,7 @@
 
 mod ending;
 pub(crate) mod guard;
+mod loss;
 mod messages;
 mod renewal;
 mod supervision;
@@ -30,11 +31,12 @@ use crate::sys::trial;
 use crate::sys::wait::{self, Readable, within};
 use ending::told;
 use futures_util::future::{join_all, try_join_all};
+use loss::Loss;
 use messages::Talk;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::Signal;
-use renewal::{Loss, Renewer};
+use renewal::Renewer;
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::time::Duration;

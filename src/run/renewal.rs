@@ -1,5 +1,6 @@
 //! Keeping a lease: when it is renewed, and what its holder is told. Knows nothing of jobs and keepers.
 
+use super::loss::{Loss, Outage};
 use super::messages::Talk;
 use super::timeline::Timeline;
 use crate::lock::{Lease, Lock, Renewal, Try};
@@ -10,28 +11,6 @@ use std::time::Duration;
 
 /// The pause before trying again a node that may be coming back.
 const SOON: Duration = Duration::from_millis(100);
-
-/// The reason for a lost lease, as far as it is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Loss {
-    /// The nodes' answer: "it was released by force".
-    Proof(String),
-    Outage(Outage),
-    /// No try to renew the lease was made for this long: redlock was stopped, or the machine was asleep.
-    Sleep(Duration),
-    /// It was released by its token, which `acquire --while-pid` has given to others.
-    Release,
-}
-
-/// The failures to renew a lease since the last success.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Outage {
-    pub(super) since: Boot,
-    /// The faults of the nodes that were told first, if any were.
-    pub(super) first: Option<String>,
-    /// The latest ones.
-    pub(super) faults: String,
-}
 
 /// Renews one lease by its timeline. What is known of the lease can be read while that goes on.
 #[derive(Debug)]

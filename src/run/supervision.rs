@@ -1,7 +1,8 @@
 //! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
 
 use super::ending::{JobEnd, told};
-use super::renewal::{Loss, Renewer};
+use super::loss::Loss;
+use super::renewal::Renewer;
 use super::watchdog::Watchdog;
 use super::{Grant, Supervisor, ends, lost_before_start, next_signal};
 use crate::error::Error;

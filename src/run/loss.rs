@@ -1,0 +1,26 @@
+//! Why a lease is lost.
+
+use crate::sys::clock::Boot;
+use std::time::Duration;
+
+/// The reason for a lost lease, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The nodes' answer: "it was released by force".
+    Proof(String),
+    Outage(Outage),
+    /// No try to renew the lease was made for this long: redlock was stopped, or the machine was asleep.
+    Sleep(Duration),
+    /// It was released by its token, which `acquire --while-pid` has given to others.
+    Release,
+}
+
+/// The failures to renew a lease since the last success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outage {
+    pub(super) since: Boot,
+    /// The faults of the nodes that were told first, if any were.
+    pub(super) first: Option<String>,
+    /// The latest ones.
+    pub(super) faults: String,
+}
