@@ -44,7 +44,7 @@ const EXAMPLES: &str = "\
 Examples:
   redlock run backup -- ./backup.sh             fails at once if held
   redlock run deploy --wait 10m -- ./deploy     waits up to ten minutes
-  redlock run report -q -E 0 --hold-at-least 50s -- ./report    for cron";
+  redlock run report -q -E 0 --once-per 20h -- ./report    cron on many hosts";
 
 /// The last line of each command's help, in place of the options that all commands have.
 const COMMON: &str = "Options of every command (--redis, --prefix, -q, -v ...): redlock --help";
@@ -104,14 +104,15 @@ pub(crate) enum Command {
     /// Releases one hold, and frees the lock with the last. In a job of `redlock run`, the name and the token can be left out;
     /// a job that releases its own lease has lost it, and is stopped.
     Release(ReleaseArgs),
-    /// Show who holds a lock, or all locks
+    /// Show who holds a lock, and how its last run ended; or all locks
     ///
     /// Without a name: every lock under the prefix. With several names, or a * in one: those that match, as a table.
     Status(StatusArgs),
     /// Show whether jobs ran: who, when, how long, and the result
     ///
-    /// A line for each run, newest last. Without a name: the runs of all locks under the prefix. Redis remembers the last 20 of each
-    /// lock (run and acquire --log N) for 30 days.
+    /// A line for each run, newest last: its begin (local time), how long it took, user@host (label), and how it ended. Without a
+    /// name: the runs of all locks under the prefix. Redis remembers the last 20 of each lock (run and acquire --log N), and the last
+    /// that succeeded, for 30 days.
     Log(LogArgs),
     /// Wait until a lock is free, without taking it
     ///
@@ -349,8 +350,8 @@ pub(crate) struct RunArgs {
     pub(crate) hold_at_least: Option<Duration>,
     /// Run nothing if it succeeded less than D ago
     ///
-    /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. If the last run failed,
-    /// the next host that comes may try. Use it for one crontab on many hosts. Up to 30 days.
+    /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed do
+    /// not count: the next host that comes tries again. Use it for one crontab on many hosts. Up to 30 days.
     #[arg(long, value_name = "D", value_parser = hold_time, conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
@@ -460,7 +461,8 @@ pub(crate) struct StatusArgs {
     pub(crate) exit_code: bool,
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
-    /// With a line that says when one did: for Nagios, cron and other monitoring. 69 if no quorum of nodes answers.
+    /// Even if a later one failed: the line that it prints says so. For Nagios, cron and other monitoring, about one NAME. 69 if no
+    /// quorum of nodes answers.
     #[arg(long, value_name = "D", value_parser = duration, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
@@ -476,7 +478,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct LogArgs {
     #[command(flatten)]
     pub(crate) locks: NamesArgs,
-    /// Show the last N runs
+    /// Show the last N runs, of all these locks together
     #[arg(short = 'n', long = "lines", value_name = "N")]
     pub(crate) lines: Option<usize>,
     /// Show runs that ended within the last D, or go on

@@ -39,7 +39,8 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
             match common.format {
                 Format::Prometheus => output::show(&output::metrics(&all))?,
                 Format::Text if all.is_empty() => {
-                    output::say(&format!("no locks under {:?} on {}", settings.prefix, locks.where_they_are()));
+                    let what = if args.all { "no locks" } else { "no lock is held (-a shows free ones)" };
+                    output::say(&format!("{what} under {:?} on {}", settings.prefix, locks.where_they_are()));
                 }
                 _ => output::show(&output::list(&all, is_json, None))?,
             }

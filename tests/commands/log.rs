@@ -304,7 +304,7 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
     assert_eq!((&object["last"]["status"], &object["last_success"]["status"]), (&1.into(), &0.into()), "{object}");
 
     // The table of all locks.
-    redlock(&redis, "status").stderr(message(["no locks"])).run();
+    redlock(&redis, "status").stderr(message(["no lock is held"])).run();
     let cells = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].join("\\s+");
     let row = "backup +free +- +- +- +0 +exit 1, [^ ]+ ago";
     redlock(&redis, "status --all").stdout(crate::support::regex(&format!("{cells}\n{row}\n"))).run();

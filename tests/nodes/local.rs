@@ -104,7 +104,7 @@ fn the_first_call_starts_a_server_and_later_ones_find_it() {
     assert_eq!(status(&place, "backup")["state"], "held");
     release(&place, "backup", &token);
     redlock(&place, "run -q backup -- true").run();
-    redlock(&place, "status").stderr(message(["no locks"])).run();
+    redlock(&place, "status").stderr(message(["no lock is held"])).run();
     assert_eq!(place.server(), server);
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(place.path()), mode(place.path().join("redis.sock"))), (0o700, 0o700));
@@ -307,7 +307,7 @@ fn looking_starts_nothing_and_creates_nothing() {
         &["doctor"],
     ];
     for arguments in looks {
-        Test::new(&place).args(arguments).stdout(any()).stderr(perhaps(["no locks under"])).run();
+        Test::new(&place).args(arguments).stdout(any()).stderr(perhaps(["no lock is held"])).run();
         assert!(!place.path().exists(), "{arguments:?}");
     }
     assert_eq!(status(&place, "backup")["state"], "free");
