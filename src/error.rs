@@ -82,7 +82,7 @@ pub(crate) struct HeldLock {
     pub(crate) waited: Option<Duration>,
     /// The holder is the job that started this redlock.
     pub(crate) by_this_job: bool,
-    /// It is shared, and the caller would share it, but one that waits for it alone comes first.
+    /// It is shared, and the caller would share it, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
 }
 
@@ -324,7 +324,7 @@ impl HeldLock {
             ([holder], Claim::Exclusive) => self.predicate_of(holder, ago),
             (_, Claim::Exclusive) => ("is ", format!("held by {}", all())),
             (_, Claim::Shared) => {
-                let next = if self.is_promised { "; one that waits for it alone comes first" } else { "" };
+                let next = if self.is_promised { "; an exclusive waiter is ahead in line" } else { "" };
                 ("is ", format!("shared by {count}: {}{next}", all()))
             }
             (_, Claim::Slots(limit)) if count < limit.into() => {

@@ -42,7 +42,7 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 /// The job, as far as it is known before there is a lease.
 #[derive(Debug)]
 pub(crate) struct Task {
-    /// The program's.
+    /// The path of the executable.
     pub(crate) file: PathBuf,
     /// COMMAND and its arguments; never empty.
     pub(crate) command: Vec<OsString>,

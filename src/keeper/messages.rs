@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Order {
     /// Send SIGTERM to the job at `term_at`, and SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
-    /// Start the command with these additional variables, or without those that have no value, unless `not_after` has passed. A deadline must have come before.
+    /// Start the command with these additional variables, or without those that have no value, unless `not_after` has passed. A
+    /// deadline must have come before.
     Go { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
     Signal { signal: i32, to: Recipient },

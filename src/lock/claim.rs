@@ -2,7 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
-/// The claim of a lease on its lock. Two claims fit beside each other or they do not; `fits` in line.lua decides: exclusive beside none, shared beside shared, a slot beside the other slots of as many.
+/// The claim of a lease on its lock. Two claims fit beside each other or they do not; `fits` in line.lua decides: exclusive
+/// beside none, shared beside shared, a slot beside the other slots of as many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     #[default]

@@ -117,7 +117,8 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes, with a part of its log also at who waits, and changes nothing. Nodes that fail are part of the answer.
+    /// Looks at the lock on all nodes; if a part of its log is asked for, also at who waits. Changes nothing. Nodes that fail
+    /// are part of the answer.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse for good.

@@ -23,8 +23,9 @@ pub(super) struct Url {
     pub(super) tls: bool,
 }
 
-/// The kind of server to connect to. A further one has a scheme in [`Url::parse`], its identity in `Address::is_same_node`, a file
-/// that finds the server, called by route.rs (where an unknown kind passes for a single server), and its `kind` and `replicas` in doctor's checks.
+/// The kind of server to connect to. A further one has a scheme in [`Url::parse`], its identity in `Address::is_same_node`, a
+/// file that finds the server, called by route.rs (where an unknown kind passes for a single server), and its `kind` and
+/// `replicas` in doctor's checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),

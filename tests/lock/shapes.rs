@@ -84,7 +84,7 @@ fn first_come_first_served_and_readers_in_a_row_enter_together() {
     let first = take(&redis, "-s");
     let writer = queue(&redis, "");
     // There is room for a reader, but a writer is before it.
-    busy(&redis, "-s", "one that waits for it alone comes first");
+    busy(&redis, "-s", "an exclusive waiter is ahead in line");
     let mut readers: Vec<Running> = (0..3).map(|_| queue(&redis, "-s")).collect();
     let mut last = queue(&redis, "");
     let mut behind = queue(&redis, "-s");
