@@ -251,7 +251,7 @@ impl Lock {
         if !footprint.may_have_it.contains(&true) {
             return;
         }
-        let call = self.call(&scripts::ROLLBACK, footprint.add_to(Args::default())).behind();
+        let call = self.call(&scripts::UNDO, footprint.add_to(Args::default()).flag("stay", true)).behind();
         let answers = self.undo(&call, |node| footprint.may_have_it[node]).await;
         for (node, ..) in answers.iter() {
             footprint.may_have_it[node] = false;
@@ -268,7 +268,7 @@ impl Lock {
         if token.is_none() && waiter.is_none() {
             return;
         }
-        let call = self.call(&scripts::LEAVE, footprint.add_to(Args::default())).behind();
+        let call = self.call(&scripts::UNDO, footprint.add_to(Args::default())).behind();
         self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
     }
 

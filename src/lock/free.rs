@@ -71,7 +71,7 @@ impl Lock {
 
     /// The lock is free and promised to no waiter, though there is a line: its first are dead, or do not know yet.
     async fn move_line(&mut self) {
-        let call = self.keys.call(&scripts::LEAVE, Args::default());
+        let call = self.keys.call(&scripts::UNDO, Args::default());
         let _: Answers<Answer> = self.locks.nodes.ask_all(&call, self.locks.nodes.deadline()).await;
     }
 }

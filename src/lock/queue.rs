@@ -216,7 +216,7 @@ impl Lock {
     /// Granted by a quorum: leaves the line on the nodes that did not grant.
     async fn step_out(&mut self, footprint: &Footprint) {
         if let (Some(waiter), true) = (&footprint.waiter, self.locks.nodes.len() > 1) {
-            let call = self.keys.call(&scripts::LEAVE, Args::default().with("waiter", waiter)).behind();
+            let call = self.keys.call(&scripts::UNDO, Args::default().with("waiter", waiter)).behind();
             let deadline = self.locks.nodes.deadline();
             let quorum = self.locks.quorum();
             let soon = Boot::now() + Duration::from_millis(20);

@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::route::Route;
-use super::script::Call;
+use super::script::{Call, Script};
 use super::url::Host;
 use crate::sys::clock::Boot;
 use futures_util::future::join;
@@ -11,6 +11,7 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisResu
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::ptr;
 use std::rc::Rc;
 use std::task::Poll;
 use tokio::task::JoinHandle;
@@ -24,6 +25,8 @@ pub(super) struct Connection {
     /// Ends when the connection is closed.
     driver: RefCell<JoinHandle<()>>,
     is_named: Cell<bool>,
+    /// The script that was last sent with its body: the server knows it when it comes to what was sent behind.
+    loaded: Cell<Option<&'static Script>>,
 }
 
 /// The answer to one call of a script, and the time at which the call was sent.
@@ -52,7 +55,7 @@ impl Connection {
         let opened = MultiplexedConnection::new_with_config(&nothing, socket, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
         let driver = RefCell::new(tokio::spawn(driver));
-        Ok(Rc::new(Connection { requests, server, driver, is_named: Cell::new(false) }))
+        Ok(Rc::new(Connection { requests, server, driver, is_named: Cell::new(false), loaded: Cell::new(None) }))
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -85,12 +88,14 @@ impl Connection {
 
     async fn execute(&self, call: &Call) -> (Boot, RedisResult<Value>) {
         let sent = Boot::now();
-        if !call.is_in_full() {
+        let is_loaded = self.loaded.get().is_some_and(|script| ptr::eq(script, call.script));
+        if !call.is_in_full() || is_loaded {
             match self.command(&call.by_name()).await {
                 Err(error) if error.code() == Some("NOSCRIPT") => {}
                 value => return (sent, value),
             }
         }
+        self.loaded.set(Some(call.script));
         (Boot::now(), self.command(&call.with_body()).await)
     }
 

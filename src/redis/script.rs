@@ -33,7 +33,7 @@ pub(crate) fn sha1(body: &str) -> String {
 }
 
 /// Lua code without comments, and without spaces that part no words, stripped by the compiler. A server reads only 16 kB from a
-/// client that has gone: a TAKE and the two scripts that undo it have to fit in that.
+/// client that has gone: a TAKE and the script that undoes it have to fit in that.
 #[derive(Debug)]
 pub(crate) struct BareCode<const N: usize> {
     bytes: [u8; N],
@@ -118,7 +118,8 @@ impl Call {
         self
     }
 
-    /// True if the call carries its body from the start, so that it needs no second request.
+    /// True if the call carries its body from the start, so that it needs no second request, unless it follows one of the same
+    /// script.
     pub(super) fn is_in_full(&self) -> bool {
         self.delivery == Delivery::Behind
     }

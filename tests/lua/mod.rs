@@ -26,11 +26,10 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 10] = [
     script!("prelude" "line" "lease" "journal" => "take"),
     script!("prelude" "line" "lease" => "fence"),
-    script!("prelude" "line" => "leave"),
-    script!("prelude" => "rollback"),
+    script!("prelude" "line" => "undo"),
     script!("prelude" "line" "lease" => "extend"),
     script!("prelude" "line" "lease" => "enter"),
     script!("prelude" "line" "lease" "journal" => "release"),
@@ -348,7 +347,7 @@ fn a_grant_is_rolled_back_before_the_waiter_has_been_told_its_place() {
     let mut scripts = Scripts::on(redis.connection());
     // The answer is lost, and with it the ticket.
     assert_eq!(scripts.take("me", "t", "60000", "").word(), "granted");
-    assert_eq!(scripts.run("rollback", "waiter=me token=t"), word("done"));
+    assert_eq!(scripts.run("undo", "stay=1 waiter=me token=t"), word("done"));
     assert_eq!(redis.keys(), [part("fence")]);
 }
 
@@ -372,7 +371,7 @@ fn a_server_that_forbids_to_publish_fails_no_release() {
         // Nobody can tell that the waiter is dead, so it is taken to live.
         assert_eq!(redis.get(&part("reserved")).as_deref(), Some("waiter"));
         assert_eq!(scripts.take("waiter", "u", "60000", "").word(), "granted");
-        assert_eq!(scripts.run("leave", "token=u"), word("done"));
+        assert_eq!(scripts.run("undo", "token=u"), word("done"));
         assert!(!redis.exists(LOCK));
     }
 }
@@ -392,8 +391,8 @@ fn the_empty_value_of_another_library_is_nobodys_token() {
         other(scripts.release(token));
         other(scripts.run("enter", &format!("token={token} hold=a ttl=60000")));
     }
-    assert_eq!(scripts.run("rollback", "waiter=waiter token= ticket=1"), word("done"));
-    assert_eq!(scripts.run("leave", "waiter=waiter token="), word("done"));
+    assert_eq!(scripts.run("undo", "stay=1 waiter=waiter token= ticket=1"), word("done"));
+    assert_eq!(scripts.run("undo", "waiter=waiter token="), word("done"));
     assert_eq!(redis.get(LOCK).as_deref(), Some(""));
 }
 

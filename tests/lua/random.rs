@@ -204,14 +204,15 @@ impl Run<'_> {
             48..55 => {
                 let me = self.waiter();
                 let token = if self.chance.below(2) == 0 { String::new() } else { self.token() };
-                (self.script("leave", &[], &[("waiter", me), ("token", &token)]), self.model.leave(me, &token))
+                (self.script("undo", &[], &[("waiter", me), ("token", &token)]), self.model.leave(me, &token))
             }
             55..61 => {
                 let me = self.waiter();
                 let token = if self.chance.below(4) == 0 { String::new() } else { self.token() };
                 let ticket = (self.chance.below(4) > 0).then(|| 1 + self.chance.below(40) as u64);
                 let told = ticket.map_or(String::new(), |ticket| ticket.to_string());
-                let reply = self.script("rollback", &[], &[("waiter", me), ("token", &token), ("ticket", &told)]);
+                let reply =
+                    self.script("undo", &[("stay", "1")], &[("waiter", me), ("token", &token), ("ticket", &told)]);
                 (reply, self.model.rollback(me, &token, ticket))
             }
             61..69 => {

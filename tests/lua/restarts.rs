@@ -245,7 +245,7 @@ fn nothing_is_kept_on_the_same_run_beyond_the_lease_or_over_another_reservation(
     redis.command(&["SET", &part("reserved"), "other", "PX", "60000"]);
     assert_eq!(scripts.take_remembering("waiter", "u", ["t", ANOTHER_RUN, "60000", "9"]).word(), "reserved");
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("other"));
-    scripts.run("leave", "waiter=other");
+    scripts.run("undo", "waiter=other");
     redis.command(&["SET", LOCK, "w", "PX", "60000"]);
     assert_eq!(scripts.take_remembering("waiter", "u", ["t", ANOTHER_RUN, "60000", "9"]).holder().text("value"), "w");
     assert!(!redis.exists(&part("reserved")));

@@ -95,11 +95,11 @@ impl Run<'_> {
             }
             8 => {
                 model.leases.remove(token);
-                ("leave", format!("token={token}"), "done")
+                ("undo", format!("token={token}"), "done")
             }
             9 => {
                 model.leases.remove(token);
-                ("rollback", format!("token={token}"), "done")
+                ("undo", format!("stay=1 token={token}"), "done")
             }
             10..13 => {
                 let astray =

@@ -1,4 +1,4 @@
--- Stands behind line.lua in all scripts but leave.lua and rollback.lua: records, holds, the fencing counter, identity.
+-- Stands behind line.lua in all scripts but undo.lua: records, holds, the fencing counter, identity.
 local FENCE_MS = 2592000000 -- the fencing counter outlives its last use by 30 days
 
 local astray -- a member was dropped that stood at another place than its own

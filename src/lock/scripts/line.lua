@@ -1,4 +1,4 @@
--- Stands behind the prelude in all scripts but rollback.lua: what fits, and passing it on.
+-- Stands behind the prelude in all scripts: what fits, and passing it on.
 local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
 
 -- True if a lease with this claim may be granted beside those that there are.

@@ -1,6 +1,5 @@
 -- Prelude: prepended to every script. The keys of a lock in Redis, and whose it is. A server reads no more than 16 kB from a
--- client that has gone, and what undoes a take has to fit in: what rollback.lua does not need is in line.lua, and what leave.lua
--- does not need either in lease.lua.
+-- client that has gone, and what undoes a take has to fit in: what undo.lua does not need is in lease.lua.
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter), queue (sorted set: waiter -> ticket in us),
 --       reserved (string: waiter, or token of a holder), holds (sorted set: hold -> age),
 --       members (sorted set: token -> deadline in ms), places (sorted set: token -> place), fences (hash: place -> counter, all)
