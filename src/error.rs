@@ -38,7 +38,9 @@ pub(crate) enum Error {
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
     /// The nodes granted the lease too late to be of use, or the command was not started in time.
     GrantedTooLate { name: String, ttl: Duration },
-    /// Something that is needed is not there now: descriptors, a server, the lease.
+    /// A lease was lost before the command of `run` was started; `taken`: a node says that it was taken away.
+    LostBeforeStart { name: String, why: String, taken: bool },
+    /// Something that is needed is not there now: descriptors, a server.
     Unavailable(String),
     /// There is no such command, or it cannot be executed, for this reason.
     NoCommand { command: String, errno: Errno, why: String },
@@ -111,6 +113,9 @@ impl fmt::Display for Error {
                 write!(f, "{name}{}; {}", self.trouble(), advice(faults))
             }
             Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
+            Error::LostBeforeStart { name, why, .. } => {
+                write!(f, "lost {name:?} before the command was started: {why}")
+            }
             Error::NoCommand { command, why, .. } => {
                 // A space suggests a shell line given as a single word.
                 let advice = if command.contains(' ') { "; -c runs a shell line" } else { "" };
@@ -128,7 +133,7 @@ impl Error {
     /// True if the failure may heal during a wait.
     pub(crate) fn can_heal(&self) -> bool {
         match self {
-            Error::GrantedTooLate { .. } => true,
+            Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } => true,
             Error::NoQuorum { nodes, faults, .. } => {
                 quorum(*nodes) + faults.iter().filter(|(_, fault)| fault.is_final()).count() <= *nodes
             }

@@ -53,8 +53,9 @@ impl Exit {
         match error {
             Error::Usage(_) | Error::OtherShape(..) => Exit::Usage,
             Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_) => Exit::Held,
+            Error::LostBeforeStart { taken: true, .. } => Exit::Held,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
-            Error::GrantedTooLate { .. } | Error::Unavailable(_) => Exit::Unavailable,
+            Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Unavailable(_) => Exit::Unavailable,
             Error::NotOurs { .. } => Exit::NotHeld,
             Error::NoCommand { errno: Errno::ENOENT, .. } => Exit::NotFound,
             Error::NoCommand { .. } => Exit::CannotExecute,

@@ -236,7 +236,7 @@ impl<'a> Parent<'a> {
 
     fn take(&mut self, order: Order) {
         match order {
-            // A stop is final: redlock has already reported the loss.
+            // A stop of a job is final: redlock has already reported the loss.
             Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline { term_at, kill_at } => {
                 self.deadline = Some((term_at, kill_at));
@@ -244,8 +244,10 @@ impl<'a> Parent<'a> {
                 self.count_at = kill_at - kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
-                // A stop before the start keeps the job from being started.
-                self.cause = Cause::Loss;
+                // Before the start it keeps the job from being started, until another deadline comes.
+                if self.phase != Phase::Ready {
+                    self.cause = Cause::Loss;
+                }
                 self.deadline = Some((Boot::now(), kill_at));
             }
             Order::Go { environment, not_after } if self.phase == Phase::Ready => self.go(&environment, not_after),

@@ -63,8 +63,8 @@ const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
 const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
 
 /// A lock and this run's lease on it.
-struct Grant {
-    lock: Lock,
+struct Grant<'a> {
+    lock: &'a mut Lock,
     lease: Lease,
 }
 
@@ -106,26 +106,34 @@ struct Supervisor {
 }
 
 impl Supervisor {
+    /// What is lost or comes too late before the command is started is given back, and all is taken again within the wait.
     async fn run(&self, mut locks: Vec<Lock>) -> Result<Exit, Error> {
         let begin = Boot::now();
         loop {
-            let mut grants = self.acquire_all(locks, begin).await?;
+            match self.run_once(&mut locks, begin).await {
+                Err(error) if error.can_heal() && !(begin + self.job.request.wait).passed() => self.talk.again(&error),
+                ended => return ended,
+            }
+        }
+    }
+
+    /// Takes all locks, within the wait that began at `begin`, and runs the command under them.
+    async fn run_once(&self, locks: &mut [Lock], begin: Boot) -> Result<Exit, Error> {
+        let mut grants = Vec::new();
+        let ended = async {
+            self.acquire_all(locks, &mut grants, begin).await?;
             let acquired_at = Boot::now();
             let supervision = Supervision::new(self, &grants);
-            let supervised = async {
-                self.start(&supervision, &grants)?;
-                supervision.supervise(&mut grants).await
-            };
-            let error = match supervised.await {
-                Ok(end) => return Ok(supervision.conclude(grants, acquired_at, end).await),
-                Err(error) => error,
-            };
-            release_all(&mut grants, &error).await;
-            if !error.can_heal() || (begin + self.job.request.wait).passed() {
-                return Err(error);
+            self.start(&supervision, &grants)?;
+            let end = supervision.supervise(&mut grants).await?;
+            Ok((supervision, acquired_at, end))
+        };
+        match ended.await {
+            Ok((supervision, acquired_at, end)) => Ok(supervision.conclude(grants, acquired_at, end).await),
+            Err(error) => {
+                release_all(&mut grants, &error).await;
+                Err(error)
             }
-            self.talk.again(&error);
-            locks = grants.into_iter().map(|grant| grant.lock).collect();
         }
     }
 
@@ -141,26 +149,27 @@ impl Supervisor {
         self.keeper.get().send(&go).map_err(|_| keeper_gone())
     }
 
-    /// Takes the locks one after the other, all or none, within the time that the request has for them together.
-    async fn acquire_all(&self, locks: Vec<Lock>, begin: Boot) -> Result<Vec<Grant>, Error> {
-        let mut grants = Vec::new();
-        for mut lock in locks {
-            match self.acquire(&mut lock, begin, &mut grants).await {
-                Ok(lease) => grants.push(Grant { lock, lease }),
-                Err(mut error) => {
-                    if let Error::Held(held) = &mut error {
-                        held.waited = held.waited.map(|_| begin.elapsed());
-                    }
-                    release_all(&mut grants, &error).await;
-                    return Err(error);
+    /// Takes the locks one after the other, within the time that the request has for them together.
+    async fn acquire_all<'a>(
+        &self,
+        locks: &'a mut [Lock],
+        grants: &mut Vec<Grant<'a>>,
+        begin: Boot,
+    ) -> Result<(), Error> {
+        for lock in locks {
+            let lease = self.acquire(lock, begin, grants).await.map_err(|mut error| {
+                if let Error::Held(held) = &mut error {
+                    held.waited = held.waited.map(|_| begin.elapsed());
                 }
-            }
+                error
+            })?;
+            grants.push(Grant { lock, lease });
         }
-        Ok(grants)
+        Ok(())
     }
 
     /// Takes one more lock, waits for what is left of the time since `begin`, and says that it is acquired.
-    async fn acquire(&self, lock: &mut Lock, begin: Boot, grants: &mut [Grant]) -> Result<Lease, Error> {
+    async fn acquire(&self, lock: &mut Lock, begin: Boot, grants: &mut [Grant<'_>]) -> Result<Lease, Error> {
         let Job { request, quiet, verbose, .. } = &self.job;
         let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait, begin));
         let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
@@ -185,9 +194,9 @@ impl Supervisor {
     }
 
     /// Renews the leases that there are until one is lost.
-    async fn keep(&self, grants: &mut [Grant]) -> Error {
-        let keep = async |grant: &mut Grant| {
-            let loss = self.renewer(grant, true).renew(&mut grant.lock, &mut grant.lease, &|| {}).await;
+    async fn keep(&self, grants: &mut [Grant<'_>]) -> Error {
+        let keep = async |grant: &mut Grant<'_>| {
+            let loss = self.renewer(grant, true).renew(grant.lock, &mut grant.lease, &|| {}).await;
             Err::<Infallible, Error>(lost_before_start(&grant.lock.name, &loss))
         };
         match try_join_all(grants.iter_mut().map(keep)).await {
@@ -252,7 +261,7 @@ impl Supervisor {
 }
 
 /// Releases leases without a job; a signal does not wait long for that.
-async fn release_all(grants: &mut [Grant], error: &Error) {
+async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
         exit @ (Exit::NotFound | Exit::CannotExecute) => told(exit, false),
         _ => End::UNUSED,
@@ -300,7 +309,7 @@ fn cannot_supervise_for(call: &str, errno: Errno) -> Error {
 }
 
 fn lost_before_start(name: &str, loss: &Loss) -> Error {
-    Error::Unavailable(format!("lost {name:?} before the command was started: {}", messages::text(loss)))
+    Error::LostBeforeStart { name: name.to_owned(), why: messages::text(loss), taken: matches!(loss, Loss::Proof(_)) }
 }
 
 fn keeper_gone() -> Error {

@@ -75,8 +75,8 @@ impl<'a> Supervision<'a> {
     ///
     /// # Errors
     /// What kept the command from being started.
-    pub(super) async fn supervise(&self, grants: &mut [Grant]) -> Result<JobEnd, Error> {
-        let renew = async |(at, Grant { lock, lease }): (usize, &mut Grant)| {
+    pub(super) async fn supervise(&self, grants: &mut [Grant<'_>]) -> Result<JobEnd, Error> {
+        let renew = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
             let loss = self.renewers[at].renew(lock, lease, &|| self.tell_deadline()).await;
             self.on_loss((at, loss));
         };
@@ -195,7 +195,7 @@ impl<'a> Supervision<'a> {
     }
 
     /// Releases the leases, and reports how the run ended.
-    pub(super) async fn conclude(&self, mut grants: Vec<Grant>, acquired_at: Boot, end: JobEnd) -> Exit {
+    pub(super) async fn conclude(&self, mut grants: Vec<Grant<'_>>, acquired_at: Boot, end: JobEnd) -> Exit {
         let Supervisor { job, keeper, .. } = self.supervisor;
         // The keeper has nothing left to do, and ends while the leases are being released.
         keeper.get().hang_up();
@@ -207,7 +207,7 @@ impl<'a> Supervision<'a> {
         }
         let keep = job.hold_at_least.map(|least| (acquired_at + least).left());
         let keep = keep.filter(|left| lost.is_none() && !left.is_zero());
-        let release = async |(at, Grant { lock, lease }): (usize, &mut Grant)| {
+        let release = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
             if lost == Some(at) {
                 // It is not worth a long wait for the nodes that may still have it.
                 within(Boot::now() + FAREWELL, lock.release(lease, None, End::LOST)).await;

@@ -1,8 +1,8 @@
 //! `run` with several names: all of the locks or none, in one order, within one wait, under one job.
 
 use crate::support::{
-    Directory, Redis, Running, SOON, Test, acquire, any, eventually, like, message, ms, redlock, release, several,
-    status, when,
+    Directory, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, like, message, ms, redlock, release,
+    send, several, status, when,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -126,14 +126,116 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     are_free(&redis);
 }
 
+/// Waits until most of the nodes have a lease on `a` that is not this one, and a waiter for `b`; returns the lease.
+#[track_caller]
+fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
+    let mut tokens = Vec::new();
+    eventually(SOON, "it is taken again", || {
+        tokens = nodes.iter().filter_map(|node| node.get(KEYS[0])).collect();
+        tokens.len() * 2 > nodes.len() && tokens.iter().all(|token| Some(token) != before)
+    });
+    nodes.iter().for_each(|node| queues(node, "b"));
+    tokens.remove(0)
+}
+
 #[test]
-fn one_that_is_lost_while_it_waits_for_the_next_ends_the_wait() {
+fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_again() {
+    for nodes in [vec![Redis::start()], several(3)] {
+        let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
+        let other = acquire(&nodes, "b");
+        let again = |text: &str| {
+            let again =
+                |line: &&str| line.contains("lost \"a\" before the command was ") && line.ends_with("; trying again");
+            text.lines().filter(again).count() == 4
+        };
+        let test = redlock(&proxies, "run --name b --name a --ttl 1s --wait -- sh -c").arg("exit 7").status(7);
+        let waiter = test.stderr(when("it tries four times again", again)).spawn();
+        let mut token = is_taken_again(&nodes, None);
+        redlock(&nodes, "release -q a --revoke").run();
+        token = is_taken_again(&nodes, Some(&token));
+        redlock(&nodes, "release -q a --force").run();
+        token = is_taken_again(&nodes, Some(&token));
+        // In line for it stands one that comes before.
+        let next = redlock(&nodes, "run a --wait -q -- true").spawn();
+        queues(&nodes[0], "a");
+        redlock(&nodes, "release -q a --revoke").run();
+        next.finish();
+        token = is_taken_again(&nodes, Some(&token));
+        // An outage, longer than the ttl.
+        proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
+        eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
+        std::thread::sleep(ms(300));
+        proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
+        is_taken_again(&nodes, Some(&token));
+        release(&nodes, "b", &other);
+        waiter.finish();
+        nodes.iter().for_each(are_free);
+    }
+}
+
+#[test]
+fn one_that_is_lost_while_it_waits_for_the_next_does_not_prolong_the_wait() {
+    for nodes in [vec![Redis::start()], several(3)] {
+        let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
+        let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 1s --wait 4s -- true");
+        let other = acquire(&nodes, "b");
+        // The other has it still.
+        let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 4s"])).spawn();
+        let token = is_taken_again(&nodes, None);
+        redlock(&nodes, "release -q a --force").run();
+        is_taken_again(&nodes, Some(&token));
+        let took = held.finish().elapsed;
+        assert!(took >= ms(4000), "{took:?}");
+        nodes.iter().for_each(|node| eventually(SOON, "it is given back", || !node.exists(KEYS[0])));
+        // The nodes stay away.
+        let away = waiter().status(69).stderr(message(["\"a\": ", "timed out"])).spawn();
+        is_taken_again(&nodes, None);
+        proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
+        let took = away.finish().elapsed;
+        assert!(took >= ms(4000), "{took:?}");
+        drop(other);
+    }
+}
+
+/// The keeper stands still until it is too late to start the command, and in that time a lease is proved to be lost.
+#[track_caller]
+fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
     let redis = Redis::start();
-    let lost = message(["lost \"a\" before the command was started"]);
-    let (waiter, _) = halfway(&redis, |test| test.status(69).stderr(lost));
+    let other = acquire(&redis, "b");
+    let said = when("how often it tries again", move |text| {
+        let lost = text.matches("lost \"a\" before the command was started: it was released or deleted on ").count();
+        (lost, text.matches("; trying again").count()) == (1, again)
+    });
+    let test = run(&redis, ["--ttl", "12s", "--wait", wait, "-E", "9", "--", "sh", "-c", "exit 7"]);
+    let waiter = test.status(status).stderr(said).within(SOON * 3).spawn();
+    queues(&redis, "b");
+    let keeper = waiter.keeper();
+    let mut before = i64::MAX;
+    eventually(SOON, "the first is renewed", || {
+        let left = redis.pttl(KEYS[0]);
+        left > std::mem::replace(&mut before, left)
+    });
+    // The next renewal comes about two seconds behind the grant of `b`, the last moment for the start three seconds.
+    std::thread::sleep(ms(1000));
+    send(keeper, Signal::SIGSTOP);
+    release(&redis, "b", &other);
+    eventually(SOON, "it has both", || redis.get(KEYS[1]).is_some_and(|token| token != other));
+    let granted = Instant::now();
     redis.command(&["DEL", KEYS[0]]);
+    eventually(SOON, "the loss is known", || waiter.all_stderr().contains("lost \"a\": "));
+    std::thread::sleep(ms(3100).saturating_sub(granted.elapsed()));
+    send(keeper, Signal::SIGCONT);
     waiter.finish();
-    are_free_of_waiters(&redis);
+    are_free(&redis);
+}
+
+#[test]
+fn one_that_is_lost_before_a_start_that_comes_too_late_is_taken_again_within_the_wait() {
+    std::thread::scope(|scope| {
+        scope.spawn(|| loses_one_before_the_start("1h", 7, 1));
+        // Over by then: another has taken it.
+        scope.spawn(|| loses_one_before_the_start("6500ms", 9, 0));
+    });
 }
 
 #[test]
