@@ -117,8 +117,11 @@ impl Handle {
         self.pid == pid && self.is_there()
     }
 
-    /// True if the process lives and belongs to the user of this process.
+    /// True if the process lives and belongs to the user of this process; without /proc, if that may signal it.
     pub(crate) fn is_of_this_user(&self) -> bool {
+        if !has_proc() {
+            return self.signal(0).is_ok() && !self.has_ended();
+        }
         let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|process| process.uid());
         owner.is_ok_and(|owner| owner == unistd::geteuid().as_raw()) && !self.has_ended()
     }
@@ -163,6 +166,9 @@ impl Handle {
             // SAFETY: the kernel has just returned this descriptor.
             return Ok(unsafe { OwnedFd::from_raw_fd(copy) });
         }
+        if !has_proc() {
+            return Err(Errno::ENOENT);
+        }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
         // Opened first: if the process is still there, its pid was not reused.
@@ -183,6 +189,12 @@ impl AsFd for Handle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
+}
+
+/// True if /proc is mounted and belongs to the pid namespace of this process: the pids there are those of signals.
+pub(super) fn has_proc() -> bool {
+    let us = unistd::getpid().to_string();
+    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.as_str())
 }
 
 /// True if this process is the leader of its session.

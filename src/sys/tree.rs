@@ -165,32 +165,40 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 }
 
 /// A process and its descendants, which need not be descendants of this process. One that has lost its parent before it was seen
-/// is missed.
+/// is missed. Without /proc, or under that of another pid namespace, it is the process alone.
 #[derive(Debug)]
-pub(crate) struct Family(Vec<Process>);
+pub(crate) struct Family<'a> {
+    root: &'a Handle,
+    /// All that /proc shows of it, the root included.
+    seen: Vec<Process>,
+}
 
-impl Family {
-    pub(crate) fn of(root: &Handle) -> Family {
-        let process = look_at(root.pid());
+impl Family<'_> {
+    pub(crate) fn of(root: &Handle) -> Family<'_> {
+        let process = if process::has_proc() { look_at(root.pid()) } else { None };
         // Looked at first: if the process still lives, its pid was not reused.
-        Family(process.into_iter().filter(|_| !root.has_ended()).collect())
+        Family { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
     }
 
     /// True once all that were seen have ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.look();
-        self.0.is_empty()
+        self.seen.is_empty() && self.root.has_ended()
     }
 
     /// Sends `signal` to all, parents before children, and continues the stopped ones behind it.
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
         self.look();
         let mut round = KillRound::default();
-        for process in &self.0 {
-            match send_surely(process, signal) {
-                Err(Errno::EPERM) => round.refused.push(process.pid),
-                _ => round.signalled.push(process.pid),
-            }
+        let mut note = |pid, sent| match sent {
+            Err(Errno::EPERM) => round.refused.push(pid),
+            _ => round.signalled.push(pid),
+        };
+        if self.seen.is_empty() && !self.root.has_ended() {
+            note(self.root.pid(), self.root.signal(signal));
+        }
+        for process in &self.seen {
+            note(process.pid, send_surely(process, signal));
             if process.stopped {
                 let _ = send_surely(process, libc::SIGCONT);
             }
@@ -200,8 +208,8 @@ impl Family {
 
     /// Adds the new descendants, and drops the processes that have ended. Never finds this process.
     fn look(&mut self) {
-        let present = self.0.iter().filter_map(present).collect();
-        self.0 = with_descendants(present, &mut |_| false).unwrap_or_default();
+        let present = self.seen.iter().filter_map(present).collect();
+        self.seen = with_descendants(present, &mut |_| false).unwrap_or_default();
     }
 }
 
@@ -213,11 +221,6 @@ fn present(process: &Process) -> Option<Process> {
 
 fn own_pid() -> i32 {
     unistd::getpid().as_raw()
-}
-
-/// True if /proc is mounted and belongs to the pid namespace of this process.
-fn shows(us: i32) -> bool {
-    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str())
 }
 
 /// The children of this process. Without /proc some may be missing.
@@ -244,7 +247,7 @@ pub(crate) fn has_child(condition: &dyn Fn(i32) -> bool) -> bool {
 /// each), until `visit` has returned true for children in one stretch.
 fn find_children(visit: &mut dyn FnMut(i32) -> bool) {
     let us = own_pid();
-    let listed = Some(us).filter(|&us| shows(us)).and_then(|us| children_of_thread(&format!("/proc/{us}/task/{us}")));
+    let listed = if process::has_proc() { children_of_thread(&format!("/proc/{us}/task/{us}")) } else { None };
     match listed {
         Some(children) => children.into_iter().for_each(|child| _ = visit(child)),
         None => {
@@ -264,7 +267,7 @@ fn pids_by_likelihood(us: i32) -> impl Iterator<Item = Range<i32>> {
 /// All descendants of this process, parents before children; none if `stop` returned true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
-    let root = if shows(us) { look_at(us) } else { None };
+    let root = if process::has_proc() { look_at(us) } else { None };
     let mut found = with_descendants(root.into_iter().collect(), stop)?;
     found.retain(|process| process.pid != us);
     Some(found)
