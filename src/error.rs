@@ -82,8 +82,10 @@ pub(crate) struct HeldLock {
     pub(crate) by: Blocker,
     /// The time in line; none if the caller did not wait.
     pub(crate) waited: Option<Duration>,
-    /// The holder is the job that started this redlock.
+    /// The holder is a job around this redlock.
     pub(crate) by_this_job: bool,
+    /// With `--reentrant`, this call would share the lease of such a job.
+    pub(crate) can_share: bool,
     /// It is shared, and the caller would share it, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
 }
@@ -367,7 +369,7 @@ impl fmt::Display for HeldLock {
             write!(f, "; gave up after {}", human(waited))?;
         }
         match (self.by_this_job, self.waited) {
-            (true, _) if self.by.is_exclusive() => write!(f, "; {SHARES}"),
+            (true, _) if self.can_share => f.write_str("; use --reentrant to share it"),
             (true, _) => f.write_str("; this job is part of one that holds it"),
             (false, None) if self.by.never_ends() => f.write_str("; use another name or --prefix"),
             (false, None) => f.write_str("; use --wait to queue for it"),
@@ -375,9 +377,6 @@ impl fmt::Display for HeldLock {
         }
     }
 }
-
-/// The advice about a lock that the enclosing job holds.
-pub(crate) const SHARES: &str = "use --reentrant to share it";
 
 #[cfg(test)]
 mod tests {

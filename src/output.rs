@@ -195,8 +195,8 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> 
             let at_the_latest =
                 holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
             format!(
-                "revoked {name:?}, held by {holder}: redlock run stops its job{within} and frees the lock; \
-                 a lease of acquire ends by itself{at_the_latest}"
+                "revoked {name:?}, held by {holder}: run and --while-pid stop their job{within} and free the lock; \
+                 any other lease of acquire ends by itself{at_the_latest}"
             )
         }
         true => {

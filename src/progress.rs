@@ -1,6 +1,6 @@
 //! The line of a waiter on standard error: on a terminal a live line, elsewhere a line at once and every minute.
 
-use crate::error::{HeldLock, SHARES};
+use crate::error::HeldLock;
 use crate::lock::{Blocker, Claim, Holder, WaitReport};
 use crate::output;
 use crate::sys::clock::Boot;
@@ -146,9 +146,6 @@ impl ProgressLine {
         if waiting.trouble.is_none() || !matches!(waiting.held.by, Blocker::Unknown) {
             text.push_str(&format!("; {}", situation(&waiting.held, ago)));
         }
-        if waiting.held.by_this_job {
-            text.push_str(&format!("; {SHARES}"));
-        }
         if let Some(trouble) = &waiting.trouble {
             text.push_str(&format!("; {trouble}"));
         }
@@ -166,8 +163,7 @@ impl Drop for ProgressLine {
 fn situation(held: &HeldLock, ago: Duration) -> String {
     match held.by.holders() {
         [holder @ Holder { claim: Claim::Exclusive, user: Some(_), host: Some(_), kept: None, .. }] => {
-            let whose = if held.by_this_job { "the enclosing job, " } else { "" };
-            format!("held by {whose}{}", holder.in_short())
+            format!("held by {}", holder.in_short())
         }
         _ => held.situation_in_short(ago),
     }

@@ -22,7 +22,8 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
     // This process ends before the lease does; the calling script has the token.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
-    let mut request = request(taking, args.wait, &settings, pid, settings.label.clone().unwrap_or_default());
+    let label = settings.label.clone().unwrap_or_default();
+    let mut request = request(taking, ward.is_none(), args.wait, &settings, pid, label);
     request.noted = ward.is_some();
     // Before there is a runtime, whose descriptors the guard must not share.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);

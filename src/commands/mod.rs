@@ -190,20 +190,28 @@ fn claim(taking: &LeaseArgs) -> Claim {
     }
 }
 
-/// The request of run and acquire. `pid` is the process that will have the lock.
-fn request(taking: &LeaseArgs, wait: Duration, settings: &Settings, pid: u32, label: String) -> Request {
-    let (ancestors, reenter) = match (&taking.token, taking.reentrant) {
-        (Some(token), _) => (vec![token.clone()], Reenter::Must),
-        (None, reentrant) => {
-            let innermost_first = settings.ancestors.iter().rev().cloned().collect();
-            (innermost_first, if reentrant { Reenter::IfHeld } else { Reenter::No })
-        }
+/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: no option of one of the two rules out
+/// --reentrant.
+fn request(
+    taking: &LeaseArgs,
+    is_alone: bool,
+    wait: Duration,
+    settings: &Settings,
+    pid: u32,
+    label: String,
+) -> Request {
+    let can_reenter = is_alone && taking.names.len() == 1 && claim(taking) == Claim::Exclusive;
+    let reenter = match &taking.token {
+        Some(token) => Reenter::Must(token.clone()),
+        None if taking.reentrant => Reenter::IfHeld,
+        None if can_reenter => Reenter::No,
+        None => Reenter::Excluded,
     };
     Request {
         ttl: taking.ttl,
         wait,
         owner: Owner::local(pid, label),
-        ancestors,
+        ancestors: settings.ancestors.clone(),
         reenter,
         noted: false,
         once_per: None,

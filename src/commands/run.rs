@@ -35,7 +35,7 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     let job = Job {
         request: Request {
             once_per: args.once_per,
-            ..request(taking, args.wait, &settings, std::process::id(), label)
+            ..request(taking, args.once_per.is_none(), args.wait, &settings, std::process::id(), label)
         },
         task: Task {
             file,

@@ -39,13 +39,23 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
             match common.format {
                 Format::Prometheus => output::show(&output::metrics(&all))?,
                 Format::Text if all.is_empty() => {
-                    let what = if args.all { "no locks" } else { "no lock is held (-a shows free ones)" };
-                    output::say(&format!("{what} under {:?} on {}", settings.prefix, locks.where_they_are()));
+                    output::say(&format!("{} under {:?} on {}", none(args), settings.prefix, locks.where_they_are()));
                 }
                 _ => output::show(&output::list(&all, is_json, None))?,
             }
             Ok(Exit::Done)
         }
+    }
+}
+
+/// What an empty list says. Without -a it has free locks only if they are named in full.
+fn none(args: &StatusArgs) -> String {
+    let names: Vec<String> = args.locks.names.iter().map(|name| format!("{name:?}")).collect();
+    match (names.join(" or "), args.all) {
+        (names, true) if names.is_empty() => "no locks".to_owned(),
+        (names, false) if names.is_empty() => "no lock is held (-a shows free ones)".to_owned(),
+        (names, true) => format!("no lock matches {names}"),
+        (names, false) => format!("no lock that is held matches {names} (-a shows free ones)"),
     }
 }
 

@@ -58,7 +58,7 @@ impl Lock {
         let (busy, trouble) = match self.compete(footprint, request, start).await {
             Attempt::Granted(lease) => return Ok(lease),
             // In line behind the job that it is part of, it would wait for itself.
-            Attempt::Busy(busy) if request.wait.is_zero() || self.held(&busy.by, request).by_this_job => {
+            Attempt::Busy(busy) if request.wait.is_zero() || busy.by.is_held_by(&request.ancestors) => {
                 return Err(self.held_error(&busy.by, request, None));
             }
             Attempt::Failure(error) if request.wait.is_zero() || !error.can_heal() => return Err(error),

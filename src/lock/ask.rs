@@ -83,7 +83,7 @@ impl Lock {
 
     /// A lock that others have.
     pub(super) fn held_by(&self, by: Blocker) -> HeldLock {
-        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false, is_promised: false }
+        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false, can_share: false, is_promised: false }
     }
 
     pub(super) fn not_ours(&self, purpose: Purpose, token: &str, found: NotOurs) -> Error {

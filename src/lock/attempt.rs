@@ -13,7 +13,7 @@ use super::lease::Lease;
 use super::log::Run;
 use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
-use super::{Lock, Request, scripts};
+use super::{Lock, Reenter, Request, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::{Boot, unix_time};
@@ -337,10 +337,13 @@ impl Lock {
     }
 
     pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
-        let by_this_job =
-            by.holders().iter().any(|holder| request.ancestors.iter().any(|token| token.as_bytes() == holder.token));
         let is_shared = matches!(by, Blocker::Leases(leases) if leases.claim() == Claim::Shared);
-        HeldLock { by_this_job, is_promised: is_shared && self.claim() == Claim::Shared, ..self.held_by(by.clone()) }
+        HeldLock {
+            by_this_job: by.is_held_by(&request.ancestors),
+            can_share: by.is_exclusive() && request.reenter == Reenter::No,
+            is_promised: is_shared && self.claim() == Claim::Shared,
+            ..self.held_by(by.clone())
+        }
     }
 }
 

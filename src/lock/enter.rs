@@ -7,40 +7,45 @@ use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::Verdict;
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::{Error, NotOurs, Purpose};
+use std::time::Duration;
 
 impl Lock {
-    /// Shares the lease of the innermost ancestor that still holds one, if the request asks for that.
+    /// Shares the lease of the token that the request names, or of the innermost ancestor that still holds one, if the request
+    /// asks for that.
     ///
     /// # Errors
     /// [`Error::NotOurs`] when there is none and it must be; [`Error::NoQuorum`].
     pub(super) async fn share(&mut self, footprint: &mut Footprint, request: &Request) -> Result<Option<Lease>, Error> {
-        if request.reenter == Reenter::No {
-            return Ok(None);
-        }
-        for ancestor in &request.ancestors {
-            if let Some(lease) = self.enter(footprint, ancestor, request).await? {
-                return Ok(Some(lease));
+        match &request.reenter {
+            Reenter::No | Reenter::Excluded => {}
+            Reenter::IfHeld => {
+                for ancestor in request.ancestors.iter().rev() {
+                    if let Some(lease) = self.enter(footprint, ancestor, request, None).await? {
+                        return Ok(Some(lease));
+                    }
+                }
+            }
+            // A job keeps the length of the lease that it shares; a token that is asked for is to last.
+            Reenter::Must(token) => {
+                let entered = self.enter(footprint, token, request, Some(request.ttl)).await?;
+                return entered.map(Some).ok_or_else(|| self.not_ours(Purpose::Share, token, NotOurs::Free));
             }
         }
-        match (request.reenter, request.ancestors.first()) {
-            (Reenter::Must, Some(token)) => Err(self.not_ours(Purpose::Share, token, NotOurs::Free)),
-            _ => Ok(None),
-        }
+        Ok(None)
     }
 
-    /// Shares the lease of this ancestor; none when it does not hold it any more.
+    /// Shares the lease of this ancestor, and gives it this ttl; none when it does not hold it any more.
     async fn enter(
         &mut self,
         footprint: &mut Footprint,
         ancestor: &str,
         request: &Request,
+        ttl: Option<Duration>,
     ) -> Result<Option<Lease>, Error> {
         let (stem, hold) = (token::split(ancestor).0.to_owned(), token::new_hold());
         footprint.hold = Some((stem.clone(), hold.clone()));
-        // A job keeps the length of the lease that it shares; a token that is asked for is to last.
-        let given = (request.reenter == Reenter::Must).then_some(request.ttl);
         let args = Args::default().with("token", &stem).with("hold", &hold);
-        let call = self.call(&scripts::ENTER, args.time("ttl", given).time("default", DEFAULT_TTL));
+        let call = self.call(&scripts::ENTER, args.time("ttl", ttl).time("default", DEFAULT_TTL));
         let is_entered = |answer: &Answer| answer.word == Word::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_entered) != Verdict::Open).await;
         if answers.verdict(is_entered) != Verdict::Yes {
@@ -57,7 +62,7 @@ impl Lock {
             lease.fencing_token = lease.fencing_token.max(by.fence);
             lease.holds = lease.holds.max(by.holds);
             // Renewal works with the ttl that the lease has.
-            lease.ttl = given.or(by.ttl).unwrap_or(lease.ttl);
+            lease.ttl = ttl.or(by.ttl).unwrap_or(lease.ttl);
         }
         for (node, sent, by) in entered {
             lease.granted(node, sent, by.left.unwrap_or(lease.ttl).min(lease.ttl), by);

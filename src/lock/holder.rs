@@ -163,6 +163,11 @@ impl Blocker {
         }
     }
 
+    /// True if one of these tokens names a lease that is in the way.
+    pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
+        self.holders().iter().any(|holder| tokens.iter().any(|token| holder.has(token)))
+    }
+
     /// True if others cannot hold the lock together with those that do.
     pub(crate) fn is_exclusive(&self) -> bool {
         !matches!(self, Blocker::Leases(leases) if leases.claim() != Claim::Exclusive)

@@ -74,7 +74,7 @@ pub(crate) struct Request {
     pub(crate) wait: Duration,
     /// The owner of the lease to come.
     pub(crate) owner: Owner,
-    /// Tokens of the leases that the jobs around this process hold, the innermost first.
+    /// Tokens of the leases that the jobs around this process hold, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
     /// The process that renews the lease is not the one that releases it, and has to tell a release from a loss.
@@ -86,13 +86,15 @@ pub(crate) struct Request {
 }
 
 /// The choice to share a lease that an ancestor holds, instead of waiting for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reenter {
     No,
-    /// If one of them still holds it; otherwise the lock is taken as usual. The lease keeps its own ttl.
+    /// No, and other options of this call rule it out.
+    Excluded,
+    /// If one of the ancestors still holds it; otherwise the lock is taken as usual. The lease keeps its own ttl.
     IfHeld,
-    /// That, or nothing; the lease lasts for the request's ttl at least.
-    Must,
+    /// The lease of this token, or nothing; it lasts for the request's ttl at least.
+    Must(String),
 }
 
 impl Lock {

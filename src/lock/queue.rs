@@ -190,6 +190,10 @@ impl Lock {
                 line.trouble = Some(error);
                 line.tell(self, None);
             }
+            // It could not be seen before, as the server was away.
+            Attempt::Busy(busy) if busy.by.is_held_by(&line.request.ancestors) => {
+                return Err(self.held_error(&busy.by, line.request, Some(line.start.elapsed())));
+            }
             Attempt::Busy(busy) => {
                 line.failures = 0;
                 line.trouble = None;

@@ -112,7 +112,7 @@ impl Status {
     pub(super) fn held(&self) -> HeldLock {
         // Only a line keeps others from taking a free lock.
         let by = self.by.clone().unwrap_or(Blocker::Reserved(None));
-        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false, is_promised: false }
+        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false, can_share: false, is_promised: false }
     }
 }
 

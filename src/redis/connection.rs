@@ -103,9 +103,14 @@ impl Connection {
     /// is then the answer to that request. The answer to this one does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
-            let mut name = redis::cmd("CLIENT");
-            name.arg("SETNAME").arg("redlock").set_no_response(true);
-            let _ = self.requests.clone().send_packed_command(&name).await;
+            let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;
         }
     }
+}
+
+/// The request that gives a connection its name in CLIENT LIST.
+pub(super) fn naming() -> Cmd {
+    let mut name = redis::cmd("CLIENT");
+    name.arg("SETNAME").arg("redlock");
+    name
 }

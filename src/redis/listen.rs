@@ -1,5 +1,7 @@
 //! Subscriptions to one channel on every node. Each has a connection of its own, which is opened again when it ends.
 
+use super::connect::exchange;
+use super::connection::naming;
 use super::fault::Fault;
 use super::route::Route;
 use super::url::Host;
@@ -87,7 +89,9 @@ struct Subscription {
 impl Subscription {
     async fn open(route: &Route, channel: &str) -> Result<Subscription, Fault> {
         let demotions = route.demotions();
-        let (server, socket) = route.open().await?;
+        let (server, mut socket) = route.open().await?;
+        // A subscriber may send no such request any more. A refusal does not matter.
+        let _ = exchange(&mut socket, &[naming()]).await;
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
         let (mut requests, messages) = opened.split();

@@ -218,7 +218,7 @@ impl Supervisor {
     /// The variables that tell the job about its leases; the last one has a name. REDLOCK_HELD has the tokens of all,
     /// enclosing ones included, outermost first.
     fn environment(&self, grants: &[Grant]) -> Vec<(String, Option<String>)> {
-        let around = self.job.request.ancestors.iter().rev().map(String::as_str);
+        let around = self.job.request.ancestors.iter().map(String::as_str);
         let held = around.chain(grants.iter().map(|grant| grant.lease.token.as_str())).collect::<Vec<_>>().join(" ");
         let Grant { lock, lease } = &grants[grants.len() - 1];
         [

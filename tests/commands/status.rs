@@ -353,8 +353,12 @@ fn several_names_and_patterns_list_what_matches() {
     assert_eq!(names(&["job?*"]), "job? held");
     assert_eq!(names(&["other", "no-such", "*-2", "other"]), "job-2 held, no-such free, other held");
     assert_eq!(names(&["--name", "other", "job-1"]), "job-1 held, other held");
-    let none = "redlock: no lock is held (-a shows free ones) under \"redlock:\" on <node>\n";
+    let none =
+        "redlock: no lock that is held matches \"x*\" or \"y*\" (-a shows free ones) under \"redlock:\" on <node>\n";
     redlock(&redis, "status x* y*").stderr(like(none)).run();
+    redlock(&redis, "status x* -a")
+        .stderr(like("redlock: no lock matches \"x*\" under \"redlock:\" on <node>\n"))
+        .run();
     for how in [&["--exit-code"][..], &["-q"], &["--token", "t"]] {
         for names in [&["job-*"][..], &["job-1", "job-2"]] {
             let test = redlock(&redis, "status").args(names).args(how).status(64);

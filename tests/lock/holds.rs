@@ -2,7 +2,7 @@
 
 use crate::support::{
     Mode, Proxy, Redis, SOON, Where, acquire, acquire_for, acquire_on_all, any, eventually, lapsed, like, message, ms,
-    redlock, release, status,
+    redlock, release, status, when,
 };
 use serde_json::Value;
 
@@ -208,7 +208,58 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     acquire(&redis, "other");
     let script = "redlock run --name other -- echo never; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(crate::support::when("not this job", |text| !text.contains("enclosing"))).run();
+    test.stderr(when("not this job", |text| !text.contains("enclosing"))).run();
+}
+
+#[test]
+fn reentrant_is_advised_only_where_it_is_accepted() {
+    let redis = Redis::start();
+    let inside = |call: &str, advice: &'static str| {
+        let test = redlock(&redis, "run -q a -- sh -c").arg(format!("redlock {call}; test $? = 75"));
+        let said = move |text: &str| {
+            text.starts_with("redlock: \"a\" is held by the enclosing job, ") && text.trim_end().ends_with(advice)
+        };
+        test.stderr(when(format!("{call}: {advice}"), said)).run();
+    };
+    let share = "; use --reentrant to share it";
+    inside("run a -- true", share);
+    inside("acquire a", share);
+    let leave = "; this job is part of one that holds it";
+    inside("run --name a --name b -- true", leave);
+    inside("run a --shared -- true", leave);
+    inside("run a --once-per 1h -- true", leave);
+    inside("acquire a --while-pid $$", leave);
+    // It was tried already: the lease is good for being released only.
+    let revoked = "redlock release a --revoke; redlock run a --reentrant -- true";
+    let test = redlock(&redis, "run -q a -- sh -c").arg(revoked).any_end().stdout(any());
+    test.stderr(when("no advice", |text| !text.contains("use --reentrant"))).run();
+}
+
+#[test]
+fn a_lock_of_the_enclosing_job_is_not_waited_for_once_redis_is_back() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Cut);
+    let inner = format!("redlock run backup --wait --redis {} -- true; test $? = 75", proxy.url());
+    let running = redlock(&redis, "run -q backup -- sh -c").arg(inner).within(SOON * 2).stderr(any()).spawn();
+    running.says(like("redlock: \"backup\": <node> closed the connection; trying again"));
+    proxy.set(Mode::Pass);
+    running.says(like("redlock: \"backup\" is held by the enclosing job, <any>; use --reentrant to share it"));
+    running.finish();
+}
+
+#[test]
+fn a_token_from_outside_does_not_hide_the_locks_of_the_enclosing_jobs() {
+    let redis = Redis::start();
+    let script = "set -e
+        token=$(redlock acquire x)
+        redlock run -q x --reentrant --token $token -- sh -ec '
+            redlock run -q outer --reentrant --wait 3s -- echo again
+            redlock extend -q --name outer
+            redlock run x --wait 3s -- true || test $? = 75'
+        redlock release -q x --token $token";
+    let test = redlock(&redis, "run -q outer -- sh -c").arg(script);
+    test.stdout("again\n").stderr(message(["\"x\" is held by the enclosing job, "])).run();
+    assert!(!redis.exists("redlock:outer") && !redis.exists("redlock:x"));
 }
 
 #[test]

@@ -164,6 +164,22 @@ fn a_hand_over_takes_no_more_than_eight_requests() {
 }
 
 #[test]
+fn both_connections_of_a_waiter_have_their_name() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    let waiter = Line::join(&redis, Line::waiter(&redis).signal(Signal::SIGTERM));
+    let named = || {
+        let clients: String = redis.query(&["CLIENT", "LIST"]);
+        let ours = clients.lines().filter(|client| client.contains(" name=redlock "));
+        let (subscribed, others): (Vec<&str>, Vec<&str>) = ours.partition(|client| client.contains(" sub=1 "));
+        (subscribed.len(), others.len())
+    };
+    eventually(SOON, "both have it", || named() == (1, 1));
+    waiter.send(Signal::SIGTERM);
+    waiter.finish();
+}
+
+#[test]
 fn a_hundred_waiters_cost_next_to_nothing_and_are_all_served_in_order() {
     let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
     let token = acquire_for(&redis, Line::NAME, "5m");
