@@ -25,7 +25,7 @@ demo: build deps
 
 # make test SERVER=/path/to/valkey-server tests with that server instead of the redis-server in PATH.
 ifdef SERVER
-export REDLOCK_TEST_SERVER := $(abspath $(or $(shell command -v $(SERVER)),$(error $(SERVER) cannot be executed)))
+export TEST_SERVER := $(abspath $(or $(shell command -v $(SERVER)),$(error $(SERVER) cannot be executed)))
 endif
 
 # Most tests wait most of their time. The models compute, and fill the memory, of which each fork by a test copies the map: they run
@@ -53,7 +53,7 @@ bench: build deps
 
 # Writes man/ and completions/ anew from src/cli.rs with man/src/ and completions/src/.
 man:
-	REDLOCK_WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
+	WRITE_DOCS=1 $(CARGO) test --locked --test main up_to_date
 
 # Installs what `make` has built, and builds nothing: root may have no cargo.
 install:

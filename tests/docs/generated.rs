@@ -19,7 +19,7 @@ mod cli;
 
 /// The day that the pages show as that of their last change.
 const DATE: &str = "2026-11-21";
-const REWRITE: &str = "REDLOCK_WRITE_DOCS";
+const REWRITE: &str = "WRITE_DOCS";
 
 /// A folder's files by name.
 type Files = BTreeMap<String, String>;

@@ -220,7 +220,7 @@ fn readers_must_leave_their_token_behind_for_the_next_writer() {
 /// The larger bounds: 11 million states.
 #[test]
 fn larger_bounds_are_clean() {
-    if std::env::var_os("REDLOCK_LARGE_MODELS").is_none() {
+    if std::env::var_os("LARGE_MODELS").is_none() {
         return;
     }
     let late = Bounds { restarts: 2, late: 1, renews: [true, true], ..SHORT };

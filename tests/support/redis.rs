@@ -350,7 +350,7 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
 
 /// The server to test with: what `make test SERVER=…` gives, else redis-server.
 fn program() -> OsString {
-    std::env::var_os("REDLOCK_TEST_SERVER").unwrap_or_else(|| "redis-server".into())
+    std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 /// A library under which `time` is shifted. A server asks that for the moment of its start alone; everything else that

@@ -95,7 +95,7 @@ fn what_is_freed_by_force_stays_free() {
 /// All mixes under all bounds: 2 million states.
 #[test]
 fn every_mix_is_clean_under_all_bounds() {
-    if std::env::var_os("REDLOCK_LARGE_MODELS").is_none() {
+    if std::env::var_os("LARGE_MODELS").is_none() {
         return;
     }
     let clocks =
