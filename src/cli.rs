@@ -11,7 +11,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, Value
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use values::{FOREVER, LONGEST_LABEL, Watch, duration, hold_time, lock_name, token, ttl, wait_time, watch};
+use values::{FOREVER, LONGEST_LABEL, Watch, duration, hold_time, lock_name, pattern, token, ttl, wait_time, watch};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -237,10 +237,10 @@ impl NameArgs {
 #[derive(Debug, Args)]
 pub(crate) struct NamesArgs {
     /// A lock, in place of NAME
-    #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
+    #[arg(long = "name", value_name = "NAME", value_parser = pattern, hide_short_help = true)]
     option: Vec<String>,
     /// One or more locks; a * in quotes matches anything
-    #[arg(value_name = "NAME", value_parser = lock_name)]
+    #[arg(value_name = "NAME", value_parser = pattern)]
     pub(crate) names: Vec<String>,
 }
 
@@ -266,8 +266,8 @@ impl NamesArgs {
 pub(crate) struct LeaseArgs {
     /// The name of the lock, in place of NAME; run can hold several
     ///
-    /// 1 to 512 bytes without control characters. The key in Redis is the prefix followed by the name. run takes the option
-    /// several times: the job needs all of these locks, and --wait is for all together. They are taken in the order of their
+    /// 1 to 512 bytes without control characters and without *. The key in Redis is the prefix followed by the name. run takes
+    /// the option several times: the job needs all of these locks, and --wait is for all together. They are taken in the order of their
     /// bytes, so that two such calls cannot wait for each other.
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     pub(crate) names: Vec<String>,
@@ -471,6 +471,13 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
     pub(crate) watch: Option<Watch>,
+}
+
+impl StatusArgs {
+    /// True if the exit status is what the caller asks for.
+    pub(crate) fn answers_by_status(&self, quiet: bool) -> bool {
+        self.token.is_some() || self.exit_code || self.ran_within.is_some() || quiet
+    }
 }
 
 #[derive(Debug, Args)]

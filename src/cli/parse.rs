@@ -151,7 +151,7 @@ fn check_acquire(args: &AcquireArgs) -> Result<(), String> {
 }
 
 fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
-    let answers = args.token.is_some() || args.exit_code || args.ran_within.is_some() || common.quiet;
+    let answers = args.answers_by_status(common.quiet);
     let is_about_one = args.locks.one().is_some();
     refuse(answers && !is_about_one, "--token, --exit-code, --ran-within and -q ask about one lock; give its name")?;
     refuse(common.quiet && args.watch.is_some(), "--watch never ends, so it gives no status; leave out -q")?;

@@ -25,8 +25,16 @@ pub(crate) struct Watch {
     pub(crate) name: Option<String>,
 }
 
-/// The name of a lock.
+/// The name of one lock, which is no pattern.
 pub(crate) fn lock_name(text: &str) -> Result<String, String> {
+    match text.contains('*') {
+        true => Err("a * makes a pattern, which only status and log take".to_owned()),
+        false => pattern(text),
+    }
+}
+
+/// The name of a lock, or a pattern of names.
+pub(crate) fn pattern(text: &str) -> Result<String, String> {
     match text {
         "" => Err("the name is empty".to_owned()),
         _ if text.len() > LONGEST_NAME => Err(format!("the name is longer than {LONGEST_NAME} bytes")),
@@ -79,7 +87,7 @@ pub(crate) fn watch(text: &str) -> Result<Watch, String> {
         Ok(time) if time < SHORTEST => Err("the shortest is 100ms".to_owned()),
         Ok(every) => Ok(Watch { every, name: None }),
         Err(why) if text.starts_with(|c: char| c.is_ascii_digit()) => Err(why),
-        Err(_) => Ok(Watch { every: DEFAULT_WATCH, name: Some(lock_name(text)?) }),
+        Err(_) => Ok(Watch { every: DEFAULT_WATCH, name: Some(pattern(text)?) }),
     }
 }
 

@@ -47,6 +47,27 @@ fn names() {
 }
 
 #[test]
+fn a_pattern_is_no_name_of_a_lock() {
+    let server = Untouched::new();
+    for call in ["wait", "acquire", "run --name", "release --force", "release --token T", "extend --token T"] {
+        for name in ["deploy-*", "*"] {
+            let mut words: Vec<&str> = call.split(' ').chain([name]).collect();
+            if words[0] == "run" {
+                words.extend(["--", "true"]);
+            }
+            server.refuses(&words, [name, "a * makes a pattern, which only status and log take"]);
+        }
+    }
+    server.refuses(&["run", "job-*", "--", "true"], ["a * makes a pattern"]);
+    server.refuses(&["run", "--name", "a", "--name", "b*", "--", "true"], ["a * makes a pattern"]);
+    let redis = Redis::start();
+    redlock(&redis, "run -q job-1 -- true").run();
+    for line in ["status job-* --all", "log job-*", "status --name job-* -a"] {
+        redlock(&redis, line).stdout(when("job-1", |text| text.contains("job-1"))).run();
+    }
+}
+
+#[test]
 fn keys_without_a_hash_tag_that_works() {
     let server = Untouched::new();
     for name in ["a}b", "}", "a}{b", "{}a"] {
