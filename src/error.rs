@@ -52,6 +52,8 @@ pub(crate) enum Error {
     Interrupted(i32),
     /// A fault in redlock itself.
     Internal(String),
+    /// `run` under these locks ended before its job began, for this reason.
+    DidNotRun { names: Vec<String>, why: Box<Error> },
 }
 
 /// The use for which a token names a lease.
@@ -110,11 +112,16 @@ impl fmt::Display for Error {
                     _ => "; redlock cannot stop that program; --force frees the lock while it may still be working",
                 })
             }
-            Error::NoQuorum { name, faults, .. } => {
-                let name = name.as_ref().map_or_else(String::new, |name| format!("{name:?}: "));
-                write!(f, "{name}{}; {}", self.trouble(), advice(faults))
+            Error::NoQuorum { name: Some(name), .. } | Error::GrantedTooLate { name, .. } => {
+                write!(f, "{name:?}: {}", self.with_advice())
             }
-            Error::GrantedTooLate { name, .. } => write!(f, "{name:?}: {}; use a longer --ttl", self.trouble()),
+            Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
+            Error::DidNotRun { names, why } => {
+                let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+                // A single name has been told by then.
+                let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
+                write!(f, "{} did not run: {why}", quoted.join(" and "))
+            }
             Error::LostBeforeStart { name, why, .. } => {
                 write!(f, "lost {name:?} before the command was started: {why}")
             }
@@ -162,6 +169,26 @@ impl Error {
         match host::shortage(&error) {
             Some(shortage) => Error::Unavailable(format!("cannot ask any node: {shortage}")),
             None => Error::Internal(format!("cannot wait: {error}")),
+        }
+    }
+
+    /// This error of a `run` whose job has not begun. What says that the lock is held, that the call is wrong or that the user has
+    /// ended the wait stays as it is.
+    pub(crate) fn before_the_job(self, names: &[String]) -> Error {
+        match self {
+            Error::Usage(_) | Error::Held(_) | Error::OtherShape(..) | Error::Ran { .. } | Error::Interrupted(_) => {
+                self
+            }
+            why => Error::DidNotRun { names: names.to_vec(), why: Box::new(why) },
+        }
+    }
+
+    /// The problem and the advice, without the lock's name in front.
+    fn with_advice(&self) -> String {
+        match self {
+            Error::NoQuorum { faults, .. } => format!("{}; {}", self.trouble(), advice(faults)),
+            Error::GrantedTooLate { .. } => format!("{}; use a longer --ttl", self.trouble()),
+            error => error.to_string(),
         }
     }
 

@@ -62,6 +62,7 @@ impl Exit {
             Error::Output(_) => Exit::Output,
             Error::Interrupted(signal) => Exit::Signal(*signal),
             Error::Internal(_) => Exit::Internal,
+            Error::DidNotRun { why, .. } => Exit::of_error(why),
         }
     }
 

@@ -41,6 +41,7 @@ mod commands {
 /// The job of `run`: its environment, processes, signals, terminal, and its end with the lease.
 mod run {
     mod basics;
+    mod before_the_job;
     mod cold_commands;
     mod ends;
     mod environment;

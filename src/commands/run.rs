@@ -2,6 +2,7 @@
 
 use super::{claim, lock, request, settings};
 use crate::cli::{Common, OnLost, RunArgs};
+use crate::config::Settings;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::Task;
@@ -14,6 +15,12 @@ use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, args.wait)?;
+    run_with(args, common, &settings).map_err(|error| error.before_the_job(&args.taking.names).into())
+}
+
+/// # Errors
+/// Everything that kept the command from being started.
+fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit, Error> {
     let taking = &args.taking;
     let largest = largest_grace(taking.ttl);
     if args.grace.is_some_and(|grace| grace > largest) {
@@ -21,21 +28,20 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         let (ttl, largest) = (exact(taking.ttl), exact(largest));
         return Err(Error::Usage(format!(
             "--grace leaves no time for three renewals within a ttl of {ttl}; at most {largest}"
-        ))
-        .into());
+        )));
     }
     let label = settings.label.clone().unwrap_or_else(|| args.base_name());
     // A missing command must not be found out after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     if args.once_per.is_some() && settings.log == 0 {
-        return Err(Error::Usage("--once-per needs the log, which --log 0 switches off".to_owned()).into());
+        return Err(Error::Usage("--once-per needs the log, which --log 0 switches off".to_owned()));
     }
-    let lock = |name: &String| Ok(lock(&settings, name, taking.ttl)?.with_claim(claim(taking)));
+    let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
     let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
         request: Request {
             once_per: args.once_per,
-            ..request(taking, args.once_per.is_none(), args.wait, &settings, std::process::id(), label)
+            ..request(taking, args.once_per.is_none(), args.wait, settings, std::process::id(), label)
         },
         task: Task {
             file,
@@ -52,5 +58,5 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
         quiet: common.quiet,
         verbose: common.verbose,
     };
-    Ok(run::run(job, locks)?)
+    run::run(job, locks)
 }

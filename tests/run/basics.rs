@@ -161,13 +161,13 @@ fn a_command_that_does_not_exist_is_noticed_before_waiting_in_line() {
     let redis = Redis::start();
     acquire(&redis, "backup");
     for (command, said) in [
-        ("no-such-command", "redlock: cannot start \"no-such-command\": not found\n"),
-        ("./no-such-job", "redlock: cannot start \"./no-such-job\": not found\n"),
-        ("sleep 1", "redlock: cannot start \"sleep 1\": not found; -c runs a shell line\n"),
+        ("no-such-command", "redlock: \"backup\" did not run: cannot start \"no-such-command\": not found\n"),
+        ("./no-such-job", "redlock: \"backup\" did not run: cannot start \"./no-such-job\": not found\n"),
+        ("sleep 1", "redlock: \"backup\" did not run: cannot start \"sleep 1\": not found; -c runs a shell line\n"),
     ] {
         run(&redis, ["--wait", "10m", "--", command]).status(127).stderr(said).run();
     }
-    let said = "redlock: cannot start \"/etc/passwd\": permission denied\n";
+    let said = "redlock: \"backup\" did not run: cannot start \"/etc/passwd\": permission denied\n";
     run(&redis, ["--wait", "10m", "--", "/etc/passwd"]).status(126).stderr(said).run();
 }
 

@@ -392,7 +392,8 @@ fn a_sandbox_that_refuses_what_supervising_needs_is_told_before_the_lock_is_take
         ("fcntl", libc::SYS_fcntl),
     ] {
         let test = run(&redis, ["--", "true"]).refusing(call).status(70);
-        test.stderr(format!("redlock: cannot supervise the job: {name}: operation not permitted\n")).run();
+        let why = "\"backup\" did not run: cannot supervise the job";
+        test.stderr(format!("redlock: {why}: {name}: operation not permitted\n")).run();
         assert_eq!(redis.keys(), [""; 0]);
     }
 }
