@@ -59,8 +59,33 @@ const LOG: &str = "REDLOCK_LOG";
 const REDIS_URL: &str = "REDIS_URL";
 
 /// The other variables that `run` sets for its job.
-const OF_THE_JOB: [&str; 5] =
-    ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD"];
+const OF_THE_JOB: [&str; 6] =
+    ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
+
+/// Tells the job that its lock is on the default address, and that this has been said. It names no node: a REDIS_URL that the job
+/// sets still counts.
+const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
+
+/// What stands for the address, after REDLOCK_ or REDLOCK_REDIS_.
+const ADDRESS: [&str; 14] = [
+    "URL",
+    "URLS",
+    "URI",
+    "URIS",
+    "HOST",
+    "HOSTS",
+    "SERVER",
+    "SERVERS",
+    "NODE",
+    "NODES",
+    "ADDR",
+    "ADDRS",
+    "ADDRESS",
+    "ADDRESSES",
+];
+
+/// The variable of builds by make, which some environments keep.
+const VERSION: &str = "REDLOCK_VERSION";
 
 /// The input of a command apart from its own arguments.
 #[derive(Debug)]
@@ -72,7 +97,8 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// The flags that say where the locks are, as variables for the job. The job finds the other settings as redlock does.
+    /// What the job is told of where the locks are: the flags, as variables, and whether they are on the default address. The job
+    /// finds the other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are unique.
     pub(crate) ancestors: Vec<String>,
@@ -80,6 +106,8 @@ pub(crate) struct Settings {
     pub(crate) enclosing: Option<(String, String)>,
     /// Warnings about unknown variables whose names begin like redlock's own.
     pub(crate) unknown: Vec<String>,
+    /// No source names the nodes, and no enclosing job has said so.
+    pub(crate) is_unconfigured: bool,
     /// Warnings about configuration files that this user may not read, and that are not needed.
     pub(crate) skipped: Vec<String>,
     /// The settings with their sources, for -v and doctor.
@@ -124,7 +152,7 @@ type Environment = BTreeMap<String, String>;
 
 fn environment() -> Result<Environment, String> {
     let texts = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = texts.filter(|(name, _)| name.starts_with("REDLOCK_") || name == REDIS_URL);
+    let ours = texts.filter(|(name, _)| name == REDIS_URL || looks_like_ours(name));
     ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(format!("{name} is not UTF-8")),
@@ -132,17 +160,62 @@ fn environment() -> Result<Environment, String> {
     .collect()
 }
 
-/// The warning about a variable that begins like redlock's own, but is neither one of them nor one that Kubernetes sets for a
-/// service named redlock.
-fn unknown(name: &str) -> Option<String> {
-    let rest = name.strip_prefix("REDLOCK_")?;
-    let is_of_service = ["SERVICE_HOST", "SERVICE_PORT", "PORT"].iter().any(|start| rest.starts_with(start));
-    let is_known = is_of_service || OF_THE_JOB.contains(&name) || VARIABLES.iter().any(|(known, ..)| *known == name);
-    (!is_known).then(|| format!("ignoring unknown variable {}{}", name.replace(unprintable, "?"), hint(name)))
+fn looks_like_ours(name: &str) -> bool {
+    name.starts_with("REDLOCK_") || means_address(name)
+}
+
+/// The unknown variables that are set: those that look like redlock's own, and are neither that nor made by Kubernetes.
+fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
+    let is_known = |name: &str| {
+        name == VERSION
+            || OF_THE_JOB.contains(&name)
+            || VARIABLES.iter().any(|(known, ..)| *known == name)
+            || is_of_service(name)
+    };
+    let set = environment.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str());
+    set.filter(move |name| looks_like_ours(name) && !is_known(name))
+}
+
+/// True for the variables that Kubernetes sets for a service whose name begins with redlock.
+fn is_of_service(name: &str) -> bool {
+    let words: Vec<&str> = name.split('_').collect();
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    words.ends_with(&["SERVICE", "HOST"])
+        || words.ends_with(&["PORT"])
+        || words.windows(2).any(|pair| pair == ["SERVICE", "PORT"] || (pair[0] == "PORT" && is_number(pair[1])))
+}
+
+/// True for a variable that is hardly meant for anything but REDLOCK_REDIS: REDLOCK_URL, REDLOCK_REDIS_HOST, REDLOK_REDIS.
+fn means_address(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let rest = name.strip_prefix("REDLOCK_").unwrap_or_default();
+    ADDRESS.contains(&rest.strip_prefix("REDIS_").unwrap_or(rest)) || strsim::osa_distance(&name, REDIS) <= 2
+}
+
+/// Refuses an unknown variable that may name the nodes, unless redlock's own settings do: the lock would be taken elsewhere, unseen.
+fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Result<(), String> {
+    let is_named = !redis.is_default && redis.from != REDIS_URL;
+    match unknown(environment).find(|name| means_address(name)) {
+        Some(name) if !is_named => Err(format!(
+            "unknown variable {} ({REDIS}?): the lock would be on {} ({}); set {REDIS} or --redis",
+            name.replace(unprintable, "?"),
+            redis.shown(),
+            redis.from
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The warning about an unknown variable.
+fn warning(name: &str) -> String {
+    format!("ignoring unknown variable {}{}", name.replace(unprintable, "?"), hint(name))
 }
 
 /// A hint at the variable that this name may stand for.
 fn hint(name: &str) -> String {
+    if means_address(name) {
+        return format!(" ({REDIS}?)");
+    }
     let word = name.trim_start_matches("REDLOCK_");
     let cores = || VARIABLES.iter().map(|(known, ..)| known.trim_start_matches("REDLOCK_"));
     let contained = cores().find(|core| word.contains(core) || word.len() > 2 && core.contains(word));
@@ -188,6 +261,7 @@ fn settings_from(
     let label = find("label", &[LABEL], "the command's base name")?.given(label)?;
     let log = find("log", &[LOG], "20")?.parse(runs)?;
 
+    refuse_other_address(&redis, environment)?;
     let urls = url::split(&redis.text);
     let with_tls = urls.iter().any(|url| url::is_tls(url));
     if !with_tls && (common.tls_ca.is_some() || common.tls_cert.is_some()) {
@@ -208,10 +282,11 @@ fn settings_from(
         quarantine,
         label,
         log,
-        environment: environment_of_job(common),
+        environment: environment_of_job(common, &redis),
         ancestors: ancestors(environment),
         enclosing: text(environment, "REDLOCK_NAME").zip(text(environment, "REDLOCK_TOKEN")),
-        unknown: environment.keys().filter_map(|name| unknown(name)).collect(),
+        unknown: unknown(environment).map(warning).collect(),
+        is_unconfigured: redis.is_default && text(environment, ON_DEFAULT).is_none(),
         skipped: skipped.map(|why| format!("{why}; going on without it")).collect(),
         origins,
     })
@@ -374,15 +449,16 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(entry).collect()
 }
 
-/// The flags that say where the locks are, as variables.
-fn environment_of_job(common: &Common) -> Vec<(OsString, OsString)> {
+/// What the job is told of where the locks are: the flags, as variables, and that they are on the default address.
+fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let variable = |(name, value): &Entry| {
         let text = OsString::from(&value.text);
         let absolute = || std::path::absolute(&text).ok().map(PathBuf::into_os_string);
         let absolute = if value.kind == Kind::Path { absolute() } else { None };
         (OsString::from(name), absolute.unwrap_or(text))
     };
-    flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).collect()
+    let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
+    flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).chain(on_default).collect()
 }
 
 /// The entry of a variable, if it is a setting. An empty value counts as unset unless its kind says otherwise.
@@ -556,6 +632,8 @@ mod tests {
     fn the_job_is_told_what_came_by_flags_and_nothing_else() {
         let variables = [("REDLOCK_REDIS", "redis://:s@h"), ("REDLOCK_PASSWORD", "s"), ("REDLOCK_HELD", "t")];
         assert_eq!(of(&variables).environment, []);
+        assert_eq!(of(&[("REDIS_URL", "redis://h")]).environment, []);
+        assert_eq!(of(&[]).environment, [("REDLOCK_ON_DEFAULT".into(), OsString::from("1"))]);
         let common = Common {
             prefix: Some(String::new()),
             node_timeout: Some("1.5".to_owned()),
@@ -589,7 +667,7 @@ mod tests {
         let other = ("REDLOCK_PASSWORD", "other");
         assert_eq!(password(&flag, &[other]).as_deref(), Ok("s3 cret "));
         let told = with(&flag, &[], &[]).expect("fine").environment;
-        assert_eq!(told, [("REDLOCK_PASSWORD_FILE".into(), OsString::from(&text))]);
+        assert_eq!(told[0], ("REDLOCK_PASSWORD_FILE".into(), OsString::from(&text)));
         let plain = Common::default();
         assert_eq!(password(&plain, &[("REDLOCK_PASSWORD_FILE", &text), other]).as_deref(), Ok("s3 cret "));
         assert_eq!(password(&plain, &[other]).as_deref(), Ok("other"));
@@ -610,22 +688,84 @@ mod tests {
         assert_eq!(ancestors(&[("REDLOCK_NAME", "n")]), "");
     }
 
+    /// The warnings about the variable REDLOCK_`name`, where the nodes are named.
+    fn told(name: &str) -> String {
+        let variable = format!("REDLOCK_{name}");
+        of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).unknown.join("; ")
+    }
+
     #[test]
     fn an_unknown_variable_is_told_with_the_nearest_name() {
-        let told = |name: &str| unknown(&format!("REDLOCK_{name}")).unwrap_or_default();
         for (name, hint) in [
             ("REDIS_URL", " (REDLOCK_REDIS?)"),
             ("REDSI", " (REDLOCK_REDIS?)"),
+            ("URL", " (REDLOCK_REDIS?)"),
             ("TIMEOUT", " (REDLOCK_NODE_TIMEOUT?)"),
             ("PASSWROD", " (REDLOCK_PASSWORD?)"),
             ("TTL", ""),
-            ("URL", ""),
         ] {
             assert_eq!(told(name), format!("ignoring unknown variable REDLOCK_{name}{hint}"));
         }
-        for name in ["HELD", "LOG", "SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_6379_TCP_ADDR"] {
-            assert_eq!(told(name), "", "{name}");
+        assert_eq!(of(&[("REDLOCK_REDIS", "redis://h"), ("REDLOCK_TTL", "")]).unknown, [""; 0]);
+    }
+
+    #[test]
+    fn a_variable_that_means_the_address_is_refused_unless_the_nodes_are_named() {
+        for name in [
+            "REDLOCK_URL",
+            "REDLOCK_HOSTS",
+            "REDLOCK_REDIS_URL",
+            "REDLOCK_REDDIS",
+            "REDLOCK_RDS",
+            "REDLOCK_REIDS",
+            "REDLOK_REDIS",
+            "REDLOCKREDIS",
+            "redlock_redis",
+        ] {
+            let why = format!("unknown variable {name} (REDLOCK_REDIS?): the lock would be on ");
+            let rest = "redis://127.0.0.1:6379 (the default); set REDLOCK_REDIS or --redis";
+            assert_eq!(refused(&[(name, "redis://h")], &[]), format!("{why}{rest}"));
+            let beside = [(name, "redis://h"), ("REDIS_URL", "redis://:s3cret@a")];
+            let rest = "redis://…@a (REDIS_URL); set REDLOCK_REDIS or --redis";
+            assert_eq!(refused(&beside, &[]), format!("{why}{rest}"));
+            let warned = |found: Result<Settings, String>| found.expect("named").unknown.len();
+            let plain = Common::default();
+            assert_eq!(warned(with(&redis(&["redis://b"]), &beside, &[])), 1, "{name}");
+            assert_eq!(warned(with(&plain, &[beside[0], ("REDLOCK_REDIS", "redis://b")], &[])), 1, "{name}");
+            assert_eq!(warned(with(&plain, &beside, &[Some("REDLOCK_REDIS=redis://b")])), 1, "{name}");
+            assert_eq!(warned(with(&plain, &[(name, "")], &[])), 0, "{name}");
         }
-        assert_eq!(unknown("REDIS_TTL"), None);
+    }
+
+    #[test]
+    fn variables_that_kubernetes_and_builds_set_are_left_alone() {
+        for name in [
+            "REDLOCK_SERVICE_HOST",
+            "REDLOCK_SERVICE_PORT",
+            "REDLOCK_SERVICE_PORT_HTTP",
+            "REDLOCK_PORT",
+            "REDLOCK_PORT_6379_TCP",
+            "REDLOCK_PORT_6379_TCP_ADDR",
+            "REDLOCK_REDIS_SERVICE_HOST",
+            "REDLOCK_REDIS_SERVICE_PORT",
+            "REDLOCK_REDIS_PORT",
+            "REDLOCK_REDIS_PORT_6379_TCP_ADDR",
+            "REDLOCK_NODES_SERVICE_HOST",
+            "REDLOCK_VERSION",
+            "REDLOCK_HELD",
+            "REDLOCK_LOG",
+            "REDIS_TTL",
+            "REDIS_HOST",
+        ] {
+            assert_eq!(of(&[(name, "1")]).unknown, [""; 0], "{name}");
+        }
+    }
+
+    #[test]
+    fn the_default_address_is_told_once() {
+        let is_told = |variables: &[(&str, &str)]| of(variables).is_unconfigured;
+        assert!(is_told(&[]) && is_told(&[("REDLOCK_REDIS", "")]));
+        assert!(!is_told(&[("REDIS_URL", "redis://127.0.0.1:6379")]));
+        assert!(!is_told(&[("REDLOCK_ON_DEFAULT", "1")]));
     }
 }

@@ -20,6 +20,7 @@ mod commands {
     mod acquire;
     mod addresses;
     mod config_files;
+    mod default_address;
     mod doctor;
     mod exit_statuses;
     mod extend;

@@ -1,6 +1,6 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
-use super::{block_on, claim, interrupted, lock, request, settings, signals};
+use super::{block_on, claim, interrupted, lock, request, settings, signals, tell_default};
 use crate::cli::{AcquireArgs, Common, Format, OnLost};
 use crate::error::{Error, unlogged};
 use crate::exit::Exit;
@@ -29,6 +29,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |ward| guard::Task { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
     let guard = ward.map(|ward| guard::start(task(ward), &mut lock)).transpose()?;
+    tell_default(&settings);
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
     if let Some(guard) = guard {

@@ -171,7 +171,7 @@ fn start_local(settings: &Settings, even_first: bool) -> Result<Option<Local>, E
 /// [`Error::Usage`] for a bad setting.
 fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
     let settings = config::settings(common, wait.min(ROTATION))?;
-    settings.unknown.iter().filter(|_| !common.quiet).for_each(|why| say(why));
+    settings.unknown.iter().for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));
         // The nodes in any case.
@@ -179,6 +179,15 @@ fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
         say(&given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", "));
     }
     Ok(settings)
+}
+
+/// Says that nothing has named the nodes, with `--quiet` too: every host would have a lock of its own.
+fn tell_default(settings: &Settings) {
+    if let (true, [node]) = (settings.is_unconfigured, settings.nodes.as_slice()) {
+        say(&format!(
+            "no server was configured: the lock is on {node}, for this machine alone; set --redis or REDLOCK_REDIS"
+        ));
+    }
 }
 
 /// The claim that run and acquire were asked for.

@@ -1,7 +1,7 @@
 //! `redlock status`: the holder of a lock, or all locks.
 
 use super::watch::watch;
-use super::{DEFAULT_TTL, block_on, lock_to_look_at, locks, settings, start_local};
+use super::{DEFAULT_TTL, block_on, lock_to_look_at, locks, settings, start_local, tell_default};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::error::listed;
 use crate::exit::Exit;
@@ -13,6 +13,9 @@ use std::time::Duration;
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     let is_json = common.format == Format::Json;
+    if args.answers_by_status(common.quiet) {
+        tell_default(&settings);
+    }
     if let Some(name) = args.locks.one() {
         let mut lock = lock_to_look_at(&settings, name)?;
         return match &args.watch {

@@ -1,7 +1,7 @@
 //! Builds one call of redlock, or of a shell script around it, in a clean environment. Status and output are empty
 //! and 0 unless the test says otherwise, and anything else fails it.
 
-use super::{Directory, Pattern, Running, Where};
+use super::{Directory, Network, Pattern, Running, Where};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
@@ -66,6 +66,7 @@ pub(crate) struct Test {
     blocked: Vec<Signal>,
     /// Numbers of system calls.
     refused: Vec<i64>,
+    network: Option<Arc<Network>>,
     pub(super) expected: Expected,
 }
 
@@ -141,6 +142,7 @@ impl Test {
             ignored: Vec::new(),
             blocked: Vec::new(),
             refused: Vec::new(),
+            network: None,
             expected: Expected {
                 ended: Some(Ended::Status(0)),
                 stdout: "".into(),
@@ -204,6 +206,12 @@ impl Test {
     /// The call, and all that it starts, may not make this system call.
     pub(crate) fn refusing(mut self, call: i64) -> Test {
         self.refused.push(call);
+        self
+    }
+
+    /// The call, and all that it starts, is in this network.
+    pub(crate) fn in_network(mut self, network: &Arc<Network>) -> Test {
+        self.network = Some(Arc::clone(network));
         self
     }
 
@@ -304,6 +312,9 @@ impl Test {
                 blocked.thread_set_mask()?;
                 refused.iter().try_for_each(|&call| super::sandbox::refuse(call))
             });
+        }
+        if let Some(network) = &self.network {
+            network.enter(&mut command);
         }
         command
     }

@@ -11,6 +11,7 @@ mod harness;
 mod lock;
 mod machine;
 mod monitor;
+mod network;
 mod process;
 mod proxy;
 mod pty;
@@ -33,6 +34,7 @@ pub(crate) use lock::{
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
+pub(crate) use network::Network;
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use pty::Terminal;

@@ -1,13 +1,13 @@
 //! A real redis-server for one test, on a Unix socket in a directory of its own, and optionally on a TCP port.
 
-use super::{Directory, SOON, alive, die_with_parent, send};
+use super::{Directory, Network, SOON, alive, die_with_parent, send};
 use nix::sys::signal::Signal;
 use redis::{FromRedisValue, IntoConnectionInfo};
 use std::ffi::OsString;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A running server. When the test fails, its log is printed; when it is dropped, the server dies.
@@ -20,6 +20,7 @@ pub(crate) struct Redis {
     password: Option<String>,
     /// How many seconds before its birth it says that it was started.
     age: i64,
+    network: Option<Arc<Network>>,
 }
 
 /// What a command of redlock can be pointed at.
@@ -90,6 +91,13 @@ impl Redis {
         Redis::on_free_port(|port| Redis::launch(arguments, Some(port)))
     }
 
+    /// A server on 127.0.0.1:6379 of this network.
+    pub(crate) fn on_default_port(network: &Arc<Network>) -> Redis {
+        let redis = Redis::launch_in(Some(network), &[], Some(6379), 0);
+        redis.ready();
+        redis
+    }
+
     /// The same, but what it speaks there is TLS: the arguments say with which files.
     pub(super) fn with_tls_port(arguments: &[&str]) -> Redis {
         Redis::on_free_port(|port| {
@@ -136,12 +144,17 @@ impl Redis {
     }
 
     fn launch_aged(arguments: &[&str], port: Option<u16>, age: i64) -> Redis {
+        Redis::launch_in(None, arguments, port, age)
+    }
+
+    fn launch_in(network: Option<&Arc<Network>>, arguments: &[&str], port: Option<u16>, age: i64) -> Redis {
         let directory = Directory::new();
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let password =
             arguments.iter().position(|argument| argument == "--requirepass").map(|at| arguments[at + 1].clone());
-        let child = spawn(&directory, &arguments, port, age);
-        Redis { directory, child, arguments, port, password, age }
+        let network = network.map(Arc::clone);
+        let child = spawn(&directory, &arguments, port, age, network.as_deref());
+        Redis { directory, child, arguments, port, password, age, network }
     }
 
     #[track_caller]
@@ -325,12 +338,15 @@ impl Redis {
         if alive(self.pid()) {
             self.kill();
         }
-        self.child = spawn(&self.directory, &self.arguments, self.port, self.age);
+        self.child = spawn(&self.directory, &self.arguments, self.port, self.age, self.network.as_deref());
     }
 }
 
-fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i64) -> Child {
+fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i64, network: Option<&Network>) -> Child {
     let mut command = Command::new(program());
+    if let Some(network) = network {
+        network.enter(&mut command);
+    }
     if age != 0 {
         command.env("LD_PRELOAD", shifted_clock()).env("TIME_SHIFT", (-age).to_string());
     }

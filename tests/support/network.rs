@@ -1,0 +1,79 @@
+//! A network of its own: on its 127.0.0.1 nobody listens but who was put there, whatever this machine runs.
+
+use super::die_with_parent;
+use nix::errno::Errno;
+use nix::libc;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+/// Lasts as long as the process that was born in it, which does nothing else.
+#[derive(Debug)]
+pub(crate) struct Network {
+    inhabitant: Child,
+    namespaces: Vec<File>,
+}
+
+impl Network {
+    /// None where this machine lets nobody make one.
+    pub(crate) fn new() -> Option<Arc<Network>> {
+        let is_root = nix::unistd::geteuid().is_root();
+        let flags = libc::CLONE_NEWNET | if is_root { 0 } else { libc::CLONE_NEWUSER };
+        let mut sleep = Command::new("sleep");
+        // SAFETY: only async-signal-safe calls.
+        unsafe {
+            sleep.arg("infinity").pre_exec(move || {
+                Errno::result(libc::unshare(flags))?;
+                raise_loopback()
+            });
+        }
+        let inhabitant = match die_with_parent(&mut sleep).spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                eprintln!("not tried: this machine lets nobody make a network namespace: {error}");
+                return None;
+            }
+        };
+        // That of users first: it gives the right to enter the other.
+        let names = if is_root { &["net"][..] } else { &["user", "net"] };
+        let open = |name: &&str| File::open(format!("/proc/{}/ns/{name}", inhabitant.id())).unwrap();
+        Some(Arc::new(Network { namespaces: names.iter().map(open).collect(), inhabitant }))
+    }
+
+    /// Lets the command start in this network, which must last until then.
+    pub(super) fn enter(&self, command: &mut Command) {
+        let namespaces: Vec<i32> = self.namespaces.iter().map(AsRawFd::as_raw_fd).collect();
+        // SAFETY: only async-signal-safe calls, and the closure was allocated before the fork.
+        unsafe {
+            command.pre_exec(move || {
+                namespaces.iter().try_for_each(|&namespace| Errno::result(libc::setns(namespace, 0)).map(drop))?;
+                Ok(())
+            });
+        }
+    }
+}
+
+/// Switches 127.0.0.1 on. Async-signal-safe.
+fn raise_loopback() -> io::Result<()> {
+    // SAFETY: plain data; the structure outlives the call, and the descriptor is closed by exec.
+    unsafe {
+        let socket = Errno::result(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0))?;
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+            *to = from.cast_signed() as libc::c_char;
+        }
+        request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+        Errno::result(libc::ioctl(socket, libc::SIOCSIFFLAGS as _, &raw const request))?;
+    }
+    Ok(())
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = self.inhabitant.kill();
+        let _ = self.inhabitant.wait();
+    }
+}
