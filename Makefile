@@ -8,17 +8,29 @@ ZSH_COMPLETIONS = $(PREFIX)/share/zsh/site-functions
 BINARY = target/release/redlock
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-COMMIT := $(shell [ ! -e .git ] || git rev-parse --short HEAD 2>/dev/null)
+HOMEPAGE := $(shell sed -n 's/^homepage = "\(.*\)"/\1/p' Cargo.toml)
+COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build demo test margins lint bench install uninstall dist deb man clean deps
+.PHONY: build demo test margins lint bench install uninstall dist deb rpm release check-packages reproducible man clean deps
+
+# Messages of panics name no directory of this machine.
+CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
+ANYWHERE = RUSTFLAGS="$$RUSTFLAGS --remap-path-prefix=$(CURDIR)=/redlock \
+    --remap-path-prefix=$(CARGO_DIRECTORY)/registry/src=/crates \
+    --remap-path-prefix=$$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$$(rustc -vV | sed -n 's/^commit-hash: //p')"
 
 # Linked statically, at a fixed address: it starts in half the time. (Flags for the last step only: what cargo passes to all
 # crates would reach its own helpers too.)
-STATIC = $(CARGO) rustc --release --locked --bin redlock -- -C target-feature=+crt-static -C relocation-model=static
+STATIC = $(ANYWHERE) $(CARGO) rustc --release --locked --bin redlock -- -C target-feature=+crt-static -C relocation-model=static
 
-build dist deb: export REDLOCK_VERSION = $(VERSION)$(COMMIT:%= (%))
+build dist deb rpm: export REDLOCK_VERSION = $(VERSION)$(COMMIT:%= (%))
+
+# All files of a package are as old as the last change.
+dist deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell \
+    [ -e .git ] && git log -1 --format=%ct 2>/dev/null || date -r CHANGELOG.md +%s))
+
 build:
-	$(STATIC) || $(CARGO) build --release --locked
+	$(STATIC) || $(ANYWHERE) $(CARGO) build --release --locked
 
 demo: build deps
 	@bash tests/demo.sh $(BINARY)
@@ -49,7 +61,7 @@ lint:
 # What is measured is what would be installed; cargo builds another one in its place.
 bench: build deps
 	cp $(BINARY) target/redlock
-	REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked
+	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked
 
 # Writes man/ and completions/ anew from src/cli.rs with man/src/ and completions/src/.
 man:
@@ -65,35 +77,95 @@ install:
 	$(INSTALL) -m 644 completions/redlock.bash $(DEST)/share/bash-completion/completions/redlock
 	$(INSTALL) -m 644 completions/_redlock $(DESTDIR)$(ZSH_COMPLETIONS)/_redlock
 	$(INSTALL) -m 644 completions/redlock.fish $(DEST)/share/fish/vendor_completions.d/redlock.fish
-	$(INSTALL) -m 644 LICENSE README.md CHANGELOG.md $(DEST)/share/doc/redlock
+	$(INSTALL) -m 644 LICENSE README.md CHANGELOG.md man/package/redlock.conf $(DEST)/share/doc/redlock
 
 uninstall:
 	rm -f $(DEST)/bin/redlock $(addprefix $(DEST)/share/,$(patsubst man/%,man/man1/%,$(wildcard man/*.1)) \
 	    bash-completion/completions/redlock fish/vendor_completions.d/redlock.fish) $(DESTDIR)$(ZSH_COMPLETIONS)/_redlock
 	rm -rf $(DEST)/share/doc/redlock
 
-# A static binary with all that belongs to it, to be unpacked in /usr/local or the like.
+# Packages of a static binary with all that belongs to it. Whoever hands them out says who answers for them: make release MAINTAINER='…'
 OUT = target
-NAME = redlock-$(VERSION)-$(shell uname -m)-linux
+MACHINE := $(shell uname -m)
+MAINTAINER = the redlock authors <redlock@redlock.invalid>
+XZ = 6
+NAME = redlock-$(VERSION)-$(MACHINE)-linux
+DOC = share/doc/redlock
+
+# $(1): the root to install in, $(2): variables of make install, $(3): the prefix. No umask changes the modes.
+define stage
+	rm -rf $(1)
+	$(MAKE) install DESTDIR=$(1) PREFIX=$(3) $(2)
+	CARGO="$(CARGO)" man/package/third-party-licenses > $(1)$(3)/$(DOC)/third-party-licenses.txt
+	chmod -R u=rwX,go=rX $(1)
+endef
+
+# The sums of all packages of this version that were made.
+sums = cd $(OUT) && find . -maxdepth 1 -type f -name 'redlock[-_]$(VERSION)-*.*' -printf '%f\n' | sort | xargs sha256sum > SHA256SUMS
+
+# For each machine without a package manager of these: to be unpacked in /usr/local or the like.
 dist:
 	$(STATIC)
-	rm -rf $(OUT)/$(NAME)
-	$(MAKE) install DESTDIR=$(OUT)/$(NAME) PREFIX=
-	tar -C $(OUT) --owner=0 --group=0 -czf $(OUT)/$(NAME).tar.gz $(NAME)
+	$(call stage,$(OUT)/$(NAME),,)
+	tar -C $(OUT) --format=ustar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=root:0 --group=root:0 -cf - $(NAME) | \
+	    gzip -9n > $(OUT)/$(NAME).tar.gz
+	@$(sums)
 	@echo "made $(OUT)/$(NAME).tar.gz"
 
-# The same as a package for Debian and Ubuntu.
-deb:
+# For Debian, Ubuntu and their kin.
+deb: ARCHITECTURE = $(shell dpkg --print-architecture)
+deb: deps
 	$(STATIC)
-	rm -rf $(OUT)/deb
-	$(INSTALL) -d $(OUT)/deb/DEBIAN
-	$(MAKE) install DESTDIR=$(OUT)/deb PREFIX=/usr ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions
-	mv $(OUT)/deb/usr/share/doc/redlock/LICENSE $(OUT)/deb/usr/share/doc/redlock/copyright
-	gzip -9n $(OUT)/deb/usr/share/man/man1/*.1
-	printf '%s\n' 'Package: redlock' 'Version: $(VERSION)' "Architecture: $$(dpkg --print-architecture)" \
-	    'Maintainer: the redlock authors' 'Section: utils' 'Priority: optional' \
-	    'Description: distributed lock in Redis for shell scripts, cron jobs and CI' > $(OUT)/deb/DEBIAN/control
-	dpkg-deb --build --root-owner-group $(OUT)/deb $(OUT)
+	$(call stage,$(OUT)/deb,ZSH_COMPLETIONS=/usr/share/zsh/vendor-completions,/usr)
+	cd $(OUT)/deb && mkdir -p DEBIAN etc usr/share/lintian/overrides && mv usr/$(DOC)/redlock.conf etc && \
+	    mv usr/$(DOC)/LICENSE usr/$(DOC)/copyright && mv usr/$(DOC)/CHANGELOG.md usr/$(DOC)/changelog
+	$(INSTALL) -m 644 man/package/lintian-overrides $(OUT)/deb/usr/share/lintian/overrides/redlock
+	printf 'redlock (%s-1) unstable; urgency=medium\n\n  * Release %s; its changes are in changelog.gz.\n\n -- %s  %s\n' $(VERSION) \
+	    $(VERSION) '$(MAINTAINER)' "$$(LC_ALL=C date -uRd @$$SOURCE_DATE_EPOCH)" > $(OUT)/deb/usr/$(DOC)/changelog.Debian
+	cd $(OUT)/deb/usr/share && gzip -9n man/man1/*.1 doc/redlock/changelog doc/redlock/changelog.Debian doc/redlock/third-party-licenses.txt
+	size=$$(find $(OUT)/deb -type f -printf '%s\n' | awk '{ sum += int(($$1 + 1023) / 1024) } END { print sum }'); \
+	sed -e 's/@VERSION@/$(VERSION)/' -e 's/@ARCHITECTURE@/$(ARCHITECTURE)/' -e "s/@SIZE@/$$size/" -e 's/@MAINTAINER@/$(MAINTAINER)/' \
+	    $(if $(HOMEPAGE),-e '/^Section/i Homepage: $(HOMEPAGE)') man/package/control > $(OUT)/deb/DEBIAN/control
+	echo /etc/redlock.conf > $(OUT)/deb/DEBIAN/conffiles
+	cd $(OUT)/deb && find etc usr -type f | LC_ALL=C sort | xargs md5sum > DEBIAN/md5sums
+	chmod -R u=rwX,go=rX $(OUT)/deb
+	dpkg-deb --root-owner-group -Zxz -z$(XZ) --threads-max=1 --build $(OUT)/deb $(OUT)
+	@$(sums)
+
+# For Fedora, RHEL, SUSE and their kin.
+rpm: deps
+	$(STATIC)
+	$(call stage,$(OUT)/rpm,,/usr)
+	cd $(OUT)/rpm && mkdir -p etc usr/share/licenses/redlock && mv usr/$(DOC)/redlock.conf etc && \
+	    mv usr/$(DOC)/LICENSE usr/$(DOC)/third-party-licenses.txt usr/share/licenses/redlock && gzip -9n usr/share/man/man1/*.1
+	rpmbuild -bb --quiet --target $(MACHINE) --define '_topdir $(abspath $(OUT))/rpmbuild' --define '_rpmdir $(abspath $(OUT))' \
+	    --define '_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' --define '_binary_payload w$(XZ).xzdio' \
+	    --define 'staged $(abspath $(OUT))/rpm' --define 'version_ $(VERSION)' --define 'maintainer $(MAINTAINER)' \
+	    $(if $(HOMEPAGE),--define 'home $(HOMEPAGE)') man/package/redlock.spec
+	@$(sums)
+	@echo "made $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm"
+
+release:
+	$(MAKE) dist
+	$(MAKE) deb
+	$(MAKE) rpm
+
+# What the distributions' own checkers say of the packages. Findings that are meant so stand in man/package with their reasons.
+check-packages: deps release
+	lintian --allow-root --fail-on error,warning $(OUT)/redlock_$(VERSION)-1_*.deb
+	rpmlint --strict --config man/package/rpmlint.toml $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm
+
+# Makes all packages of the last commit twice and compares them: in another directory, of a user with another home and umask, two days
+# later. It takes as long as two builds.
+TWICE = $(abspath $(OUT))/twice
+reproducible: deps
+	rm -rf $(TWICE) && mkdir -p $(TWICE)/home/registry
+	git clone -q . $(TWICE)/first && git clone -q . $(TWICE)/home/second
+	$(MAKE) -C $(TWICE)/first release
+	cp -R $(CARGO_DIRECTORY)/registry/index $(CARGO_DIRECTORY)/registry/cache $(TWICE)/home/registry
+	umask 077 && RUSTUP_HOME=$${RUSTUP_HOME:-$$HOME/.rustup} HOME=$(TWICE)/home CARGO_HOME=$(TWICE)/home \
+	    faketime '+2 days' $(MAKE) -C $(TWICE)/home/second release
+	diff $(TWICE)/first/target/SHA256SUMS $(TWICE)/home/second/target/SHA256SUMS
 
 clean:
 	$(CARGO) clean
@@ -101,8 +173,12 @@ clean:
 # What is needed besides, and the package that brings it.
 DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux pgrep:procps
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
-    dpkg-deb:dpkg
+    dpkg-deb:dpkg rpmbuild:rpm
 demo bench: NEEDS = $(DEMO_NEEDS)
+deb: NEEDS = dpkg-deb:dpkg
+rpm: NEEDS = rpmbuild:rpm
+check-packages: NEEDS = lintian:lintian rpmlint:rpmlint
+reproducible: NEEDS = faketime:faketime
 
 # Where this is neither root nor has sudo, what is missing is named instead.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)

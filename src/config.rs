@@ -612,6 +612,24 @@ mod tests {
     }
 
     #[test]
+    fn the_packaged_file_explains_every_setting_and_sets_none() {
+        let packaged = include_str!("../man/package/redlock.conf");
+        assert!(packaged.lines().all(|line| line.is_empty() || line.starts_with('#')));
+        let paragraphs = packaged.split("\n\n").filter(|paragraph| paragraph.contains("\n#REDLOCK_"));
+        let explained: Vec<&str> = paragraphs.filter(|paragraph| paragraph.starts_with("# ")).collect();
+        let lines = explained.iter().flat_map(|paragraph| paragraph.lines());
+        let lines = lines.filter(|line| line.starts_with("#REDLOCK_"));
+        let mut examples: Vec<&str> = lines.filter_map(|line| Some(line[1..].split_once('=')?.0)).collect();
+        examples.sort_unstable();
+        let mut known = VARIABLES.map(|(name, ..)| name);
+        known.sort_unstable();
+        assert_eq!(examples, known);
+        // Each example is a value that can be set. The file with the password is not there.
+        let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
+        assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
+    }
+
+    #[test]
     fn a_file_that_may_not_be_read_matters_where_it_may_say_which_redis() {
         let no = "cannot read f1: permission denied; it may name the Redis to use; give --redis instead";
         let label = Some("REDLOCK_LABEL=l");

@@ -1,17 +1,19 @@
 //! What `make` installs and packs. The binary under test takes the place of the one that `make` would build.
 
-use crate::support::{Directory, Test, any, when};
+use crate::support::{Directory, Finished, Line, Redis, Running, SOON, Test, any, is_renewed, like, status, when};
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Below a prefix, after an installation.
-const FILES: [&str; 8] = [
+const FILES: [&str; 9] = [
     "bin/redlock",
     "share/bash-completion/completions/redlock",
     "share/doc/redlock/CHANGELOG.md",
     "share/doc/redlock/LICENSE",
     "share/doc/redlock/README.md",
+    "share/doc/redlock/redlock.conf",
     "share/fish/vendor_completions.d/redlock.fish",
     "share/man/man1/redlock-run.1",
     "share/man/man1/redlock.1",
@@ -25,10 +27,35 @@ fn built(directory: &Directory) -> String {
     binary.to_str().unwrap().to_owned()
 }
 
-/// A call of make, in which cargo does nothing.
+/// A call of make, in which cargo builds nothing.
 fn make(target: &str, binary: &str) -> Test {
     let make = Test::of("make").args(["-s", "-C", env!("CARGO_MANIFEST_DIR"), target]);
     make.arg("CARGO=true").arg(format!("BINARY={binary}"))
+}
+
+/// Makes one of the packages and returns its file. Only the licences are asked of the real cargo.
+#[track_caller]
+fn package(target: &str, end: &str, directory: &Directory, variables: &[&str]) -> PathBuf {
+    let cargo = format!("#!/bin/sh\n[ \"$1\" = rustc ] || exec {} \"$@\"\n", env!("CARGO"));
+    directory.program("cargo", &cargo);
+    let out = directory.path().join(target);
+    fs::create_dir_all(&out).unwrap();
+    let make = make(target, &built(directory)).arg(format!("OUT={}", out.display())).args(variables);
+    let make = make.arg(format!("CARGO={}", directory.path().join("cargo").display()));
+    // What is packed is the point, not how small it becomes.
+    of_the_tester(make).args(["XZ=0"]).stdout(any()).within(SOON * 12).run();
+    let made = fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path());
+    let made: Vec<PathBuf> = made.filter(|path| path.is_file() && path.display().to_string().ends_with(end)).collect();
+    let [file] = &made[..] else { panic!("not one {end}: {made:?}") };
+    Test::of("sh").args(["-c", "cd $0 && sha256sum --status -c SHA256SUMS"]).arg(&out).run();
+    file.clone()
+}
+
+/// The call finds the tester's cargo and rustc, and the crates that were downloaded.
+fn of_the_tester(test: Test) -> Test {
+    let variables = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"];
+    let set = variables.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
+    set.fold(test, |test, (name, value)| test.env(name, value))
 }
 
 #[track_caller]
@@ -71,42 +98,170 @@ fn nothing_is_installed_before_it_is_built() {
 #[test]
 fn the_tarball_is_unpacked_below_a_prefix() {
     let directory = Directory::new();
-    let (out, prefix) = (directory.path(), directory.path().join("prefix"));
-    make("dist", &built(&directory)).arg(format!("OUT={}", out.display())).stdout(any()).run();
+    let prefix = directory.path().join("prefix");
+    let tarball = package("dist", ".tar.gz", &directory, &[]);
     let name = format!("redlock-{}-{}-linux.tar.gz", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    assert!(tarball.ends_with(&name), "{}", tarball.display());
     fs::create_dir(&prefix).unwrap();
-    Test::of("tar").args(["--strip-components=1", "-xzf"]).args([&out.join(name), Path::new("-C"), &prefix]).run();
+    Test::of("tar").args(["--strip-components=1", "-xzf"]).args([&tarball, Path::new("-C"), &prefix]).run();
     is_installed(&prefix, &FILES);
     is_installed(&prefix, &["share/zsh/site-functions/_redlock"]);
+    let texts = fs::read_to_string(prefix.join("share/doc/redlock/third-party-licenses.txt")).unwrap();
+    has_all_licences(&texts);
+}
+
+/// The texts name every crate of Cargo.lock that is linked in, and have what the licences of some of them, of Rust and of the C
+/// library begin with.
+#[track_caller]
+fn has_all_licences(texts: &str) {
+    let tree = of_the_tester(Test::of(env!("CARGO")))
+        .args(["tree", "--quiet", "--locked", "--edges", "normal", "--prefix", "none"]);
+    let tree = tree.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    let tree = tree.stdout(any()).run().stdout;
+    let crates: Vec<(&str, &str)> = tree.lines().filter_map(|line| line.split_once(" v")).collect();
+    assert!(crates.len() > 50, "{tree}");
+    for (name, version) in crates.into_iter().filter(|(name, _)| *name != env!("CARGO_PKG_NAME")) {
+        let version = version.split(' ').next().unwrap();
+        let is_there = texts.lines().any(|line| line.starts_with(&format!("{name} {version} (")));
+        assert!(is_there, "no licence text of {name} {version}");
+    }
+    for text in
+        ["\nthe Rust standard library\n", " hashbrown-", "\nthe C library, ", "GNU LESSER GENERAL PUBLIC LICENSE"]
+    {
+        assert!(texts.contains(text), "no {text:?}");
+    }
+}
+
+#[test]
+fn a_crate_without_the_text_of_its_licence_is_refused() {
+    let directory = Directory::new();
+    let bare = directory.path().join("bare-1.0.0");
+    fs::create_dir(&bare).unwrap();
+    let (tree, metadata) = ("bare v1.0.0|MIT", format!("{{\"manifest_path\":\"{}/Cargo.toml\"}}", bare.display()));
+    directory.program("cargo", &format!("#!/bin/sh\n[ $1 = tree ] && echo '{tree}' || echo '{metadata}'\n"));
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/man/package/third-party-licenses");
+    let collect = || of_the_tester(Test::of(script)).env("CARGO", directory.path().join("cargo"));
+    let refused = format!("no licence text for bare 1.0.0: no such file in {}\n", bare.display());
+    collect().status(1).stderr(refused).run();
+    fs::write(bare.join("LICENSE-MIT"), "as you like").unwrap();
+    collect().stdout(when("it has the text", |text| text.contains("bare 1.0.0 (MIT), LICENSE-MIT\n"))).run();
+}
+
+/// A system without anything but dpkg's records.
+struct Debian {
+    root: PathBuf,
+}
+
+impl Debian {
+    fn new(directory: &Directory) -> Debian {
+        let root = directory.path().join("root");
+        let state = root.join("var/lib/dpkg");
+        fs::create_dir_all(state.join("updates")).unwrap();
+        fs::create_dir(state.join("info")).unwrap();
+        fs::write(state.join("status"), "").unwrap();
+        Debian { root }
+    }
+
+    #[track_caller]
+    fn dpkg(&self, action: &str, what: impl AsRef<Path>) -> Finished {
+        // Its own warnings differ by version. On a disk that others write to, it would wait for each file to be there.
+        let dpkg = as_root("dpkg").args(["--force-unsafe-io", "--force-confold"]);
+        let dpkg = dpkg.arg(format!("--log={}", self.root.join("var/lib/dpkg/log").display()));
+        let dpkg = dpkg.arg(format!("--root={}", self.root.display())).arg(action).arg(what.as_ref());
+        dpkg.stdout(any()).stderr(any()).run()
+    }
+}
+
+/// Files of root can be made by root, or by those who are root in a name space of their own.
+fn as_root(program: &str) -> Test {
+    if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }
 
 #[test]
 fn the_debian_package_comes_and_goes() {
     let directory = Directory::new();
-    let (out, root) = (directory.path(), directory.path().join("root"));
-    let deb = make("deb", &built(&directory)).arg(format!("OUT={}", out.display()));
-    // What is packed is the point, not how small it becomes.
-    deb.env("DPKG_DEB_COMPRESSOR_TYPE", "none").stdout(any()).run();
-    let package = files(out).into_iter().find(|file| file.ends_with(".deb")).unwrap();
-    assert!(package.contains(&format!("redlock_{}_", env!("CARGO_PKG_VERSION"))), "{package}");
+    let deb = package("deb", ".deb", &directory, &["MAINTAINER=A Person <a@b.example>"]);
+    let name = format!("redlock_{}-1_", env!("CARGO_PKG_VERSION"));
+    assert!(deb.file_name().unwrap().to_str().unwrap().starts_with(&name), "{}", deb.display());
+    let field =
+        |name: &str| Test::of("dpkg-deb").args([Path::new("-f"), &deb, Path::new(name)]).stdout(any()).run().stdout;
+    assert_eq!(field("Maintainer"), "A Person <a@b.example>\n");
+    assert_eq!(field("Suggests"), "redis-server | valkey-server\n");
+    assert!(field("Installed-Size").trim().parse::<u32>().unwrap() > 1000);
+    assert!(field("Description").lines().count() > 3);
 
-    let state = root.join("var/lib/dpkg");
-    fs::create_dir_all(state.join("updates")).unwrap();
-    fs::create_dir(state.join("info")).unwrap();
-    fs::write(state.join("status"), "").unwrap();
-    let dpkg = |arguments: [&str; 2]| {
-        // Files of root can be made by root, or by those who are root in a name space of their own.
-        let dpkg =
-            if nix::unistd::geteuid().is_root() { Test::of("dpkg") } else { Test::of("unshare").args(["-r", "dpkg"]) };
-        // Its own warnings differ by version. On a disk that others write to, it would wait for each file to be there.
-        let dpkg = dpkg.arg("--force-unsafe-io").arg(format!("--log={}", state.join("log").display()));
-        dpkg.arg(format!("--root={}", root.display())).args(arguments).stdout(any()).stderr(any()).run();
+    let debian = Debian::new(&directory);
+    debian.dpkg("--install", &deb);
+    let usr = debian.root.join("usr");
+    is_installed(
+        &usr,
+        &["share/doc/redlock/copyright", "share/doc/redlock/changelog.gz", "share/man/man1/redlock-run.1.gz"],
+    );
+    is_installed(&usr, &["share/doc/redlock/changelog.Debian.gz", "share/doc/redlock/third-party-licenses.txt.gz"]);
+    is_installed(&usr, &["share/zsh/vendor-completions/_redlock", "share/bash-completion/completions/redlock"]);
+    debian.dpkg("--verify", "redlock");
+
+    // What the administrator has written outlives an upgrade and a removal, but for --purge.
+    let settings = debian.root.join("etc/redlock.conf");
+    fs::write(&settings, "REDLOCK_REDIS=redis://10.0.0.1\n").unwrap();
+    debian.dpkg("--install", &deb);
+    debian.dpkg("--remove", "redlock");
+    assert!(!usr.exists(), "{:?}", files(&usr));
+    assert_eq!(fs::read_to_string(&settings).unwrap(), "REDLOCK_REDIS=redis://10.0.0.1\n");
+    debian.dpkg("--purge", "redlock");
+    assert!(!settings.exists());
+}
+
+#[test]
+fn a_running_job_and_its_waiter_do_not_notice_an_upgrade() {
+    let (directory, newer, redis) = (Directory::new(), Directory::new(), Redis::start());
+    let debian = Debian::new(&directory);
+    debian.dpkg("--install", package("deb", ".deb", &directory, &[]));
+    let program = debian.root.join("usr/bin/redlock");
+    let run = |line: &str| Test::program(&redis, program.to_str().unwrap()).args(line.split(' '));
+
+    let job =
+        run("run backup -q --ttl 1s -- sh -c").arg("echo first; until [ -e done ]; do sleep 0.05; done; echo last");
+    let done = job.directory().path().join("done");
+    let job: Running = job.stdout("last\n").spawn();
+    job.prints("first");
+    let waiter = Line::join(&redis, run("run backup -q --wait -- echo next").stdout("next\n"));
+
+    let before = fs::metadata(&program).unwrap().ino();
+    debian.dpkg("--install", package("deb", ".deb", &newer, &["VERSION=99.0"]));
+    assert_ne!(fs::metadata(&program).unwrap().ino(), before, "it is another file");
+    is_renewed(&redis);
+    is_renewed(&redis);
+    let seen = run("status backup --format json").stdout(like("{<any>}\n")).run().json();
+    assert_eq!((&seen["state"], &seen["waiting"]), (&"held".into(), &1.into()), "{seen}");
+    fs::write(done, "").unwrap();
+    job.finish();
+    waiter.finish();
+    assert_eq!(status(&redis, "backup")["state"], "free");
+}
+
+#[test]
+fn the_rpm_comes_and_goes() {
+    let directory = Directory::new();
+    let rpm = package("rpm", ".rpm", &directory, &[]);
+    let name = format!("redlock-{}-1.{}.rpm", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    assert!(rpm.ends_with(&name), "{}", rpm.display());
+    let root = directory.path().join("root");
+    let call = |action: &str, what: &Path| {
+        // Warnings differ by version and system.
+        let rpm = as_root("rpm").args(["--dbpath", "/var/lib/rpm", "--root"]).arg(&root).arg(action).arg(what);
+        rpm.stdout(any()).stderr(any()).run().stdout
     };
-    dpkg(["--install", &package]);
-    is_installed(&root.join("usr"), &["share/doc/redlock/copyright", "share/man/man1/redlock-run.1.gz"]);
-    is_installed(&root.join("usr"), &["share/zsh/vendor-completions/_redlock"]);
-    dpkg(["--purge", "redlock"]);
-    assert!(!root.join("usr").exists(), "{:?}", files(&root));
+    fs::create_dir(&root).unwrap();
+    call("--install", &rpm);
+    let usr = root.join("usr");
+    is_installed(&usr, &["share/licenses/redlock/LICENSE", "share/licenses/redlock/third-party-licenses.txt"]);
+    is_installed(&usr, &["share/zsh/site-functions/_redlock", "share/man/man1/redlock-run.1.gz"]);
+    assert_eq!(call("-Vv", Path::new("redlock")).lines().filter(|line| !line.starts_with("......")).count(), 0);
+    assert!(call("-qc", Path::new("redlock")).contains("/etc/redlock.conf"));
+    call("--erase", Path::new("redlock"));
+    assert!(!usr.exists() || files(&usr).iter().all(|file| file.contains("/rpm/")), "{:?}", files(&usr));
+    assert!(!root.join("etc/redlock.conf").exists());
 }
 
 #[test]
