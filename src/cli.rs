@@ -11,7 +11,9 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, Value
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
-use values::{FOREVER, LONGEST_LABEL, Watch, duration, hold_time, lock_name, pattern, token, ttl, wait_time, watch};
+use values::{
+    FOREVER, LONGEST_LABEL, Watch, duration, hold_time, lock_name, pattern, token, ttl, wait_time, watch, whole,
+};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -38,6 +40,9 @@ pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
 }
+
+/// The most runs that `log -n` can ask for: more than Redis keeps of 1,000 locks.
+const MOST_LINES: usize = 1_000_000;
 
 /// The examples of the short screen; cron's is the one that is hardest to get right.
 const EXAMPLES: &str = "\
@@ -139,6 +144,24 @@ pub(crate) enum Format {
     Env,
 }
 
+impl Format {
+    /// Its name as a value of `--format`.
+    pub(crate) fn word(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// The forms in which this command can print its results.
+pub(crate) fn formats(command: &str) -> &'static [Format] {
+    match command {
+        // Standard output is the job's, or has the script.
+        "run" | "completions" => &[],
+        "acquire" => &[Format::Text, Format::Json, Format::Env],
+        "status" => &[Format::Text, Format::Json, Format::Prometheus],
+        _ => &[Format::Text, Format::Json],
+    }
+}
+
 /// The fate of a job whose lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
@@ -200,7 +223,7 @@ pub(crate) struct Common {
     /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
-    /// Output format: text, json, (acquire only) env for a shell's eval, or (status only) prometheus. run prints no results
+    /// Output format: text, json, (acquire only) env for a shell's eval, or (status only) prometheus. run has none
     /// [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
@@ -292,13 +315,13 @@ pub(crate) struct LeaseArgs {
     /// At most L holders, each with a slot of its own
     ///
     /// From 1 to 10000, the same number for all that use this name at a time. The slot, 0 to L-1, is in REDLOCK_SLOT.
-    #[arg(long, value_name = "L", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "L", value_parser = whole(1_u32, 10_000))]
     #[arg(conflicts_with_all = ["shared", "exclusive"])]
     pub(crate) slots: Option<u32>,
     /// Exit with N, not 75, if the lock is held
     ///
     /// From 0 to 255. acquire refuses 0, since a script would go on without the lock.
-    #[arg(short = 'E', long, value_name = "N")]
+    #[arg(short = 'E', long, value_name = "N", value_parser = whole(0, u8::MAX))]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Share the lock if an enclosing run holds it
     ///
@@ -403,7 +426,7 @@ pub(crate) struct AcquireArgs {
     ///
     /// A small process of redlock's does so in the background: in a script, write --while-pid $$. The lease can still be
     /// released by its token.
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with = "reentrant")]
+    #[arg(long, value_name = "PID", value_parser = whole(1, i32::MAX), conflicts_with = "reentrant")]
     pub(crate) while_pid: Option<i32>,
     /// With --while-pid, when the lease is lost: stop or continue
     ///
@@ -486,7 +509,7 @@ pub(crate) struct LogArgs {
     #[command(flatten)]
     pub(crate) locks: NamesArgs,
     /// Show the last N runs, of all these locks together
-    #[arg(short = 'n', long = "lines", value_name = "N")]
+    #[arg(short = 'n', long = "lines", value_name = "N", value_parser = whole(0, MOST_LINES))]
     pub(crate) lines: Option<usize>,
     /// Show runs that ended within the last D, or go on
     #[arg(long, value_name = "D", value_parser = duration)]
@@ -544,10 +567,5 @@ impl Cli {
             Command::Status(args) => args.locks.one(),
             _ => self.taking()?.names.first().map(String::as_str),
         }
-    }
-
-    /// The form of the results; `run` leaves standard output to its job.
-    pub(crate) fn format(&self) -> Format {
-        if matches!(self.command, Command::Run(_)) { Format::Text } else { self.common.format }
     }
 }

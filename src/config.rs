@@ -217,6 +217,9 @@ fn hint(name: &str) -> String {
         return format!(" ({REDIS}?)");
     }
     let word = name.trim_start_matches("REDLOCK_");
+    if ["TTL", "WAIT"].contains(&word) {
+        return format!(" (use --{}: it has no variable)", word.to_lowercase());
+    }
     let cores = || VARIABLES.iter().map(|(known, ..)| known.trim_start_matches("REDLOCK_"));
     let contained = cores().find(|core| word.contains(core) || word.len() > 2 && core.contains(word));
     let meant = contained.or_else(|| nearest(word, cores()));
@@ -273,7 +276,7 @@ fn settings_from(
     // Certificates are read only if a URL asks for TLS.
     let tls = with_tls.then(|| tls::client(ca, certificate.zip(key), patience)).transpose()?;
     let password = (!password.is_default).then(|| secret(&password, patience)).transpose()?;
-    let access = Access { password, tls, replicas };
+    let access = Access { password, tls, replicas, is_default: redis.is_default };
     let skipped = sources.iter().filter_map(|source| source.as_ref().err());
     Ok(Settings {
         nodes: nodes(&urls, &redis.from, access)?,
@@ -720,7 +723,7 @@ mod tests {
             ("URL", " (REDLOCK_REDIS?)"),
             ("TIMEOUT", " (REDLOCK_NODE_TIMEOUT?)"),
             ("PASSWROD", " (REDLOCK_PASSWORD?)"),
-            ("TTL", ""),
+            ("TTL", " (use --ttl: it has no variable)"),
         ] {
             assert_eq!(told(name), format!("ignoring unknown variable REDLOCK_{name}{hint}"));
         }

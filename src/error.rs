@@ -12,8 +12,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The node where none is configured.
-const DEFAULT_NODE: &str = "127.0.0.1:6379";
 /// The number of characters of another user's text that are shown.
 const SHOWN: usize = 60;
 /// The number of holders of a lock that are named.
@@ -35,7 +33,8 @@ pub(crate) enum Error {
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<HeldLock>),
     /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
-    NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)> },
+    /// `is_default`: nothing has named the node.
+    NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
     /// The nodes granted the lease too late to be of use, or the command was not started in time.
     GrantedTooLate { name: String, ttl: Duration },
     /// A lease was lost before the command of `run` was started; `taken`: a node says that it was taken away.
@@ -186,6 +185,9 @@ impl Error {
     /// The problem and the advice, without the lock's name in front.
     fn with_advice(&self) -> String {
         match self {
+            Error::NoQuorum { faults, is_default: true, .. } if matches!(faults[..], [(_, Fault::Unreachable(_))]) => {
+                format!("{}; {NO_SERVER}", self.trouble())
+            }
             Error::NoQuorum { faults, .. } => format!("{}; {}", self.trouble(), advice(faults)),
             Error::GrantedTooLate { .. } => format!("{}; use a longer --ttl", self.trouble()),
             error => error.to_string(),
@@ -285,11 +287,12 @@ pub(crate) fn unlogged(lock: &Lock) -> Option<String> {
     (!faults.is_empty()).then(|| format!("{:?} is not logged: {}; {}", lock.name, listed(&faults), advice(&faults)))
 }
 
+/// The advice where no server was configured, and none is at the default address.
+const NO_SERVER: &str =
+    "set --redis or REDLOCK_REDIS, or start Redis there; --redis local: is for one machine, without a server";
+
 /// The advice about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> &'static str {
-    if matches!(faults, [(node, Fault::Unreachable(_))] if node == DEFAULT_NODE) {
-        return "set --redis or REDLOCK_REDIS, or start Redis there; --redis local: is for one machine, without a server";
-    }
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again", |(_, advice)| advice)
 }
 
@@ -411,14 +414,15 @@ mod tests {
 
     #[test]
     fn where_no_server_was_named_the_advice_says_how_to() {
-        let unreachable = |node: &str| Error::NoQuorum {
+        let unreachable = |is_default: bool| Error::NoQuorum {
             name: None,
             nodes: 1,
             reached: 0,
-            faults: vec![(node.to_owned(), Fault::Unreachable("connection refused".to_owned()))],
+            faults: vec![("127.0.0.1:6379".to_owned(), Fault::Unreachable("connection refused".to_owned()))],
+            is_default,
         };
-        let said = unreachable(DEFAULT_NODE).to_string();
+        let said = unreachable(true).to_string();
         assert!(["--redis", "REDLOCK_REDIS", "local:"].iter().all(|word| said.contains(word)), "{said}");
-        assert!(!unreachable("10.0.0.1:6379").to_string().contains("REDLOCK_REDIS"));
+        assert!(!unreachable(false).to_string().contains("REDLOCK_REDIS"));
     }
 }

@@ -7,6 +7,8 @@ mod config;
 mod doctor;
 mod error;
 mod exit;
+#[path = "cli/hints.rs"]
+mod hints;
 mod keeper;
 mod lock;
 mod output;
@@ -60,7 +62,7 @@ fn end_by_panic(panic: &PanicHookInfo) -> ! {
 fn redlock(arguments: &[OsString]) -> Exit {
     let failure = match parse::parse(arguments.iter().cloned()) {
         Ok(cli) => {
-            return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, Some(&cli), cli.format()));
+            return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, Some(&cli), cli.common.format));
         }
         Err(Refusal::Show(text)) => match output::show(&text) {
             Ok(()) => return Exit::Done,

@@ -19,9 +19,15 @@ pub(crate) fn seconds(time: Duration) -> String {
     exact(Duration::from_secs((time + Duration::from_millis(500)).as_secs()))
 }
 
-/// A duration in full: `7d`, not humantime's `7days`.
+/// A duration in full, in days at most: humantime has months and years, which options refuse.
 pub(crate) fn exact(time: Duration) -> String {
-    humantime::format_duration(time).to_string().replace("days", "d").replace("day", "d")
+    const DAY: u64 = 86_400;
+    let rest = humantime::format_duration(Duration::new(time.as_secs() % DAY, time.subsec_nanos()));
+    match (time.as_secs() / DAY, time.as_nanos() % (u128::from(DAY) * 1_000_000_000)) {
+        (0, _) => rest.to_string(),
+        (days, 0) => format!("{days}d"),
+        (days, _) => format!("{days}d {rest}"),
+    }
 }
 
 /// A time since 1970 as a date, to the second in UTC, if there is one: `2026-11-21T03:00:02Z`.
@@ -100,6 +106,7 @@ mod tests {
     fn times_are_written_as_people_do() {
         let hours = |hours: u64| exact(Duration::from_secs(hours * 3600));
         assert_eq!([hours(168), hours(25), hours(2)], ["7d", "1d 1h", "2h"]);
+        assert_eq!([hours(32 * 24), hours(400 * 24 + 3), hours(0)], ["32d", "400d 3h", "0s"]);
         assert_eq!(exact(Duration::from_millis(90_500)), "1m 30s 500ms");
         assert_eq!(human(Duration::from_millis(90_500)), "1m 31s");
         assert_eq!(human(Duration::from_millis(494)), "494ms");

@@ -3,9 +3,10 @@
 
 use crate::cli::values::{SHORTEST_TTL_OF_RUN, SHOWN_OF_TOKEN, lock_name};
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
-use crate::text::nearest;
-use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, FromArgMatches};
+use crate::hints::complaint;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource::CommandLine;
+use clap::{Arg, ArgMatches, FromArgMatches};
 use std::ffi::{OsStr, OsString};
 
 /// The reason why a command line makes no call.
@@ -19,8 +20,6 @@ pub(crate) enum Refusal {
     Wrong(String),
 }
 
-/// The usual form of a call.
-const FORM: &str = "redlock run NAME -- COMMAND";
 const NAMELESS: &str =
     "no lock name before the command: redlock run NAME -- COMMAND, or redlock run --name NAME COMMAND";
 
@@ -35,7 +34,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
     let mut cli = read(&arguments).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Refusal::Show(error.render().to_string()),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Refusal::Bare(error.render().to_string()),
-        _ => Refusal::Wrong(complaint(&error)),
+        _ => Refusal::Wrong(complaint(&error, &arguments)),
     })?;
     settle(&mut cli).and_then(|()| check(&cli)).map_err(Refusal::Wrong)?;
     Ok(cli)
@@ -59,12 +58,26 @@ fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     // To free it takes 0.02 ms, and the process needs it once.
     let matches = Box::leak(Box::new(redlock)).try_get_matches_from_mut(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches)?;
-    if let (Command::Run(run), Some((_, matches))) = (&mut cli.command, matches.subcommand())
-        && is_name_plain
-    {
-        run.taking.names.extend(matches.get_one::<String>("plain").cloned());
+    if let Some((name, matches)) = matches.subcommand() {
+        if let (Command::Run(run), true) = (&mut cli.command, is_name_plain) {
+            run.taking.names.extend(matches.get_one::<String>("plain").cloned());
+        }
+        check_format(name, matches)?;
     }
     Ok(cli)
+}
+
+/// Refuses a form of results that this command does not have.
+fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let given = matches.get_one::<Format>("format").filter(|_| matches.value_source("format") == Some(CommandLine));
+    let has = cli::formats(command);
+    let list = has.iter().map(|format| format.word()).collect::<Vec<_>>().join(", ");
+    let why = match given {
+        Some(_) if has.is_empty() => format!("{command} has no --format: it prints no results of its own"),
+        Some(format) if !has.contains(format) => format!("{command} has no --format {}; it has {list}", format.word()),
+        _ => return Ok(()),
+    };
+    Err(clap::Error::raw(ErrorKind::ArgumentConflict, why))
 }
 
 /// Brings alternative spellings into one form.
@@ -103,14 +116,8 @@ fn names_in_order(names: &mut [String]) -> Result<(), String> {
 
 /// Rejects invalid option combinations that can be detected from the command line alone, and that clap does not know of.
 fn check(cli: &Cli) -> Result<(), String> {
-    let Common { quiet, verbose, format, label, log, .. } = &cli.common;
+    let Common { quiet, verbose, label, log, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;
-    let is_fit = match format {
-        Format::Text | Format::Json => true,
-        Format::Env => matches!(cli.command, Command::Acquire(_)),
-        Format::Prometheus => matches!(cli.command, Command::Status(_)),
-    };
-    refuse(!is_fit, "--format env is for acquire only, prometheus for status only; there are text and json")?;
     let takes = cli.taking().is_some();
     refuse((label.is_some() || log.is_some()) && !takes, "--label and --log are for run and acquire only")?;
     match &cli.command {
@@ -124,7 +131,7 @@ fn check(cli: &Cli) -> Result<(), String> {
             )
         }
         Command::Status(args) => check_status(args, &cli.common),
-        Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name"),
+        Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name: redlock wait NAME"),
         _ => Ok(()),
     }
 }
@@ -142,7 +149,7 @@ fn check_run(args: &RunArgs) -> Result<(), String> {
 
 fn check_acquire(args: &AcquireArgs) -> Result<(), String> {
     let LeaseArgs { names, ttl, conflict_exit_code, .. } = &args.taking;
-    refuse(names.is_empty(), "missing lock name")?;
+    refuse(names.is_empty(), "missing lock name: redlock acquire NAME")?;
     refuse(names.len() > 1, "acquire takes one lock; redlock run can hold several")?;
     let is_zero = *conflict_exit_code == Some(0);
     refuse(is_zero, "-E 0 would let a script go on without the lock; it is for run only")?;
@@ -160,60 +167,6 @@ fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
         common.format == Format::Prometheus && repeats,
         "--format prometheus prints metrics once; leave out --watch and --ran-within",
     )
-}
-
-/// Hints for users of flock, consul and others: words that redlock does not know, and what they may look for.
-const MEANT: [(&[&str], &str); 9] = [
-    (&["lock"], "redlock run or redlock acquire?"),
-    (&["unlock"], "redlock release?"),
-    (&["refresh"], "redlock extend?"),
-    (&["list", "ls"], "redlock status?"),
-    (&["--json"], "--format json?"),
-    (&["--timeout", "--retry", "-w"], "run and acquire have --wait, wait has --timeout"),
-    (&["--shell", "--command"], "run has -c"),
-    (&["-o", "--close"], "a lock is not an open file, so there is nothing to close for the job"),
-    (&["-F", "--no-fork"], "redlock stays beside the job, to renew the lease"),
-];
-
-/// The error in one line: clap's words without its tips and usage, and a hint.
-fn complaint(error: &clap::Error) -> String {
-    let text = error.render().to_string();
-    let text = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").replace(char::is_control, "?");
-    let word = match (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::InvalidArg)) {
-        (Some(ContextValue::String(word)), _) | (None, Some(ContextValue::String(word))) => word,
-        _ => "",
-    };
-    match error.kind() {
-        ErrorKind::UnknownArgument if !word.starts_with('-') => format!("{text}; {FORM}"),
-        ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => format!("{text}; {}", hint(word)),
-        ErrorKind::MissingRequiredArgument if text.contains("<NAME>") || text.contains("<COMMAND>") => {
-            format!("{}; {FORM}", text.replace("the following required arguments were not provided:", "missing"))
-        }
-        _ => text,
-    }
-}
-
-/// The hint for a word that redlock does not know.
-fn hint(word: &str) -> String {
-    if let Some((_, meant)) = MEANT.iter().find(|(words, _)| words.contains(&word)) {
-        return (*meant).to_owned();
-    }
-    let redlock = cli::command();
-    let has_it =
-        |command: &&clap::Command| command.get_arguments().any(|arg| arg.get_long() == word.strip_prefix("--"));
-    let owners: Vec<&str> = redlock.get_subcommands().filter(has_it).map(clap::Command::get_name).collect();
-    if !owners.is_empty() && word.starts_with("--") {
-        return format!("it is an option of {}", owners.join(" and "));
-    }
-    let commands = redlock.get_subcommands().map(|command| command.get_name().to_owned());
-    let options = redlock.get_subcommands().chain([&redlock]).flat_map(clap::Command::get_arguments);
-    let options = options.filter_map(Arg::get_long).map(|long| format!("--{long}"));
-    let known: Vec<String> = commands.chain(options).collect();
-    match nearest(word, known.iter().map(String::as_str)) {
-        Some(similar) => format!("{similar}?"),
-        None => "redlock -h shows how it is used".to_owned(),
-    }
 }
 
 /// True if a shell evaluates the output of `acquire`, which then must not be empty.
@@ -276,7 +229,7 @@ mod tests {
         for line in ["run x cmd a", "run x -w 10 cmd a", "run -n x cmd a", "run x y -- cmd", "run x cmd -c ls"] {
             let why = refused(line);
             assert!(
-                why.starts_with("unexpected argument '") && why.ends_with("; redlock run NAME -- COMMAND"),
+                why.starts_with("unexpected argument '") && why.ends_with("; redlock run NAME -- COMMAND [ARG]..."),
                 "{why}"
             );
         }
@@ -288,7 +241,7 @@ mod tests {
         }
         for line in ["run", "run -n", "run x", "run x --", "run x -n", "run --name x", "run --name=x"] {
             let why = refused(line);
-            assert!(why.starts_with("missing ") && why.ends_with("; redlock run NAME -- COMMAND"), "{why}");
+            assert!(why.starts_with("missing ") && why.ends_with("; redlock run NAME -- COMMAND [ARG]..."), "{why}");
         }
         for line in ["run -- cmd", "run -- x -- cmd", "run -- x -c ls", "run -c ls"] {
             assert!(refused(line).starts_with("missing <NAME>"), "{line}");
@@ -338,11 +291,9 @@ mod tests {
         assert_eq!((redis.join(" ").as_str(), prefix.as_deref(), quiet), ("a", Some("p:"), true));
         assert_eq!(cli("--prefix p status --prefix q").common.prefix.as_deref(), Some("q"));
         assert_eq!(refused("-q status -v"), "--quiet and --verbose contradict each other");
-        let format = |line: &str| cli(line).format();
-        assert_eq!(
-            (format("run x --format json -- true"), format("status x --format json")),
-            (Format::Text, Format::Json)
-        );
+        for line in ["--format json status x", "status x --format json"] {
+            assert_eq!(cli(line).common.format, Format::Json, "{line}");
+        }
     }
 
     #[test]

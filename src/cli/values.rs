@@ -1,5 +1,7 @@
 //! Parsers for the values on the command line: names, tokens, statuses and durations.
 
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// The shortest ttl of a lease, and the shortest interval of `--watch`.
@@ -91,6 +93,9 @@ pub(crate) fn watch(text: &str) -> Result<Watch, String> {
     }
 }
 
+/// Units that humantime knows, and what people write for them.
+const MONTHS_AND_YEARS: [&str; 10] = ["M", "mo", "mos", "month", "months", "y", "yr", "yrs", "year", "years"];
+
 /// A duration in humantime's syntax, or a bare number of seconds.
 ///
 /// # Errors
@@ -104,17 +109,30 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text.len() > 40 || text.split(|c: char| !c.is_ascii_digit()).any(|number| number.len() > 12) {
         return Err("too long".to_owned());
     }
-    if let Some(number) = text.strip_suffix('M').map(str::trim_end) {
+    if let Some(number) = text.strip_suffix('M').map(str::trim_end)
+        && duration(&format!("{number}m")).is_ok()
+    {
         return Err(format!("{text} is {number} months; {number}m?"));
     }
     let mut units = text.split(|c: char| !c.is_alphabetic());
-    if units.any(|unit| unit == "M" || unit.starts_with("mo") || unit.starts_with('y')) {
+    if text.starts_with(|c: char| c.is_ascii_digit()) && units.any(|unit| MONTHS_AND_YEARS.contains(&unit)) {
         return Err("months and years vary in length; write days, as in 30d".to_owned());
     }
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let seconds = is_number.then(|| format!("0{text}s"));
     let text = seconds.as_deref().unwrap_or(text);
     humantime::parse_duration(text).map_err(|_| "a duration is written 500ms, 30s or 1m 30s".to_owned())
+}
+
+/// The parser of a whole number within these limits.
+pub(crate) fn whole<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        number.ok_or_else(|| format!("not a whole number from {least} to {most}"))
+    }
 }
 
 #[cfg(test)]

@@ -72,7 +72,13 @@ impl Locks {
         reached: usize,
     ) -> Error {
         let faults = faults.map(|(node, fault)| (self.nodes.asked(node), fault.clone())).collect();
-        Error::NoQuorum { name: name.map(str::to_owned), nodes: self.nodes.len(), reached, faults }
+        Error::NoQuorum {
+            name: name.map(str::to_owned),
+            nodes: self.nodes.len(),
+            reached,
+            faults,
+            is_default: self.nodes.are_default(),
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) struct Access {
     pub(crate) tls: Option<FileValue<TlsConnector>>,
     /// The number of replicas that have to confirm a lease.
     pub(crate) replicas: u32,
+    /// Nothing has named the node.
+    pub(crate) is_default: bool,
 }
 
 impl Address {
@@ -62,6 +64,11 @@ impl Address {
 
     pub(crate) fn is_tls(&self) -> bool {
         self.url.tls
+    }
+
+    /// True for the default address, which nothing has named.
+    pub(super) fn is_default(&self) -> bool {
+        self.access.is_default
     }
 
     /// The number of replicas that have to confirm a lease.

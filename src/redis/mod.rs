@@ -71,6 +71,11 @@ impl Nodes {
         self.nodes.len()
     }
 
+    /// True if nothing has named them.
+    pub(crate) fn are_default(&self) -> bool {
+        self.nodes.iter().any(|node| node.address().is_default())
+    }
+
     /// True for a server of `local:` that was never started, and so has no locks.
     pub(crate) fn are_unused(&self) -> bool {
         matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))

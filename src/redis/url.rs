@@ -86,14 +86,7 @@ impl Url {
             return Err(bad("whitespace or a control character in a URL".to_owned()));
         }
         let Some(scheme) = scheme(url) else {
-            let meant = match shown.split_once(':') {
-                // A host also follows a scheme without its slashes.
-                Some((scheme @ ("redis" | "rediss" | "unix"), rest)) => format!("{scheme}://{rest}"),
-                _ if shown == "local" => "local:".to_owned(),
-                _ if shown.starts_with('/') => format!("unix://{shown}"),
-                _ => format!("redis://{shown}"),
-            };
-            return Err(bad(format!("not a URL; {meant}?")));
+            return Err(bad(format!("not a URL; {}?", meant(&shown))));
         };
         let rest = &url[scheme.len() + 1..];
         let kind = scheme.to_ascii_lowercase();
@@ -139,6 +132,22 @@ impl fmt::Display for Host {
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login")
+    }
+}
+
+/// The URL that a text without a scheme may stand for.
+fn meant(text: &str) -> String {
+    let (scheme, rest) = text.split_at(text.find([':', '/']).unwrap_or(text.len()));
+    let rest = rest.trim_start_matches([':', '/']);
+    // A host may be called redis.
+    let is_port = rest.bytes().all(|byte| byte.is_ascii_digit());
+    match scheme {
+        "" if text.starts_with(':') => format!("redis://127.0.0.1:{rest}"),
+        "" => format!("unix:///{rest}"),
+        "local" if rest.is_empty() => "local:".to_owned(),
+        "unix" => format!("unix:///{rest}"),
+        "redis" | "rediss" if !is_port => format!("{scheme}://{rest}"),
+        _ => format!("redis://{text}"),
     }
 }
 
@@ -455,6 +464,11 @@ mod tests {
         }
         assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
         assert_eq!(refused("redis:h:6379"), r#"cannot use "redis:h:6379": not a URL; redis://h:6379?"#);
+        assert_eq!(refused("redis//h"), r#"cannot use "redis//h": not a URL; redis://h?"#);
+        assert_eq!(refused("rediss:/h/1"), r#"cannot use "rediss:/h/1": not a URL; rediss://h/1?"#);
+        assert_eq!(refused("redis:6379"), r#"cannot use "redis:6379": not a URL; redis://redis:6379?"#);
+        assert_eq!(refused("unix:s"), r#"cannot use "unix:s": not a URL; unix:///s?"#);
+        assert_eq!(refused(":6379"), r#"cannot use ":6379": not a URL; redis://127.0.0.1:6379?"#);
         assert_eq!(refused("local"), r#"cannot use "local": not a URL; local:?"#);
         assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
     }

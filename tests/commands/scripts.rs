@@ -201,9 +201,9 @@ fn what_is_evaluated_ends_a_script_when_there_is_no_lock() {
     Test::sh(&redis, &format!("set -e; {line}")).turned_away().run();
     Test::sh(&redis, "set -e; eval \"$(redlock acquire --format=env)\"; echo went on")
         .status(64)
-        .stderr("redlock: missing lock name\n")
+        .stderr("redlock: missing lock name: redlock acquire NAME\n")
         .run();
     // A lock of this name is no format.
-    let said = "redlock: unexpected argument '--bogus' found; redlock -h shows how it is used\n";
+    let said = "redlock: unexpected argument '--bogus' found; redlock acquire -h shows its options\n";
     redlock(&redis, "acquire env --bogus").status(64).stderr(said).run();
 }

@@ -347,8 +347,8 @@ fn what_was_meant_is_said() {
     // The short screen has examples.
     said(&["bogus"], "unrecognized subcommand 'bogus'; redlock -h shows how it is used");
     said(&["backup", "--", "./x"], "redlock -h shows");
-    said(&["-n", "backup", "echo"], "unexpected argument '-n' found; redlock -h shows");
-    said(&["run", "--frobnicate", "x"], "unexpected argument '--frobnicate' found; redlock -h shows");
+    said(&["-n", "backup", "echo"], "unexpected argument '-n' found; it is an option of run, acquire and log");
+    said(&["run", "--frobnicate", "x"], "unexpected argument '--frobnicate' found; redlock run -h shows its options");
     // A name and a command without the dashes.
     let dashes = "found; redlock run NAME -- COMMAND";
     said(&["run", "-n", "backup", "true"], dashes);

@@ -1,0 +1,147 @@
+//! What people type first, and mistype: each wrong input, and the one line that says what is wrong and what to write.
+
+use crate::support::{Redis, Test, any, like, redlock};
+
+/// Command lines that are refused with 64, and what they are told.
+const LINES: [(&str, &str); 79] = [
+    // A second argument: each command has a form of its own.
+    ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
+    ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
+    ("acquire x y", "unexpected argument 'y' found; redlock acquire NAME"),
+    ("acquire x -- true", "unexpected argument 'true' found; redlock acquire NAME"),
+    ("wait x y", "unexpected argument 'y' found; redlock wait NAME [--timeout D]"),
+    ("doctor x", "unexpected argument 'x' found; redlock doctor"),
+    ("completions bash zsh", "unexpected argument 'zsh' found; redlock completions SHELL"),
+    ("run x true", "unexpected argument 'true' found; redlock run NAME -- COMMAND [ARG]..."),
+    // Nothing where something is needed.
+    ("acquire", "missing lock name: redlock acquire NAME"),
+    ("wait", "missing lock name: redlock wait NAME"),
+    ("run x", "missing <COMMAND>...; redlock run NAME -- COMMAND [ARG]..."),
+    ("completions", "missing <SHELL>; redlock completions SHELL"),
+    // Options of this command that begin so, and others like them.
+    ("run x --once -- true", "unexpected argument '--once' found; --once-per?"),
+    ("run x --max 5 -- true", "unexpected argument '--max' found; --max-run?"),
+    ("run x --hold 5 -- true", "unexpected argument '--hold' found; --hold-at-least?"),
+    ("run x --kill 5 -- true", "unexpected argument '--kill' found; --kill-after?"),
+    ("run x --tls x -- true", "unexpected argument '--tls' found; --tls-ca, --tls-cert or --tls-key?"),
+    ("run --nam x -- true", "unexpected argument '--nam' found; --name?"),
+    ("acquire x --verbos", "unexpected argument '--verbos' found; --verbose?"),
+    ("status --watc", "unexpected argument '--watc' found; --watch?"),
+    ("log --wait", "unexpected argument '--wait' found; it is an option of run and acquire"),
+    ("-x", "unexpected argument '-x' found; it is an option of run and acquire"),
+    ("log --bogus", "unexpected argument '--bogus' found; redlock log -h shows its options"),
+    ("--bogus", "unexpected argument '--bogus' found; redlock -h shows how it is used"),
+    // Words of other tools.
+    ("run x --nowait -- true", "unexpected argument '--nowait' found; one try is the default; -n says so"),
+    ("acquire x --no-wait", "unexpected argument '--no-wait' found; one try is the default; -n says so"),
+    ("run x --lease 30s -- true", "unexpected argument '--lease' found; run, acquire and extend have --ttl"),
+    ("acquire x --expire 30s", "unexpected argument '--expire' found; run, acquire and extend have --ttl"),
+    ("run -t 30s x -- true", "unexpected argument '-t' found; run, acquire and extend have --ttl, wait has --timeout"),
+    ("run -k 5 x -- true", "unexpected argument '-k' found; run has --kill-after"),
+    ("run x --limit 3 -- true", "unexpected argument '--limit' found; run and acquire have --slots, log has -n"),
+    ("log x --limit 3", "unexpected argument '--limit' found; run and acquire have --slots, log has -n"),
+    ("run -j 3 x -- true", "unexpected argument '-j' found; --slots?"),
+    ("status -j", "unexpected argument '-j' found; --format json?"),
+    ("run --json x -- true", "unexpected argument '--json' found; run prints no results; standard output is the job's"),
+    (
+        "run x --password=s3cret -- true",
+        "unexpected argument '--password' found; --password-file or REDLOCK_PASSWORD; ps would show a password to all",
+    ),
+    ("history", "unrecognized subcommand 'history'; redlock log?"),
+    ("last x", "unrecognized subcommand 'last'; redlock log?"),
+    ("ps", "unrecognized subcommand 'ps'; redlock status?"),
+    ("list", "unrecognized subcommand 'list'; redlock status?"),
+    ("unlock x", "unrecognized subcommand 'unlock'; redlock release?"),
+    ("lock x", "unrecognized subcommand 'lock'; redlock run or redlock acquire?"),
+    ("watch x", "unrecognized subcommand 'watch'; redlock status --watch?"),
+    ("statu", "unrecognized subcommand 'statu'; status?"),
+    // A form of results that the command does not have.
+    ("run x --format json -- true", "run has no --format: it prints no results of its own"),
+    ("--format text run x -- true", "run has no --format: it prints no results of its own"),
+    ("status --format env", "status has no --format env; it has text, json, prometheus<any>"),
+    ("acquire x --format prometheus", "acquire has no --format prometheus; it has text, json, env"),
+    ("log --format env", "log has no --format env; it has text, json"),
+    // Durations.
+    (
+        "log --since yesterday",
+        "invalid value 'yesterday' for '--since <D>': a duration is written 500ms, 30s or 1m 30s",
+    ),
+    ("log --since PT5M", "invalid value 'PT5M' for '--since <D>': a duration is written 500ms, 30s or 1m 30s"),
+    ("log --since 5M", "invalid value '5M' for '--since <D>': 5M is 5 months; 5m?"),
+    (
+        "log --since 1month",
+        "invalid value '1month' for '--since <D>': months and years vary in length; write days, as in 30d",
+    ),
+    ("acquire x --ttl 1:30", "invalid value '1:30' for '--ttl <D>': a duration is written 500ms, 30s or 1m 30s"),
+    ("acquire x --ttl -5", "a duration or a number cannot be negative: -5"),
+    ("acquire x --ttl -5s", "a duration or a number cannot be negative: -5"),
+    ("acquire x --wait -5", "a duration or a number cannot be negative: -5"),
+    ("acquire x --ttl=-5", "invalid value '-5' for '--ttl <D>': a duration cannot be negative"),
+    ("acquire x --node-timeout -5", "a duration or a number cannot be negative: -5"),
+    // Numbers.
+    ("acquire x --slots x", "invalid value 'x' for '--slots <L>': not a whole number from 1 to 10000"),
+    ("acquire x --slots 3.5", "invalid value '3.5' for '--slots <L>': not a whole number from 1 to 10000"),
+    ("acquire x --slots 0", "invalid value '0' for '--slots <L>': not a whole number from 1 to 10000"),
+    ("acquire x --slots -1", "a duration or a number cannot be negative: -1"),
+    ("run x -E x -- true", "invalid value 'x' for '--conflict-exit-code <N>': not a whole number from 0 to 255"),
+    ("run x -E 256 -- true", "invalid value '256' for '--conflict-exit-code <N>': not a whole number from 0 to 255"),
+    ("log -n x", "invalid value 'x' for '--lines <N>': not a whole number from 0 to 1000000"),
+    ("log -n -1", "a duration or a number cannot be negative: -1"),
+    (
+        "acquire x --while-pid 99999999999",
+        "invalid value '99999999999' for '--while-pid <PID>': not a whole number from 1 to 2147483647",
+    ),
+    ("acquire x --replicas x", "in --replicas: not a number of replicas"),
+    ("acquire x --log x", "in --log: not a number of runs, which is at most 1000"),
+    // Addresses.
+    ("status x --redis redis//h", "in --redis: cannot use \"redis//h\": not a URL; redis://h?"),
+    ("status x --redis redis:/h", "in --redis: cannot use \"redis:/h\": not a URL; redis://h?"),
+    ("status x --redis rediss//h", "in --redis: cannot use \"rediss//h\": not a URL; rediss://h?"),
+    ("status x --redis redis:6379", "in --redis: cannot use \"redis:6379\": not a URL; redis://redis:6379?"),
+    ("status x --redis h:6379", "in --redis: cannot use \"h:6379\": not a URL; redis://h:6379?"),
+    ("status x --redis :6379", "in --redis: cannot use \":6379\": not a URL; redis://127.0.0.1:6379?"),
+    ("status x --redis unix:/s", "in --redis: cannot use \"unix:/s\": not a URL; unix:///s?"),
+    ("status x --redis /s", "in --redis: cannot use \"/s\": not a URL; unix:///s?"),
+    (
+        "status x --redis redis://h:port",
+        "in --redis: cannot use \"redis://h:port\": the port must be a number from 1 to 65535",
+    ),
+];
+
+#[test]
+fn each_has_its_one_true_line() {
+    let mut wrong = String::new();
+    for (line, said) in LINES {
+        let test = Test::bare().env("REDLOCK_REDIS", "redis://127.0.0.1:1").args(line.split(' '));
+        let finished = test.status(64).stderr(any()).run();
+        let expected = like(format!("redlock: {said}\n"));
+        if !expected.matches(&finished.stderr) {
+            wrong += &format!("redlock {line}\n  says      {:?}\n  and not   {said:?}\n", finished.stderr);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn a_variable_for_what_only_a_call_says_leads_to_its_option() {
+    let redis = Redis::start();
+    for (variable, option) in [("REDLOCK_TTL", "--ttl"), ("REDLOCK_WAIT", "--wait")] {
+        let said = format!("redlock: ignoring unknown variable {variable} (use {option}: it has no variable)\n");
+        redlock(&redis, "run -q x -- true").env(variable, "5m").stderr(said).run();
+    }
+}
+
+#[test]
+fn an_address_that_is_configured_is_not_advised_to_be() {
+    // Whether or not a server is there.
+    let test = Test::bare().args(["status", "x", "--redis", "redis://127.0.0.1:6379", "--node-timeout", "1s"]);
+    let said = test.any_end().stdout(any()).stderr(any()).run().stderr;
+    assert!(!said.contains("set --redis"), "{said}");
+}
+
+#[test]
+fn days_are_told_as_days() {
+    let redis = Redis::start();
+    let said = "\"x\" has not succeeded within 32d: no success is known\n";
+    redlock(&redis, "status x --ran-within 32d").status(1).stdout(said).run();
+}
