@@ -102,6 +102,9 @@ mod nodes {
 mod lua;
 mod model;
 
+/// Everything that can go wrong at once, judged by the kernel.
+mod chaos;
+
 /// What comes with the binary.
 mod docs {
     mod architecture;

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod command;
+mod compiled;
 mod cut;
 mod endless;
 mod expect;
@@ -25,6 +26,7 @@ mod tls;
 
 pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test, redlock};
+pub(crate) use compiled::compiled;
 pub(crate) use cut::{Besides, Cut, cut_off_many};
 pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
@@ -39,7 +41,7 @@ pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, sen
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use pty::Terminal;
 pub(crate) use queue::{Contenders, Line, processor_time};
-pub(crate) use redis::{Redis, Where, free_port};
+pub(crate) use redis::{Redis, ServerClock, Where, free_port};
 pub(crate) use running::Running;
 pub(crate) use sentinel::Sentinels;
 pub(crate) use slow::Slow;

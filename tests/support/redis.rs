@@ -1,6 +1,6 @@
 //! A real redis-server for one test, on a Unix socket in a directory of its own, and optionally on a TCP port.
 
-use super::{Directory, Network, SOON, alive, die_with_parent, send};
+use super::{Directory, Network, SOON, alive, compiled, die_with_parent, send};
 use nix::sys::signal::Signal;
 use redis::{FromRedisValue, IntoConnectionInfo};
 use std::ffi::OsString;
@@ -21,6 +21,20 @@ pub(crate) struct Redis {
     /// How many seconds before its birth it says that it was started.
     age: i64,
     network: Option<Arc<Network>>,
+}
+
+/// The wall clock of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerClock(PathBuf);
+
+impl ServerClock {
+    /// How far it is ahead of this machine's from now on.
+    pub(crate) fn set(&self, ahead: Duration) {
+        let microseconds = i64::try_from(ahead.as_micros()).unwrap();
+        // In place: the server has the file mapped.
+        let file = std::fs::OpenOptions::new().write(true).open(&self.0).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &microseconds.to_ne_bytes(), 0).unwrap();
+    }
 }
 
 /// What a command of redlock can be pointed at.
@@ -93,7 +107,7 @@ impl Redis {
 
     /// A server on 127.0.0.1:6379 of this network.
     pub(crate) fn on_default_port(network: &Arc<Network>) -> Redis {
-        let redis = Redis::launch_in(Some(network), &[], Some(6379), 0);
+        let redis = Redis::launch_in(Directory::new(), Some(network), &[], Some(6379), 0);
         redis.ready();
         redis
     }
@@ -139,16 +153,35 @@ impl Redis {
         servers
     }
 
+    /// A server whose wall clock can be set, and that says it was started this many seconds ago.
+    pub(crate) fn with_clock(arguments: &[&str], age: i64) -> Redis {
+        let directory = Directory::new();
+        std::fs::write(directory.path().join("clock"), 0_i64.to_ne_bytes()).unwrap();
+        let redis = Redis::launch_in(directory, None, arguments, None, age);
+        redis.ready();
+        redis
+    }
+
+    /// The wall clock of a server made by `with_clock`.
+    pub(crate) fn clock(&self) -> ServerClock {
+        ServerClock(self.directory.path().join("clock"))
+    }
+
     pub(super) fn launch(arguments: &[&str], port: Option<u16>) -> Redis {
         Redis::launch_aged(arguments, port, 0)
     }
 
     fn launch_aged(arguments: &[&str], port: Option<u16>, age: i64) -> Redis {
-        Redis::launch_in(None, arguments, port, age)
+        Redis::launch_in(Directory::new(), None, arguments, port, age)
     }
 
-    fn launch_in(network: Option<&Arc<Network>>, arguments: &[&str], port: Option<u16>, age: i64) -> Redis {
-        let directory = Directory::new();
+    fn launch_in(
+        directory: Directory,
+        network: Option<&Arc<Network>>,
+        arguments: &[&str],
+        port: Option<u16>,
+        age: i64,
+    ) -> Redis {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let password =
             arguments.iter().position(|argument| argument == "--requirepass").map(|at| arguments[at + 1].clone());
@@ -347,8 +380,9 @@ fn spawn(directory: &Directory, arguments: &[String], port: Option<u16>, age: i6
     if let Some(network) = network {
         network.enter(&mut command);
     }
-    if age != 0 {
-        command.env("LD_PRELOAD", shifted_clock()).env("TIME_SHIFT", (-age).to_string());
+    let clock = directory.path().join("clock");
+    if age != 0 || clock.exists() {
+        command.env("LD_PRELOAD", other_clocks()).env("TIME_SHIFT", (-age).to_string()).env("CLOCK_FILE", clock);
     }
     command.args(["--port", &port.unwrap_or(0).to_string(), "--bind", "127.0.0.1"]);
     command.args(["--unixsocket", "s", "--unixsocketperm", "700", "--logfile", "log"]);
@@ -369,32 +403,10 @@ fn program() -> OsString {
     std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// A library under which `time` is shifted. A server asks that for the moment of its start alone; everything else that
-/// it measures comes from other calls.
-fn shifted_clock() -> &'static Path {
+/// The library under which a server has other clocks.
+fn other_clocks() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let source = "#include <stdlib.h>\n#include <time.h>\n\
-            time_t time(time_t *out) {\n\
-                struct timespec now;\n\
-                clock_gettime(CLOCK_REALTIME, &now);\n\
-                time_t then = now.tv_sec + atoll(getenv(\"TIME_SHIFT\"));\n\
-                if (out) *out = then;\n\
-                return then;\n\
-            }\n";
-        let (directory, build) = (Path::new(env!("CARGO_TARGET_TMPDIR")), Directory::new());
-        let (file, built, library) = (
-            build.path().join("clock.c"),
-            directory.join(format!("clock-{}", std::process::id())),
-            directory.join("clock.so"),
-        );
-        std::fs::write(&file, source).unwrap();
-        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&built).arg(&file).status();
-        assert!(compiled.is_ok_and(|status| status.success()), "the tests need a C compiler, as Rust itself does");
-        // Another test binary may be using the one that is there.
-        std::fs::rename(&built, &library).unwrap();
-        library
-    })
+    LIBRARY.get_or_init(|| compiled("clock.so", include_str!("clock.c"), &["-shared", "-fPIC"]))
 }
 
 impl Drop for Redis {

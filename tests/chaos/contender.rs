@@ -1,0 +1,388 @@
+//! Who uses the locks while everything goes wrong: jobs, scripts, nests, several names, people who revoke and look.
+
+use super::call::{End, Mishap, Whom, call};
+use super::field::{LONGEST, SHORTEST};
+use super::history::{Bounded, Event, Line, now};
+use super::seed::Chance;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many slots the lock `slots` has.
+const SLOTS: u64 = 2;
+/// No call may take longer, whatever happens to it: the longest wait, section and standstill, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What the calls are named that hold a lock for long.
+const HOLD: &str = "run, long";
+
+/// What everybody who takes part in an attack shares.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// Where the history is, and what the calls print.
+    pub(super) directory: PathBuf,
+    pub(super) section: PathBuf,
+    pub(super) until: Instant,
+    pub(super) calls: AtomicUsize,
+    pub(super) results: Mutex<Results>,
+}
+
+/// What came of the calls.
+#[derive(Debug, Default)]
+pub(super) struct Results {
+    pub(super) violations: Vec<String>,
+    /// By what was called, and the status as a shell tells it.
+    pub(super) statuses: BTreeMap<(&'static str, i32), usize>,
+}
+
+impl Arena {
+    pub(super) fn accuse(&self, violation: String) {
+        self.results.lock().unwrap().violations.push(violation);
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        Instant::now() < self.until
+    }
+
+    /// Whether such a call has lost its lease; after a minute nobody waits for that any more.
+    fn has_lost(&self, what: &'static str) -> bool {
+        Instant::now() > self.until + LIMIT || self.results.lock().unwrap().statuses.contains_key(&(what, 76))
+    }
+}
+
+/// One who calls redlock over and over.
+pub(super) struct Contender<'a> {
+    pub(super) arena: &'a Arena,
+    pub(super) environment: BTreeMap<&'static str, String>,
+    pub(super) chance: Chance,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Run,
+    Shared,
+    Slots,
+    Several,
+    Nest,
+    Reentrant,
+    Script,
+    WhilePid,
+    Revoke,
+    Look,
+}
+
+const KINDS: [(u64, Kind); 10] = [
+    (26, Kind::Run),
+    (12, Kind::Shared),
+    (14, Kind::Slots),
+    (8, Kind::Several),
+    (6, Kind::Nest),
+    (5, Kind::Reentrant),
+    (14, Kind::Script),
+    (9, Kind::WhilePid),
+    (2, Kind::Revoke),
+    (4, Kind::Look),
+];
+
+impl Contender<'_> {
+    pub(super) fn contend(&mut self) {
+        while self.arena.goes_on() {
+            match self.chance.weighted(&KINDS) {
+                Kind::Run => self.run("run", 'x'),
+                Kind::Shared => self.run("run --shared", 's'),
+                Kind::Slots => self.run("run --slots", 'p'),
+                Kind::Several => self.several(),
+                Kind::Nest => self.nest(),
+                Kind::Reentrant => self.reentrant(),
+                Kind::Script => self.script(),
+                Kind::WhilePid => self.while_pid(),
+                Kind::Revoke => self.revoke(),
+                Kind::Look => self.look(),
+            }
+            std::thread::sleep(self.chance.time(0, 60));
+        }
+    }
+
+    fn name(&mut self) -> &'static str {
+        self.chance.one_of(&["x1", "x2", "x3"])
+    }
+
+    fn ttl(&mut self) -> String {
+        let ttl = self.chance.one_of(&[SHORTEST, SHORTEST * 3 / 2, LONGEST]);
+        format!("--ttl={}ms", ttl.as_millis())
+    }
+
+    /// One try, or some time in line.
+    fn wait(&mut self) -> &'static str {
+        self.chance.weighted(&[(2, "--wait=0"), (2, "--wait=1s"), (6, "--wait=8s")])
+    }
+
+    /// The words that start a section with these locks, and its status.
+    fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
+        let long = self.chance.percent(4);
+        let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 150) };
+        let status = self.chance.one_of(&[0, 0, 0, 7]);
+        let mut words = vec![self.arena.section.to_str().unwrap().to_owned()];
+        words.push(self.arena.directory.to_str().unwrap().to_owned());
+        words.extend([time.as_millis().to_string(), format!("-{ways}"), status.to_string()]);
+        words.extend(locks.iter().map(|(name, kind)| format!("{name}:{kind}")));
+        (words, status)
+    }
+
+    /// Calls it, and notes a status that cannot be.
+    pub(super) fn call(
+        &mut self,
+        what: &'static str,
+        command: Command,
+        mishap: Option<Mishap>,
+        possible: &[i32],
+    ) -> End {
+        let number = self.arena.calls.fetch_add(1, Ordering::Relaxed);
+        let told = format!("{command:?}");
+        let end = call(command, &self.environment, (&self.arena.directory, number), mishap, LIMIT);
+        let code = end.code();
+        *self.arena.results.lock().unwrap().statuses.entry((what, code)).or_default() += 1;
+        let unclean = |text: &str| text.chars().any(|c| c.is_control() && c != '\n');
+        // Any signal of a mishap may be what ends it; without a keeper, redlock ends with 70 at best.
+        let of_mishap = end.mishap.is_some_and(|mishap| code > 128 || (mishap.whom == Whom::Keeper && code == 70));
+        let panics = end.stderr.contains("panicked") || end.code() == 101 || end.code() == 134;
+        if panics || unclean(&end.stderr) || !(possible.contains(&code) || of_mishap) {
+            let said = &end.stderr;
+            self.arena.accuse(format!("call {number} ends with {code} ({:?}): {told}: {said:?}", end.mishap));
+        }
+        end
+    }
+
+    fn run(&mut self, what: &'static str, kind: char) {
+        let name = if kind == 'p' { "slots" } else { self.name() };
+        let deaf = if self.chance.percent(15) { "d" } else { "" };
+        let kids = if self.chance.percent(15) { "k" } else { "" };
+        let (section, status) = self.section(&[(name, kind)], &format!("{deaf}{kids}"));
+        let mut command = redlock(&["run", "--name", name]);
+        command.args([self.ttl().as_str(), self.wait()]);
+        match kind {
+            's' => drop(command.arg("--shared")),
+            'p' => drop(command.args(["--slots", &SLOTS.to_string()])),
+            _ => {}
+        }
+        if !kids.is_empty() {
+            command.arg("--whole");
+        }
+        let mut possible = vec![status, 69, 75, 76];
+        if self.chance.percent(4) {
+            command.arg("--max-run=300ms");
+            possible.push(124);
+        }
+        if self.chance.percent(4) {
+            command.arg("--hold-at-least=200ms");
+        }
+        command.arg("--").args(section);
+        let mishap = Mishap::draw(&mut self.chance);
+        self.call(what, command, mishap, &possible);
+    }
+
+    fn several(&mut self) {
+        let kind = if self.chance.percent(25) { 's' } else { 'x' };
+        let (section, status) = self.section(&[("x1", kind), ("x2", kind)], "");
+        let mut command = redlock(&["run", "--name", "x2", "--name", "x1"]);
+        command.args([self.ttl().as_str(), self.wait()]);
+        if kind == 's' {
+            command.arg("--shared");
+        }
+        command.arg("--").args(section);
+        let mishap = Mishap::draw(&mut self.chance);
+        self.call("run --name --name", command, mishap, &[status, 69, 75, 76]);
+    }
+
+    /// A run inside a run: both locks at once. What the outer one's command leaves would run on without its lock.
+    fn nest(&mut self) {
+        let (section, status) = self.section(&[("x1", 'x'), ("x2", 'x')], "");
+        let mut command = redlock(&["run", "--name", "x1", "--whole"]);
+        command.args([self.ttl().as_str(), self.wait(), "--", "redlock", "run", "--name", "x2"]);
+        command.args([self.ttl().as_str(), self.wait(), "--"]).args(section);
+        let mishap = Mishap::draw(&mut self.chance);
+        self.call("run in run", command, mishap, &[status, 69, 75, 76]);
+    }
+
+    /// A hold inside a lease, whose end is not that of the lease.
+    fn reentrant(&mut self) {
+        let name = self.name();
+        let inner = self.section(&[(name, 'x')], "").0.join(" ");
+        let (outer, status) = self.section(&[(name, 'x')], "");
+        let script = format!("redlock run --name {name} --reentrant -- {inner}; {}", outer.join(" "));
+        let mut command = redlock(&["run", "--name", name, "--whole"]);
+        command.args([self.ttl().as_str(), self.wait(), "--", "sh", "-c", &script]);
+        let mishap = Mishap::draw(&mut self.chance);
+        self.call("run --reentrant", command, mishap, &[status, 69, 75, 76]);
+    }
+
+    /// A script whose lease a process in the background renews. Of the script nothing is left when its process has ended.
+    fn while_pid(&mut self) {
+        let name = self.name();
+        let (section, status) = self.section(&[(name, 'x')], "");
+        let acquire = format!("redlock acquire {name} --while-pid $$ --format env {} {}", self.ttl(), self.wait());
+        let export = "export REDLOCK_NAME REDLOCK_TOKEN REDLOCK_FENCING_TOKEN";
+        let script = format!("set -e; lease=$({acquire}); eval \"$lease\"; {export}; exec {}", section.join(" "));
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        // To be the small process would leave the script without anybody who stops it, README says.
+        let mishap = Mishap::draw(&mut self.chance).filter(|mishap| mishap.whom == Whom::Redlock);
+        // A lost lease ends the script by a signal.
+        self.call("acquire --while-pid", command, mishap, &[status, 69, 75, 137, 143]);
+    }
+
+    /// A script that renews nothing: acquire, extend, release, and never work when its time is over.
+    fn script(&mut self) {
+        let slots = self.chance.percent(20);
+        let kind = if slots { 'p' } else { self.chance.one_of(&['x', 'x', 's']) };
+        let name = if slots { "slots" } else { self.name() };
+        let mut command = redlock(&["acquire", name, "--format", "json"]);
+        command.args([self.ttl().as_str(), self.wait()]);
+        match kind {
+            's' => drop(command.arg("--shared")),
+            'p' => drop(command.args(["--slots", &SLOTS.to_string()])),
+            _ => {}
+        }
+        let start = now();
+        let mishap = Mishap::draw(&mut self.chance).filter(|mishap| mishap.whom == Whom::Redlock);
+        let end = self.call("acquire", command, mishap, &[0, 69, 75]);
+        if end.code() != 0 {
+            return;
+        }
+        let lease = Lease::read(&end.stdout);
+        let mut until = start + lease.lasts();
+        let line = lease.line(name, kind);
+        self.work(&line, until);
+        if self.chance.percent(40) {
+            if self.chance.percent(25) {
+                // The lease runs out: what was another's since must not be ours again.
+                let past = Duration::from_micros(u64::try_from((until - now()).max(0)).unwrap());
+                std::thread::sleep(past + self.chance.time(1, 500));
+            }
+            let start = now();
+            let extend = ["extend", name, "--token", &lease.token, "--format", "json"];
+            let end = self.call("extend", redlock(&extend), None, &[0, 69, 77]);
+            if end.code() == 0 {
+                until = start + Lease::read(&end.stdout).lasts();
+                self.work(&line, until);
+            }
+        }
+        if self.chance.percent(90) {
+            self.call("release", redlock(&["release", name, "--token", &lease.token]), None, &[0, 69, 77]);
+        }
+    }
+
+    /// A section that is over at that time at the latest, as far as this thread is woken in time.
+    fn work(&mut self, line: &Line, until: i64) {
+        // Who comes late does not even begin.
+        let left = until - now();
+        if left < 20_000 {
+            return;
+        }
+        if let Some(section) = Bounded::enter(&self.arena.directory, Line { until: Some(until), ..line.clone() }) {
+            let time = self.chance.time(1, 300).as_micros().min(u128::try_from(left - 10_000).unwrap());
+            std::thread::sleep(Duration::from_micros(u64::try_from(time).unwrap()));
+            section.leave();
+        }
+    }
+
+    /// Holds a lock for longer than any outage, until its lease has been lost at least once.
+    pub(super) fn hold(&mut self) {
+        while self.arena.goes_on() || !self.arena.has_lost(HOLD) {
+            let mut command = redlock(&["run", "--name", "long", "--ttl=2s", "--wait=8s", "--"]);
+            command.arg(&self.arena.section).arg(&self.arena.directory).args(["4000", "-", "0", "long:x"]);
+            self.call(HOLD, command, None, &[0, 69, 75, 76]);
+        }
+    }
+
+    /// Takes that lock's lease away, until that is so.
+    pub(super) fn take_away(&mut self) {
+        std::thread::sleep((self.arena.until - Instant::now()) * 3 / 4);
+        while !self.arena.has_lost(HOLD) {
+            self.call("release --revoke", redlock(&["release", "long", "--revoke"]), None, &[0, 69, 75, 77]);
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    fn revoke(&mut self) {
+        let name = self.chance.one_of(&["x1", "x2", "slots"]);
+        self.call("release --revoke", redlock(&["release", name, "--revoke"]), None, &[0, 69, 75, 77]);
+    }
+
+    fn look(&mut self) {
+        let name = self.name();
+        let all: [&[&str]; 6] = [
+            &["status", name, "--format", "json"],
+            &["status", "--format", "json"],
+            &["status", name, "-q"],
+            &["log", name],
+            &["log", "--format", "json"],
+            &["wait", name, "--timeout", "2s"],
+        ];
+        let line = self.chance.one_of(&all);
+        let end = self.call("status, log, wait", redlock(line), None, &[0, 69, 75]);
+        if line.last() == Some(&"json") && end.code() == 0 {
+            for object in end.stdout.lines().filter(|object| serde_json::from_str::<serde_json::Value>(object).is_err())
+            {
+                self.accuse_output(line, object);
+            }
+        }
+    }
+
+    fn accuse_output(&self, line: &[&str], object: &str) {
+        self.arena.accuse(format!("{line:?} prints {object:?}"));
+    }
+}
+
+/// The binary under attack.
+pub(super) fn redlock(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
+    command.args(arguments);
+    command
+}
+
+/// What `acquire` and `extend` print as JSON.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) token: String,
+    fence: Option<u64>,
+    slot: Option<u64>,
+    validity_ms: i64,
+    waited_ms: i64,
+}
+
+impl Lease {
+    pub(super) fn read(printed: &str) -> Lease {
+        let object: serde_json::Value = serde_json::from_str(printed).unwrap();
+        let number = |name: &str| object[name].as_i64().unwrap_or_default();
+        Lease {
+            token: object["token"].as_str().unwrap_or_default().to_owned(),
+            fence: object["fencing_token"].as_u64(),
+            slot: object["slot"].as_u64(),
+            validity_ms: number("validity_ms"),
+            waited_ms: number("waited_ms"),
+        }
+    }
+
+    /// How many microseconds after the start of the call this lease is surely valid: it was told after that wait.
+    pub(super) fn lasts(&self) -> i64 {
+        (self.waited_ms + self.validity_ms) * 1_000
+    }
+
+    pub(super) fn line(&self, lock: &str, kind: char) -> Line {
+        Line {
+            event: Event::Enter,
+            lock: lock.to_owned(),
+            kind,
+            place: self.slot.map_or("-".to_owned(), |slot| slot.to_string()),
+            fence: self.fence,
+            token: self.token.clone(),
+            pid: std::process::id(),
+            at: 0,
+            until: None,
+        }
+    }
+}

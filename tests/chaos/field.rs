@@ -1,0 +1,411 @@
+//! The servers under attack, and what is done to them.
+
+use super::seed::Chance;
+use crate::support::{
+    Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, ServerClock, alive, eventually, ms, name, send, stopped,
+};
+use nix::sys::signal::Signal;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+/// Longest lease of an attack, and so the quarantine where servers forget.
+pub(super) const LONGEST: Duration = ms(4000);
+/// Shortest lease. No server's clock jumps ahead by more than what README allows for it: 1 % of it and 2 ms.
+pub(super) const SHORTEST: Duration = ms(2000);
+pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
+/// Ways by which contenders reach the same server: each has faults of its own.
+const PATHS: usize = 3;
+
+/// Which servers are attacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Servers {
+    One,
+    Three,
+    Five,
+    Sentinel,
+    Cluster,
+    Local,
+}
+
+impl Servers {
+    pub(super) const ALL: [(&str, Servers); 6] = [
+        ("one", Servers::One),
+        ("three", Servers::Three),
+        ("five", Servers::Five),
+        ("sentinel", Servers::Sentinel),
+        ("cluster", Servers::Cluster),
+        ("local", Servers::Local),
+    ];
+}
+
+impl FromStr for Servers {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Servers, String> {
+        let found = Servers::ALL.iter().find(|one| one.0 == name);
+        found.map(|one| one.1).ok_or_else(|| format!("SERVERS={name}: one, three, five, sentinel, cluster or local"))
+    }
+}
+
+/// Servers, with the ways to them.
+pub(super) struct Field {
+    kind: Kind,
+    /// The servers remember over a restart; else leases of before a restart are covered by the quarantine.
+    pub(super) durable: bool,
+    /// When the youngest server was started, if it has forgotten something.
+    young: Option<Instant>,
+}
+
+enum Kind {
+    Masters { servers: Vec<Redis>, paths: Vec<Vec<Proxy>> },
+    Sentinel(Sentinels),
+    Cluster(Box<Cluster>, bool),
+    Local(Directory),
+}
+
+/// One thing that is done to the servers.
+#[derive(Clone, Debug)]
+pub(super) enum Fault {
+    /// Something happens to a way to a server, or to all of that number, for so long.
+    Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
+    /// Everything that is open on a way becomes half-open.
+    HalfOpen { path: usize, server: usize },
+    /// A server stands still.
+    Stop { server: usize, lasts: Duration },
+    /// A server is killed, and comes back.
+    Restart { server: usize, away: Duration },
+    /// A server's clock jumps.
+    Clock { server: usize, ahead: Duration },
+    /// A server closes all its connections, or forgets the scripts.
+    Command { server: usize, words: &'static [&'static str] },
+    /// Nothing gets through to anybody, for longer than a lease.
+    Outage(Duration),
+    /// A lock's slot moves to another master.
+    Move(&'static str),
+    /// The primary of this lock is killed, its replica takes over, and it comes back as a replica.
+    FailOver(&'static str),
+}
+
+impl Field {
+    pub(super) fn new(servers: Servers, chance: &mut Chance) -> Field {
+        let durable = chance.percent(50);
+        let kind = match servers {
+            Servers::One => Field::masters(1, durable),
+            Servers::Three => Field::masters(3, durable),
+            Servers::Five => Field::masters(5, durable),
+            Servers::Sentinel => Kind::Sentinel(Sentinels::failing_over(1)),
+            Servers::Cluster => Kind::Cluster(Box::new(Cluster::with_replicas()), chance.percent(50)),
+            Servers::Local => Kind::Local(Directory::new()),
+        };
+        let durable = durable || !matches!(servers, Servers::One | Servers::Three | Servers::Five);
+        Field { kind, durable, young: None }
+    }
+
+    fn masters(count: usize, durable: bool) -> Kind {
+        let arguments = if durable { &["--appendonly", "yes", "--appendfsync", "always"][..] } else { &[] };
+        let servers: Vec<Redis> = (0..count).map(|_| Redis::with_clock(arguments, 3_600)).collect();
+        let way = |_| servers.iter().map(|server| Proxy::new(server, Mode::Pass)).collect();
+        let paths = (0..PATHS).map(way).collect();
+        Kind::Masters { servers, paths }
+    }
+
+    /// What a contender has in its environment to find these servers, by one of the ways.
+    pub(super) fn environment(&self, contender: usize) -> Vec<(&'static str, String)> {
+        let forgotten = if self.durable { 0 } else { LONGEST.as_millis() };
+        let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
+        let replicas = ("REDLOCK_REPLICAS", "1".to_owned());
+        match &self.kind {
+            Kind::Masters { paths, .. } => {
+                let urls: Vec<String> = paths[contender % PATHS].iter().map(Proxy::url).collect();
+                vec![("REDLOCK_REDIS", urls.join(",")), quarantine]
+            }
+            Kind::Sentinel(service) => vec![("REDLOCK_REDIS", service.url()), replicas],
+            Kind::Cluster(cluster, _) => vec![("REDLOCK_REDIS", cluster.url()), replicas],
+            Kind::Local(_) => vec![("REDLOCK_REDIS", format!("local:{}", self.local().display()))],
+        }
+    }
+
+    /// The socket and the clock of the only server, if there is one that another library may share: that knows no quarantine.
+    pub(super) fn only(&self) -> Option<(PathBuf, ServerClock)> {
+        match &self.kind {
+            Kind::Masters { servers, .. } if servers.len() == 1 && self.durable => {
+                Some((servers[0].socket(), servers[0].clock()))
+            }
+            _ => None,
+        }
+    }
+
+    fn local(&self) -> PathBuf {
+        let Kind::Local(directory) = &self.kind else { unreachable!() };
+        directory.path().join("l")
+    }
+
+    /// The faults of an attack of this length, each with its moment.
+    pub(super) fn plan(&self, chance: &mut Chance, length: Duration) -> Vec<(Duration, Fault)> {
+        let mut plan = Vec::new();
+        // Slots are moved between masters that stay; and a Sentinel service needs ten seconds until it has a replica again.
+        if !matches!(self.kind, Kind::Cluster(_, true) | Kind::Sentinel(_)) {
+            plan.push((length / 2, Fault::Outage(SHORTEST * 5 / 4)));
+        }
+        let mut at = ms(300);
+        while at < length {
+            // So that the outage is one.
+            let in_outage = at + ms(100) > length / 2 && at < length / 2 + SHORTEST * 2;
+            if !in_outage {
+                plan.push((at, self.fault(chance)));
+            }
+            at += match self.kind {
+                Kind::Masters { .. } => chance.time(50, 700),
+                _ => chance.time(300, 2500),
+            };
+        }
+        plan.sort_by_key(|one| one.0);
+        plan
+    }
+
+    fn fault(&self, chance: &mut Chance) -> Fault {
+        match &self.kind {
+            Kind::Masters { servers, .. } => self.fault_of_masters(chance, servers.len()),
+            Kind::Local(_) => match chance.below(3) {
+                0 => Fault::Stop { server: 0, lasts: chance.time(50, 1500) },
+                _ => Fault::Restart { server: 0, away: Duration::ZERO },
+            },
+            Kind::Sentinel(_) => match chance.below(4) {
+                0 => Fault::FailOver("x1"),
+                1 => Fault::Stop { server: 0, lasts: chance.time(10, 300) },
+                _ => Fault::Command { server: 0, words: chance.one_of(COMMANDS) },
+            },
+            Kind::Cluster(_, moves) => match chance.below(4) {
+                0 if *moves => Fault::Move(chance.one_of(&["x1", "x2", "slots"])),
+                0 => Fault::FailOver(chance.one_of(&["x1", "x2", "slots"])),
+                1 => Fault::Stop { server: 0, lasts: chance.time(10, 400) },
+                _ => Fault::Command { server: 0, words: chance.one_of(COMMANDS) },
+            },
+        }
+    }
+
+    fn fault_of_masters(&self, chance: &mut Chance, count: usize) -> Fault {
+        let server = usize::try_from(chance.below(count as u64)).unwrap();
+        let path = usize::try_from(chance.below(PATHS as u64)).unwrap();
+        let modes = [
+            (3, Mode::Delay(chance.time(1, 200))),
+            (2, Mode::BlackHole),
+            (3, Mode::LoseReplies),
+            (2, Mode::Cut),
+            (1, Mode::Drip(ms(2))),
+            (2, Mode::HalfReply),
+            (2, Mode::Reset),
+            (2, Mode::Hold(Instant::now(), chance.time(200, 3000))),
+        ];
+        let indices: Vec<(u64, usize)> = modes.iter().enumerate().map(|(at, mode)| (mode.0, at)).collect();
+        match chance.weighted(&[(10, 'w'), (3, 'h'), (3, 's'), (2, 'r'), (6, 'c'), (3, 'k')]) {
+            'w' => {
+                let all = chance.percent(25);
+                let mode = modes[chance.weighted(&indices)].1.clone();
+                Fault::Way { path, server: (!all).then_some(server), mode, lasts: chance.time(20, 2500) }
+            }
+            'h' => Fault::HalfOpen { path, server },
+            's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
+            'r' => Fault::Restart { server, away: chance.time(0, 800) },
+            'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
+            _ => Fault::Command { server, words: chance.one_of(COMMANDS) },
+        }
+    }
+
+    /// Does it; returns when and how it is to be undone.
+    pub(super) fn strike(&mut self, fault: &Fault) -> Option<(Duration, Undo)> {
+        match (fault, &mut self.kind) {
+            (Fault::Way { path, server, mode, lasts }, Kind::Masters { paths, .. }) => {
+                let mode = match mode {
+                    Mode::Hold(_, delay) => Mode::Hold(Instant::now() + *delay, Duration::ZERO),
+                    other => other.clone(),
+                };
+                let hit = |at: &usize| server.is_none_or(|server| server == *at);
+                (0..paths[*path].len()).filter(hit).for_each(|at| paths[*path][at].set(mode.clone()));
+                return Some((*lasts, Undo::Way { path: *path, server: *server }));
+            }
+            (Fault::HalfOpen { path, server }, Kind::Masters { paths, .. }) => paths[*path][*server].half_open(),
+            (Fault::Clock { server, ahead }, Kind::Masters { servers, .. }) => servers[*server].clock().set(*ahead),
+            (Fault::Stop { server, lasts }, _) => {
+                let pid = self.pid(*server)?;
+                send(pid, Signal::SIGSTOP);
+                return Some((*lasts, Undo::Resume(pid)));
+            }
+            (Fault::Restart { server, away }, Kind::Masters { servers, .. }) => {
+                servers[*server].kill();
+                return Some((*away, Undo::Start(*server)));
+            }
+            (Fault::Restart { .. }, Kind::Local(_)) => {
+                send(self.pid(0)?, Signal::SIGKILL);
+            }
+            (Fault::Command { server, words }, _) => {
+                if let Some(server) = self.server(*server) {
+                    let _ = server.try_query::<redis::Value>(words);
+                }
+            }
+            (Fault::Outage(lasts), Kind::Masters { paths, .. }) => {
+                paths.iter().flatten().for_each(|way| way.set(Mode::BlackHole));
+                return Some((*lasts, Undo::AllWays));
+            }
+            (Fault::Outage(lasts), _) => return self.strike(&Fault::Stop { server: 0, lasts: *lasts }),
+            (Fault::Move(lock), Kind::Cluster(cluster, _)) => {
+                cluster.reshard(&format!("redlock:{lock}"));
+            }
+            (Fault::FailOver(lock), _) => self.fail_over(lock),
+            _ => unreachable!("{fault:?} is not for these servers"),
+        }
+        None
+    }
+
+    pub(super) fn undo(&mut self, undo: Undo) {
+        match (undo, &mut self.kind) {
+            (Undo::Resume(pid), _) => send(pid, Signal::SIGCONT),
+            (Undo::Way { path, server }, Kind::Masters { paths, .. }) => {
+                let hit = |at: &usize| server.is_none_or(|server| server == *at);
+                (0..paths[path].len()).filter(hit).for_each(|at| paths[path][at].set(Mode::Pass));
+            }
+            (Undo::AllWays, Kind::Masters { paths, .. }) => {
+                paths.iter().flatten().for_each(|way| way.set(Mode::Pass));
+            }
+            (Undo::Start(server), Kind::Masters { servers, .. }) => {
+                servers[server].restart();
+                self.young = Some(Instant::now());
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    fn server(&self, number: usize) -> Option<&Redis> {
+        match &self.kind {
+            Kind::Masters { servers, .. } => servers.get(number).filter(|one| alive(one.pid()) && !stopped(one.pid())),
+            Kind::Sentinel(service) => service.servers.iter().find(|one| is_master(one)),
+            Kind::Cluster(cluster, _) => cluster.0.iter().find(|one| is_master(one)),
+            Kind::Local(_) => None,
+        }
+    }
+
+    fn pid(&self, number: usize) -> Option<u32> {
+        match &self.kind {
+            Kind::Local(directory) => local_servers(directory.path()).first().copied(),
+            _ => self.server(number).map(Redis::pid).filter(|&pid| alive(pid) && !stopped(pid)),
+        }
+    }
+
+    /// Whether this process is a server that a call has started.
+    pub(super) fn has(&self, pid: u32) -> bool {
+        matches!(&self.kind, Kind::Local(directory) if local_servers(directory.path()).contains(&pid))
+    }
+
+    fn fail_over(&mut self, lock: &str) {
+        match &mut self.kind {
+            Kind::Sentinel(service) => {
+                let has_replica = |one: &Redis| is_master(one) && has_replica(one);
+                let Some(old) = service.servers.iter().position(has_replica) else { return };
+                service.servers[old].kill();
+                let new = service.fails_over_from(old);
+                let port = service.servers[new].port().to_string();
+                service.servers[old].restart();
+                service.servers[old].command(&["REPLICAOF", "127.0.0.1", &port]);
+            }
+            Kind::Cluster(cluster, _) => {
+                let key = format!("redlock:{lock}");
+                let old = cluster.owner(&key);
+                if !has_replica(&cluster.0[old]) {
+                    return;
+                }
+                cluster.0[old].kill();
+                cluster.owner(&key);
+                cluster.0[old].restart();
+                let back = || cluster.0[old].info("master_link_status") == "up";
+                eventually(SOON * 3, "the old master is a replica", || {
+                    cluster.0[old].info("role") == "slave" && back()
+                });
+            }
+            _ => unreachable!(),
+        }
+    }
+
+    /// How long a server that has forgotten something stays without a vote from now on.
+    pub(super) fn until_all_vote(&self) -> Duration {
+        let quarantine = LONGEST + ms(1100);
+        let young = self.young.filter(|_| !self.durable);
+        young.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
+    }
+
+    /// The keys that are left on servers that can be asked, apart from the memory, and what each server has of them.
+    pub(super) fn left(&self) -> Vec<String> {
+        let servers: Vec<&Redis> = match &self.kind {
+            Kind::Masters { servers, .. } => servers.iter().collect(),
+            Kind::Sentinel(service) => service.servers.iter().filter(|one| is_master(one)).collect(),
+            Kind::Cluster(cluster, _) => cluster.0.iter().filter(|one| is_master(one)).collect(),
+            Kind::Local(_) => return self.left_locally(),
+        };
+        let keys = servers.iter().flat_map(|server| server.keys());
+        keys.filter(|key| key.contains("redlock:") && !is_memory(key)).collect()
+    }
+
+    fn left_locally(&self) -> Vec<String> {
+        let url = format!("unix://{}", self.local().join("redis.sock").display());
+        let Ok(mut connection) = redis::Client::open(url).and_then(|client| client.get_connection()) else {
+            return vec!["a server that cannot be asked".to_owned()];
+        };
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+        keys.into_iter().filter(|key| !is_memory(key)).collect()
+    }
+}
+
+/// What is to be done when a fault is over.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Undo {
+    Way { path: usize, server: Option<usize> },
+    AllWays,
+    Resume(u32),
+    Start(usize),
+}
+
+const COMMANDS: &[&[&str]] =
+    &[&["CLIENT", "KILL", "TYPE", "normal"], &["CLIENT", "KILL", "TYPE", "pubsub"], &["SCRIPT", "FLUSH"]];
+
+/// Counters of fencing tokens, and the memory of runs, outlive the locks.
+fn is_memory(key: &str) -> bool {
+    let (_, last) = key.split_once('\u{1f}').unwrap_or_default();
+    ["fence", "fences", "runs"].contains(&last) || last.starts_with("log") || last == "open" || last == "ends"
+}
+
+fn is_master(server: &Redis) -> bool {
+    alive(server.pid())
+        && !stopped(server.pid())
+        && server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("role:master"))
+}
+
+/// Whether a replica has all that this server has: else its loss is that of the lease's last copy, which README excludes.
+fn has_replica(server: &Redis) -> bool {
+    server.try_query::<String>(&["INFO", "replication"]).is_ok_and(|text| text.contains("state=online"))
+}
+
+/// Every server of `local:` below this directory: it has the lock there as its standard input.
+fn local_servers(directory: &Path) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has_lock = |pid: &u32| {
+        let input = std::fs::read_link(format!("/proc/{pid}/fd/0")).unwrap_or_default();
+        input.starts_with(directory) && name(*pid) != "redlock" && alive(*pid)
+    };
+    pids.filter(has_lock).collect()
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        if let Kind::Local(directory) = &self.kind {
+            let path = directory.path().to_owned();
+            eventually(SOON, "no server of local: is left", || {
+                let all = local_servers(&path);
+                all.iter().for_each(|&pid| {
+                    send(pid, Signal::SIGKILL);
+                    send(pid, Signal::SIGCONT);
+                });
+                all.is_empty()
+            });
+        }
+    }
+}

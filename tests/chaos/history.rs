@@ -1,0 +1,273 @@
+//! What sections write down, and the judgement on it. `section.c` writes the same lines.
+
+use nix::libc;
+use nix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+/// Microseconds since this machine was started, those asleep as well.
+pub(super) fn now() -> i64 {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap();
+    now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000
+}
+
+/// What a section has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// It is alone with those that may be beside it.
+    Enter,
+    Leave,
+    /// Another section that redlock has under its care is alive.
+    Overlap,
+    /// Another section has entered that ends by its own clock, and has not left yet.
+    Beside,
+}
+
+const EVENTS: [(&str, Event); 4] =
+    [("enter", Event::Enter), ("leave", Event::Leave), ("overlap", Event::Overlap), ("beside", Event::Beside)];
+
+/// One line of the history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub(super) event: Event,
+    pub(super) lock: String,
+    /// `x`, `s` or `p`.
+    pub(super) kind: char,
+    /// The slot, or `-`.
+    pub(super) place: String,
+    pub(super) fence: Option<u64>,
+    pub(super) token: String,
+    pub(super) pid: u32,
+    /// Microseconds of [`now`].
+    pub(super) at: i64,
+    /// When the section has to be over at the latest, if it ends by its own clock.
+    pub(super) until: Option<i64>,
+}
+
+impl Display for Line {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let event = EVENTS.iter().find(|one| one.1 == self.event).unwrap().0;
+        let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
+        let (fence, until) = (number(self.fence.map(|n| n.to_string())), number(self.until.map(|n| n.to_string())));
+        let Line { lock, kind, place, token, pid, at, .. } = self;
+        write!(f, "{event} {lock} {kind} {place} {fence} {token} {pid} {at} {until}")
+    }
+}
+
+impl Line {
+    /// Reads what [`Line::fmt`] or `section.c` has written.
+    pub(super) fn read(text: &str) -> Line {
+        let fields: Vec<&str> = text.split(' ').collect();
+        let [event, lock, kind, place, fence, token, pid, at, until] = fields[..] else { panic!("{text:?}") };
+        let event = EVENTS.iter().find(|one| one.0 == event).unwrap_or_else(|| panic!("{text:?}")).1;
+        Line {
+            event,
+            lock: lock.to_owned(),
+            kind: kind.parse().unwrap(),
+            place: place.to_owned(),
+            fence: (fence != "-").then(|| fence.parse().unwrap()),
+            token: token.to_owned(),
+            pid: pid.parse().unwrap(),
+            at: at.parse().unwrap(),
+            until: (until != "-").then(|| until.parse().unwrap()),
+        }
+    }
+}
+
+/// A section of this process itself, which ends by its own clock: of a script that renews nothing, or of another library.
+#[derive(Debug)]
+pub(super) struct Bounded {
+    directory: PathBuf,
+    line: Line,
+    file: File,
+}
+
+impl Bounded {
+    /// Enters, with all but `event` and `at` of this line; tells whether it was free.
+    pub(super) fn enter(directory: &Path, line: Line) -> Option<Bounded> {
+        let how = if line.kind == 's' { libc::LOCK_SH } else { libc::LOCK_EX };
+        let place = if line.kind == 'p' { line.place.as_str() } else { "" };
+        let path = |suffix| directory.join(format!("{}.{place}{suffix}", line.lock));
+        let (judge, file) = (open(&path("judge")), open(&path("bounded")));
+        let mut section = Bounded { directory: directory.to_owned(), line, file };
+        if !flock(&section.file, how) {
+            section.note(Event::Beside);
+            return None;
+        }
+        // What redlock has under its care looks at our file after it has taken this one, so that one of both sees the other.
+        if flock(&judge, how) {
+            flock(&judge, libc::LOCK_UN);
+            section.note(Event::Enter);
+            return Some(section);
+        }
+        section.note(Event::Overlap);
+        None
+    }
+
+    pub(super) fn leave(mut self) {
+        self.note(Event::Leave);
+    }
+
+    fn note(&mut self, event: Event) {
+        (self.line.event, self.line.at) = (event, now());
+        let mut history = OpenOptions::new().append(true).create(true).open(self.directory.join("history")).unwrap();
+        history.write_all(format!("{}\n", self.line).as_bytes()).unwrap();
+    }
+}
+
+impl Drop for Bounded {
+    fn drop(&mut self) {
+        // To close it would not do: a process that is being started by another thread may have the file open too.
+        flock(&self.file, libc::LOCK_UN);
+    }
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap()
+}
+
+fn flock(file: &File, how: i32) -> bool {
+    // SAFETY: takes two numbers and touches no memory.
+    unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) == 0 }
+}
+
+/// What happened to one lock, or one slot of it, so far.
+#[derive(Debug, Default)]
+struct State {
+    /// The largest fencing token, and whose it was.
+    highest: Option<(u64, String)>,
+    /// The largest of those that were not shared.
+    written: u64,
+    /// Those that end by their own clock, and have not left.
+    bounded: Vec<Line>,
+}
+
+/// What a history tells.
+#[derive(Debug, Default)]
+pub(super) struct Judgement {
+    pub(super) violations: Vec<String>,
+    pub(super) entered: usize,
+    /// How many that ended by their own clock had entered, and left only after their time: they saw nobody, but were late.
+    pub(super) late: usize,
+    /// Milliseconds from an end to the next beginning, for each lock in which exclusive sections alone were.
+    pub(super) handovers: BTreeMap<String, Vec<i64>>,
+}
+
+/// Judges a history.
+pub(super) fn judge(lines: &[Line]) -> Judgement {
+    let mut judgement = Judgement::default();
+    let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
+    let mut ended: BTreeMap<&str, i64> = BTreeMap::new();
+    for line in lines {
+        let state = states.entry((&line.lock, &line.place)).or_default();
+        match line.event {
+            Event::Leave => {
+                let of_token = state.bounded.iter().position(|one| one.token == line.token);
+                if let Some(at) = of_token {
+                    state.bounded.remove(at);
+                    judgement.late += usize::from(line.until.is_some_and(|until| line.at > until));
+                }
+                ended.insert(&line.lock, line.at);
+            }
+            Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
+            Event::Beside => {
+                // Whose time was over is late, as who renews nothing may be; whose was not has lost it to another.
+                let beside =
+                    |one: &&Line| one.until.is_some_and(|until| line.at < until) && conflicts(one.kind, line.kind);
+                if let Some(other) = state.bounded.iter().find(beside) {
+                    judgement.violations.push(format!("overlap: {line}; beside: {other}"));
+                }
+            }
+            Event::Enter => {
+                judgement.entered += 1;
+                if let Some(end) = ended.remove(line.lock.as_str()) {
+                    judgement.handovers.entry(line.lock.clone()).or_default().push((line.at - end) / 1000);
+                }
+                judgement.violations.extend(state.enter(line));
+            }
+        }
+    }
+    judgement
+}
+
+fn conflicts(one: char, other: char) -> bool {
+    (one, other) != ('s', 's')
+}
+
+impl State {
+    /// What is wrong with this fencing token behind those before.
+    fn enter(&mut self, line: &Line) -> Option<String> {
+        if line.until.is_some() {
+            self.bounded.push(line.clone());
+        }
+        let fence = line.fence?;
+        // An inner hold has the lease's token, a dot and more.
+        let token = line.token.split('.').next().unwrap().to_owned();
+        let ours = self.highest.as_ref().is_none_or(|one| fence > one.0 || fence == one.0 && token == one.1);
+        // Readers are behind the last who wrote, and not always beside each other: a node that has forgotten its counter gives a
+        // larger number than the others.
+        let grows = if line.kind == 's' { fence >= self.written } else { ours };
+        let wrong = (!grows).then(|| format!("inversion: {line} behind {:?} and {}", self.highest, self.written));
+        if ours {
+            self.highest = Some((fence, token));
+        }
+        if line.kind != 's' {
+            self.written = self.written.max(fence);
+        }
+        wrong
+    }
+}
+
+/// The tests of the judge: a judge who acquits whatever comes is worse than none.
+mod tests {
+    use super::{Line, judge, now};
+
+    #[track_caller]
+    fn violations(text: &str) -> Vec<String> {
+        let lines: Vec<Line> = text.lines().map(|line| Line::read(line.trim())).collect();
+        for (line, text) in lines.iter().zip(text.lines()) {
+            assert_eq!(line.to_string(), text.trim());
+        }
+        judge(&lines).violations
+    }
+
+    #[test]
+    fn what_is_right_is_acquitted() {
+        let right = "enter a x - 5 t1 10 100 -
+            leave a x - 5 t1 10 200 -
+            enter a s - 6 t2 11 210 -
+            enter a s - 6 t3 12 220 -
+            enter a x - 7 t4 13 230 -
+            enter a x - 7 t4.1 14 240 -
+            enter a x - 8 t5 13 230 400
+            beside a x - 9 t6 15 450 -
+            leave a x - 8 t5 13 460 400
+            enter a x - - foreign 13 470 900
+            leave a x - - foreign 13 480 900
+            enter b p 0 5 t7 13 230 -
+            enter b p 1 4 t8 13 230 -";
+        assert!(violations(right).is_empty(), "{:?}", violations(right));
+        assert!(now() > 0);
+    }
+
+    #[test]
+    fn what_is_wrong_is_found() {
+        for wrong in [
+            "overlap a x - 5 t1 10 100 -",
+            "enter a x - 5 t1 10 100 200\nbeside a x - 6 t2 11 199 -",
+            "enter a s - 5 t1 10 100 200\nbeside a x - 6 t2 11 199 -",
+            "enter a x - 5 t1 10 100 -\nenter a x - 5 t2 10 100 -",
+            "enter a x - 5 t1 10 100 -\nenter a x - 4 t2 10 100 -",
+            "enter a x - 5 t1 10 100 -\nenter a x - 6 t2 10 100 -\nenter a x - 5 t1 10 120 -",
+            "enter a x - 5 t1 10 100 -\nenter a s - 4 t2 10 100 -",
+            "enter a s - 5 t1 10 100 -\nenter a x - 5 t2 10 100 -",
+            "enter b p 1 5 t1 10 100 -\nenter b p 1 5 t2 10 100 -",
+        ] {
+            assert_eq!(violations(wrong).len(), 1, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Chaos: contenders whose sections notice any overlap, on servers, ways and processes that fail in every manner that README
+//! promises to survive. `make chaos MINUTES= SEED= SERVERS=` repeats it; README.md in tests/ says what it shows.
+//!
+//! One attack follows from its seed, as far as the scheduler allows: fresh servers, a plan of faults, contenders with chance of
+//! their own. At its end nothing fails any more, and everything must be free, quick, and gone.
+
+mod after;
+mod call;
+mod contender;
+mod field;
+mod figures;
+mod history;
+mod rival;
+mod seed;
+
+use crate::support::{compiled, ms, rand};
+use contender::{Arena, Contender, Results};
+use field::{Fault, Field, Servers, Undo};
+use figures::Figures;
+use history::{Line, judge};
+use seed::Chance;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How many contend for the locks, besides those of `rival.rs`.
+const CONTENDERS: usize = 12;
+/// How long an attack of `make test` lasts; what comes after it takes about as long again.
+const SHORT: Duration = Duration::from_secs(12);
+/// How long a longer one lasts before it begins anew with fresh servers.
+const ROUND: Duration = Duration::from_secs(45);
+#[test]
+fn on_one_redis() {
+    attack_once(Servers::One);
+}
+
+#[test]
+fn on_three_masters() {
+    attack_once(Servers::Three);
+}
+
+#[test]
+fn on_five_masters() {
+    attack_once(Servers::Five);
+}
+
+#[test]
+fn on_a_sentinel_service() {
+    attack_once(Servers::Sentinel);
+}
+
+#[test]
+fn on_a_cluster() {
+    attack_once(Servers::Cluster);
+}
+
+#[test]
+fn on_a_server_of_this_machine() {
+    attack_once(Servers::Local);
+}
+
+#[track_caller]
+fn attack_once(servers: Servers) {
+    attack(servers, any_seed(), SHORT);
+}
+
+fn any_seed() -> u64 {
+    rand(1_000_000_000)
+}
+
+/// `make chaos`.
+#[test]
+#[ignore = "takes as long as MINUTES says: make chaos"]
+fn as_long_as_asked() {
+    let setting = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let minutes: f64 = setting("MINUTES").map_or(6.0, |text| text.parse().unwrap());
+    let mut seed: u64 = setting("SEED").map_or_else(any_seed, |text| text.parse().unwrap());
+    let chosen: Vec<Servers> = match setting("SERVERS") {
+        Some(names) => names.split(',').map(|name| name.parse().unwrap()).collect(),
+        None => Servers::ALL.iter().map(|one| one.1).collect(),
+    };
+    let (start, all) = (Instant::now(), Duration::from_secs_f64(minutes * 60.0));
+    let length = (all / u32::try_from(chosen.len()).unwrap()).min(ROUND);
+    let mut sums = Figures::default();
+    for servers in chosen.iter().cycle() {
+        if start.elapsed() >= all {
+            break;
+        }
+        sums.add(&attack(*servers, seed, length));
+        seed = Chance::new(seed).below(1_000_000_000);
+    }
+    eprintln!("in all: {sums}");
+}
+
+/// A place for an attack: what it leaves on disk, and the mark of its processes.
+struct Place {
+    arena: Arena,
+    tag: String,
+    field: Field,
+}
+
+impl Place {
+    fn new(servers: Servers, seed: u64) -> (Place, Chance) {
+        let chance = Chance::new(seed);
+        let field = Field::new(servers, &mut chance.of(1));
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chaos-{servers:?}-{seed}"));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir(&directory).unwrap();
+        let arena = Arena {
+            directory,
+            section: section(),
+            until: Instant::now(),
+            calls: AtomicUsize::new(0),
+            results: Mutex::new(Results::default()),
+        };
+        (Place { arena, tag: uuid::Uuid::new_v4().to_string(), field }, chance)
+    }
+
+    fn environment(&self, contender: usize) -> BTreeMap<&'static str, String> {
+        let binaries = Path::new(env!("CARGO_BIN_EXE_redlock")).parent().unwrap().display();
+        let path = format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default());
+        let home = self.arena.directory.display().to_string();
+        let own = [("PATH", path), ("HOME", home), ("TEST_TAG", self.tag.clone())];
+        own.into_iter().chain(self.field.environment(contender)).collect()
+    }
+
+    fn history(&self) -> Vec<Line> {
+        let text = std::fs::read_to_string(self.arena.directory.join("history")).unwrap_or_default();
+        text.lines().map(Line::read).collect()
+    }
+}
+
+/// The program that is the section of a job.
+fn section() -> PathBuf {
+    static SECTION: OnceLock<PathBuf> = OnceLock::new();
+    SECTION.get_or_init(|| compiled("section", include_str!("section.c"), &[])).clone()
+}
+
+#[track_caller]
+fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
+    let (mut place, chance) = Place::new(servers, seed);
+    let plan = place.field.plan(&mut chance.of(2), length);
+    storm(&mut place, &chance, &plan, length);
+    let figures = Figures::of(&place, plan.len(), length);
+    let calm = after::look(&place);
+    let judged = judge(&place.history());
+    let mut violations = std::mem::take(&mut place.arena.results.lock().unwrap().violations);
+    violations.extend(judged.violations);
+    violations.extend(calm.err());
+    if figures.lost == 0 {
+        violations.push("no lease was lost: the attack was too tame".to_owned());
+    }
+    eprintln!("{servers:?}, seed {seed}{}: {figures}", if place.field.durable { ", durable" } else { "" });
+    if let Some(race) = judged.handovers.get(after::RACE) {
+        eprintln!("  hand-overs in calm: {}", figures::percentiles(race));
+    }
+    eprintln!("  {}", figures::statuses(&place.arena.results.lock().unwrap().statuses));
+    if violations.is_empty() {
+        std::fs::remove_dir_all(&place.arena.directory).unwrap();
+        return figures;
+    }
+    let arena = place.arena;
+    // What its servers have logged would bury the rest.
+    drop(place.field);
+    let (count, name) = (violations.len(), Servers::ALL.iter().find(|one| one.1 == servers).unwrap().0);
+    let plan: Vec<String> = plan.iter().map(|(at, fault)| format!("{at:?} {fault:?}")).collect();
+    std::fs::write(arena.directory.join("plan"), plan.join("\n")).unwrap();
+    panic!(
+        "{count} violations with seed {seed}; history, plan and what was printed are in {}; again: make chaos SERVERS={name} \
+         SEED={seed} MINUTES={:.2}\n{}",
+        arena.directory.display(),
+        length.as_secs_f64() / 60.0,
+        violations[..count.min(20)].join("\n")
+    );
+}
+
+/// All contend, and the plan is carried out.
+fn storm(place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
+    let only = place.field.only();
+    let environments: Vec<_> = (0..CONTENDERS + 4).map(|number| place.environment(number)).collect();
+    let start = Instant::now();
+    place.arena.until = start + length;
+    let (arena, field) = (&place.arena, &mut place.field);
+    let contender = |number: usize| {
+        let environment = environments[number].clone();
+        Contender { arena, environment, chance: chance.of(100 + number as u64) }
+    };
+    std::thread::scope(|scope| {
+        for mut one in (0..CONTENDERS).map(contender) {
+            scope.spawn(move || one.contend());
+        }
+        let (mut holder, mut revoker) = (contender(CONTENDERS), contender(CONTENDERS + 1));
+        scope.spawn(move || holder.hold());
+        scope.spawn(move || revoker.take_away());
+        if let Some((socket, clock)) = &only {
+            let (mut other, mut last) = (contender(CONTENDERS + 2), contender(CONTENDERS + 3));
+            scope.spawn(move || rival::share(&mut other, socket));
+            scope.spawn(move || rival::press(arena, socket));
+            scope.spawn(move || rival::use_up(&mut last, clock));
+        }
+        carry_out(field, plan, start);
+    });
+}
+
+/// Lets all of the plan happen, each at its time, and undoes it; in the end all of it is undone.
+fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
+    let mut undoes: Vec<(Instant, Undo)> = Vec::new();
+    let mut plan = plan.iter().peekable();
+    while plan.peek().is_some() || !undoes.is_empty() {
+        let now = Instant::now();
+        for (_, undo) in undoes.extract_if(.., |one| one.0 <= now) {
+            field.undo(undo);
+        }
+        if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now)
+            && let Some((lasts, undo)) = field.strike(fault)
+        {
+            undoes.push((Instant::now() + lasts, undo));
+        }
+        std::thread::sleep(ms(5));
+    }
+}

@@ -1,0 +1,93 @@
+/* A critical section, judged by the kernel: section DIRECTORY MILLISECONDS WAYS STATUS LOCK:KIND...
+ *
+ * KIND is x (exclusive), s (shared) or p (the place in REDLOCK_SLOT). For each lock the section takes flock on a file without
+ * blocking. Whoever does not get it has found another section that has the lock at the same time, and every process of a section
+ * keeps it: to the last of them it is the section. Enter and leave are appended to DIRECTORY/history, as history.rs reads it.
+ * What ends by the clock, and not by redlock (.bounded), has a file of its own, which is only looked at here.
+ * WAYS: d: SIGTERM is ignored; k: the section has two more processes, one of them in a session of its own.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+static int history;
+
+static const char *or(const char *name, const char *otherwise) {
+    const char *value = getenv(name);
+    return value && *value ? value : otherwise;
+}
+
+static void note(const char *event, const char *lock, char kind) {
+    const char *named = or("REDLOCK_NAME", ""), *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : "-";
+    /* Of several names the variables tell about one. */
+    int ours = !strcmp(named, lock);
+    struct timespec now;
+    char line[512];
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    int length = snprintf(line, sizeof line, "%s %s %c %s %s %s %d %lld -\n", event, lock, kind, place,
+        ours ? or("REDLOCK_FENCING_TOKEN", "?") : "-", ours ? or("REDLOCK_TOKEN", "?") : "-", getpid(),
+        now.tv_sec * 1000000LL + now.tv_nsec / 1000);
+    if (write(history, line, length) != length) _exit(10);
+}
+
+static int take(const char *directory, const char *lock, char kind, const char *suffix, int how) {
+    char path[512];
+    const char *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : "";
+    snprintf(path, sizeof path, "%s/%s.%s%s", directory, lock, place, suffix);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0) _exit(11);
+    if (flock(file, how | LOCK_NB) == 0) return file;
+    close(file);
+    return -1;
+}
+
+/* Stays until the section's first process has gone. */
+static void accompany(int end) {
+    char byte;
+    signal(SIGTERM, SIG_IGN);
+    while (read(end, &byte, 1) < 0 && errno == EINTR) {}
+    _exit(0);
+}
+
+int main(int count, char **arguments) {
+    char path[512];
+    if (count < 6) return 12;
+    const char *directory = arguments[1], *ways = arguments[3];
+    snprintf(path, sizeof path, "%s/history", directory);
+    history = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    if (history < 0) return 13;
+    if (strchr(ways, 'd')) signal(SIGTERM, SIG_IGN);
+    for (int i = 5; i < count; i++) {
+        char *colon = strrchr(arguments[i], ':');
+        if (!colon) return 14;
+        *colon = 0;
+        int how = colon[1] == 's' ? LOCK_SH : LOCK_EX;
+        int free = take(directory, arguments[i], colon[1], "judge", how) >= 0;
+        int bounded = take(directory, arguments[i], colon[1], "bounded", how);
+        note(!free ? "overlap" : bounded < 0 ? "beside" : "enter", arguments[i], colon[1]);
+        if (bounded >= 0) close(bounded);
+        if (!free || bounded < 0) return 9;
+    }
+    int ends[2];
+    if (strchr(ways, 'k')) {
+        if (pipe(ends)) return 15;
+        for (int child = 0; child < 2; child++) {
+            if (fork()) continue;
+            close(ends[1]);
+            if (child && setsid() >= 0 && fork()) _exit(0);
+            accompany(ends[0]);
+        }
+    }
+    long ms = atol(arguments[2]);
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&left, &left)) {}
+    for (int i = 5; i < count; i++) note("leave", arguments[i], arguments[i][strlen(arguments[i]) + 1]);
+    return atoi(arguments[4]);
+}

@@ -1,0 +1,19 @@
+//! What the tests need in C, compiled when it is needed.
+
+use super::Directory;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Compiles this source; returns the file, which has this name.
+pub(crate) fn compiled(name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let (directory, build) = (Path::new(env!("CARGO_TARGET_TMPDIR")), Directory::new());
+    let file = build.path().join("source.c");
+    let (built, target) = (directory.join(format!("{name}-{}", std::process::id())), directory.join(name));
+    std::fs::write(&file, source).unwrap();
+    let done =
+        Command::new("cc").args(["-O1", "-Wall", "-Werror"]).args(options).arg("-o").arg(&built).arg(&file).status();
+    assert!(done.is_ok_and(|status| status.success()), "the tests need a C compiler, as Rust itself does");
+    // Another test binary may be using the one that is there.
+    std::fs::rename(&built, &target).unwrap();
+    target
+}
