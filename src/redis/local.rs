@@ -7,7 +7,7 @@
 //! survives the removal of `lock`; `lock` is for file systems that cannot lock directories (NFS).
 
 use crate::sys::clock::Boot;
-use crate::sys::{host, process};
+use crate::sys::{files, host, process};
 use crate::text::reason;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::sys::statvfs::statvfs;
@@ -15,7 +15,7 @@ use nix::unistd::{AccessFlags, access, geteuid};
 use redis::io::tcp::socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -196,7 +196,7 @@ impl Local {
     /// Opens a file of the server, creating it if it is missing.
     fn open(&self, options: &mut OpenOptions, name: &str) -> io::Result<File> {
         let path = self.file(name);
-        options.create(true).mode(0o600).open(&path).map_err(|error| self.unusable(&path, &error))
+        files::open_regular(&path, options).map_err(|error| self.unusable(&path, &error))
     }
 
     fn unusable(&self, path: &Path, error: &io::Error) -> io::Error {

@@ -6,37 +6,52 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::{AccessFlags, faccessat};
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The longest file, in bytes: the path may be an endless device.
 const LONGEST: u64 = 1 << 20;
-/// The time for a pipe to deliver everything.
+/// The time for a pipe or a device to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Without these open(2) waits for the other end of a pipe, and makes a terminal the caller's.
+const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 
 /// The contents of a file, a device, or a pipe such as that of the shell's `<(command)`.
 ///
 /// # Errors
-/// The reason why it cannot be read: also a pipe without a writer, or without an end.
+/// The reason why it cannot be read: also a pipe without a writer, or without an end, and a silent terminal.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe without a writer would keep open(2) waiting.
-    let mut file = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)?;
-    let until = file.metadata()?.file_type().is_fifo().then(|| Boot::now() + PATIENCE);
+    let mut file = OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)?;
+    let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);
     let mut bytes = Vec::new();
     loop {
         let timeout = until.map(|until| PollTimeout::try_from(until.left()).unwrap_or(PollTimeout::MAX));
         if poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)], timeout.unwrap_or(PollTimeout::NONE))? == 0 {
-            return Err(io::Error::other(format!("a pipe that did not end within {}s", PATIENCE.as_secs())));
+            return Err(io::Error::other(format!("it did not end within {}s", PATIENCE.as_secs())));
         }
         match file.by_ref().take(LONGEST - bytes.len() as u64).read_to_end(&mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(_) if bytes.len() as u64 == LONGEST => return Err(io::Error::other("too long")),
             end => return end.map(|_| bytes),
         }
+    }
+}
+
+/// Opens a regular file, creating it for this user alone if it is missing.
+///
+/// # Errors
+/// The reason why it cannot be opened: also a pipe, a directory or a device in its place.
+pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    match options.create(true).mode(0o600).custom_flags(AT_ONCE.bits()).open(path) {
+        Ok(file) if file.metadata()?.is_file() => Ok(file),
+        // ENXIO: a pipe that nothing reads.
+        Err(error) if error.raw_os_error() != Some(Errno::ENXIO as i32) => Err(error),
+        _ => Err(io::Error::other("it is not a regular file")),
     }
 }
 

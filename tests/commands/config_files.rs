@@ -122,12 +122,20 @@ fn help_and_completions_need_no_file() {
 }
 
 #[test]
-fn a_pipe_may_hold_the_password_and_one_without_a_writer_keeps_nothing_waiting() {
+fn a_pipe_may_hold_the_password_and_what_does_not_end_keeps_nothing_waiting() {
     let redis = Redis::with(&["--requirepass", "secret"]);
     let script = "redlock status -q x --password-file <(sleep 0.2; echo secret)";
     Test::program(&redis, "bash").args(["-c", script]).run();
-    let test = redlock(&redis, "status -q x --password-file fifo").status(64);
-    nix::unistd::mkfifo(&test.directory().path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let said = "redlock: cannot read the password from fifo: a pipe that did not end within 10s\n";
-    test.stderr(said).run();
+    // A pipe without a writer, and a terminal at which nothing is typed.
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let terminal = nix::unistd::ttyname(&terminal.slave).map(|path| (terminal, path)).unwrap();
+    let files = [Path::new("fifo"), &terminal.1];
+    let calls = files.map(|file| {
+        let test = redlock(&redis, "status -q x --password-file").arg(file).status(64);
+        nix::unistd::mkfifo(&test.directory().path().join("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let file = file.display();
+        test.stderr(format!("redlock: cannot read the password from {file}: it did not end within 10s\n").as_str())
+            .spawn()
+    });
+    calls.into_iter().for_each(|call| drop(call.finish()));
 }

@@ -328,6 +328,23 @@ fn a_server_that_cannot_start_is_told_with_its_log() {
 }
 
 #[test]
+fn what_is_not_a_file_in_place_of_its_own_is_refused_at_once() {
+    for name in ["log", "lock"] {
+        let place = Place::made(0o700);
+        let path = place.path().join(name);
+        let refused = |why: &str| place.is_refused(69, message(["local:", &format!("{}: {why}", path.display())]));
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        refused("it is not a regular file");
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        refused("it is not a regular file");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        refused("is a directory");
+    }
+}
+
+#[test]
 fn a_directory_that_others_may_write_to_is_refused() {
     for mode in [0o777, 0o720] {
         let place = Place::made(mode);
