@@ -71,24 +71,23 @@ impl Lock {
     /// Tries, and again for a while when rivals that tried at the same time got a part each, as one of them should get all, or
     /// when a password may be in the middle of its rotation.
     async fn compete(&mut self, footprint: &mut Footprint, request: &Request, start: Boot) -> Attempt {
-        let end = start + request.wait;
-        let until = if request.wait.is_zero() { Boot::NEVER } else { end.max(start + LAST_LOOK) };
-        let rotation_ends = (start + ROTATION).min(end);
+        // A single try ends by itself.
+        let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
+        let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
-            let attempt = self.attempt(footprint, request, None, until).await;
+            // The last try, when the wait is over, has time for an answer too: "timed out" would hide what the others have met.
+            let attempt = self.attempt(footprint, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
-                Attempt::Busy(busy) if busy.split && (request.wait.is_zero() || !end.passed()) => {
-                    match rivalry.next() {
-                        Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
-                        None => return attempt,
-                    }
-                }
+                Attempt::Busy(busy) if busy.split && !over.passed() => match rivalry.next() {
+                    Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
+                    None => return attempt,
+                },
                 _ => return attempt,
             };
             self.withdraw(footprint).await;
-            sleep_until((Boot::now() + pause).min(until)).await;
+            sleep_until((Boot::now() + pause).min(over)).await;
         }
     }
 }

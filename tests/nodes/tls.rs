@@ -94,6 +94,12 @@ fn a_server_that_asks_for_a_certificate_gets_it() {
     told(Test::new(&tls), 78, [&tls.address(), "failed the TLS handshake", "--tls-cert"]);
     showing(Test::new(&tls), &known).args(["run", "-q", "--name", "backup", "--", "true"]).run();
     tls.redis.command(&["CONFIG", "SET", "tls-protocols", "TLSv1.3"]);
+    // The wait ends before the time in which a certificate may be replaced.
+    let waits = ["300ms", "1s", "2500ms"].map(|wait| {
+        let test = redlock(&tls, format!("run -q backup --wait {wait} -- true")).status(78);
+        test.stderr(message(["CertificateRequired", "--tls-cert"])).spawn()
+    });
+    waits.into_iter().for_each(|call| drop(call.finish()));
     let another = Authority::new();
     told(
         showing(Test::new(&tls), &another.issue("DNS:client", 2)),

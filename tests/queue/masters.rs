@@ -1,7 +1,7 @@
 //! Waiting in line on several masters: the same line on each, and a majority that calls.
 
 use crate::support::{
-    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, redlock, release, several, status,
+    Directory, Line, Redis, Running, SOON, Test, acquire_on_all, eventually, message, redlock, release, several, status,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -181,4 +181,18 @@ fn who_waits_is_told_though_a_master_is_down_or_has_missed_some() {
     assert!(waiter["waited_ms"].as_u64().is_some_and(|waited| waited < 60_000), "{waiter}");
     nodes[1].kill();
     assert_eq!(labels(&nodes), ["first", "second"]);
+}
+
+#[test]
+fn rivals_that_have_a_part_each_until_the_wait_is_over_are_told_as_such() {
+    let nodes = several(3);
+    for (number, node) in nodes.iter().enumerate() {
+        node.command(&["SET", "redlock:backup", &format!("another{number}"), "PX", "60000"]);
+    }
+    // The last try is the one at the end of the wait.
+    let calls = ["100ms", "300ms", "600ms", "900ms", "1200ms", "1500ms", "2s", "3s"].map(|wait| {
+        let test = redlock(&nodes, format!("run -q backup --wait {wait} -- true")).status(75);
+        test.stderr(message(["\"backup\" is held", "gave up after"])).spawn()
+    });
+    calls.into_iter().for_each(|call| drop(call.finish()));
 }
