@@ -10,6 +10,7 @@ use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
 use crate::sys::signals::{ENDING, Signals};
+use crate::text::exact;
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
 use std::os::unix::process::parent_id;
@@ -69,7 +70,9 @@ async fn acquire_and_print(
         arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
         printed = output::print_when_read(&text) => printed,
     };
-    if let Err(error) = printed {
+    // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
+    let in_time = || if lease.valid_until().passed() { Err(too_late(&lock.name, &lease)) } else { Ok(()) };
+    if let Err(error) = printed.and_then(|()| in_time()) {
         return Err(give_back(&mut lock, &lease, error).await);
     }
     if common.verbose {
@@ -80,7 +83,12 @@ async fn acquire_and_print(
     Ok(lease)
 }
 
-/// Releases a lease whose token could not be printed: the caller cannot release it.
+fn too_late(name: &str, lease: &Lease) -> Error {
+    let ttl = exact(lease.ttl);
+    Error::Unavailable(format!("the lease of {ttl} on {name:?} ran out before its token was read; use a longer --ttl"))
+}
+
+/// Releases a lease whose token was not printed, or too late: the caller does not.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

@@ -3,7 +3,7 @@
 
 use crate::support::{
     Ended, Finished, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, full_pipe, full_socket,
-    full_terminal, is_renewed, like, ms, redlock, release, tagged,
+    full_terminal, is_renewed, like, message, ms, redlock, release, tagged,
 };
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::Signal;
@@ -256,6 +256,30 @@ fn a_token_that_is_read_late_is_printed_whole() {
     let token = text.trim_start_matches('x').trim_end();
     assert_eq!(redis.get("redlock:backup").as_deref(), Some(token));
     call.finish();
+}
+
+#[test]
+fn a_token_that_is_read_after_its_lease_has_run_out_is_a_failure() {
+    let redis = Redis::start();
+    for more in ["", "--format json", "--format env", "--while-pid"] {
+        let (mut reader, writer) = full_pipe();
+        let pid = if more == "--while-pid" { std::process::id().to_string() } else { String::new() };
+        let test = redlock(&redis, format!("acquire backup --ttl 600ms {more} {pid}")).stdout_to(writer).status(69);
+        let said = message(["the lease of 600ms on \"backup\" ran out before its token was read"]);
+        let mut call = test.stderr(said).spawn();
+        eventually(SOON, "it has the lock", || redis.exists("redlock:backup"));
+        eventually(SOON, "it has run out", || !redis.exists("redlock:backup"));
+        // Another may have it by then.
+        let other = acquire(&redis, "backup");
+        assert!(!call.has_ended(), "{}", call.all_stderr());
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        call.wait(SOON);
+        let tag = call.tag().to_owned();
+        call.finish();
+        eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+        release(&redis, "backup", &other);
+    }
 }
 
 #[test]
