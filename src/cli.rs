@@ -9,11 +9,8 @@ pub(crate) mod values;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
-use std::path::Path;
 use std::time::Duration;
-use values::{
-    FOREVER, LONGEST_LABEL, Watch, duration, hold_time, lock_name, pattern, token, ttl, wait_time, watch, whole,
-};
+use values::{FOREVER, Watch, duration, hold_time, lock_name, pattern, token, ttl, wait_time, watch, whole};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -217,7 +214,7 @@ pub(crate) struct Common {
     /// REDLOCK_REPLICAS] [default: 0]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) replicas: Option<String>,
-    /// How the holder appears to others; for run and acquire only [env: REDLOCK_LABEL] [default: the command's base name]
+    /// How the holder appears to others; for run and acquire only [env: REDLOCK_LABEL] [default: the name of the script or command]
     #[arg(long, global = true, value_name = "TEXT")]
     pub(crate) label: Option<String>,
     /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
@@ -394,18 +391,6 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "COMMAND", required_unless_present = "line", trailing_var_arg = true, num_args = 1..)]
     #[arg(hide_short_help = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
-}
-
-impl RunArgs {
-    /// The default label of the job: the base name of the command, or of the first word of `-c`. Arguments are left out, as
-    /// they may hold secrets.
-    pub(crate) fn base_name(&self) -> String {
-        let text = self.line.as_ref().unwrap_or(&self.command[0]).to_string_lossy();
-        let first = if self.line.is_some() { text.split_whitespace().next().unwrap_or_default() } else { &text };
-        let name = Path::new(first).file_name().unwrap_or_default().to_string_lossy();
-        // A letter has 4 bytes at most.
-        name.chars().take(LONGEST_LABEL / 4).map(|letter| if letter.is_control() { '?' } else { letter }).collect()
-    }
 }
 
 #[derive(Debug, Args)]

@@ -261,7 +261,7 @@ fn settings_from(
     let certificate = find("tls-cert", &["REDLOCK_TLS_CERT"], "none")?.given(path)?;
     let key = find("tls-key", &["REDLOCK_TLS_KEY"], "none")?.given(path)?;
     let replicas = find("replicas", &["REDLOCK_REPLICAS"], "0")?.parse(replicas)?;
-    let label = find("label", &[LABEL], "the command's base name")?.given(label)?;
+    let label = find("label", &[LABEL], "the name of the script or command")?.given(label)?;
     let log = find("log", &[LOG], "20")?.parse(runs)?;
 
     refuse_other_address(&redis, environment)?;

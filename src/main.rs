@@ -10,6 +10,8 @@ mod exit;
 #[path = "cli/hints.rs"]
 mod hints;
 mod keeper;
+#[path = "cli/label.rs"]
+mod label;
 mod lock;
 mod output;
 #[path = "cli/parse.rs"]

@@ -297,15 +297,6 @@ mod tests {
     }
 
     #[test]
-    fn labels_never_show_arguments() {
-        assert_eq!(run("run x -- /usr/bin/pg_dump --password=secret").base_name(), "pg_dump");
-        assert_eq!(run(&format!("run x -- {}", "ü".repeat(200))).base_name(), "ü".repeat(64));
-        let line = ["redlock", "run", "--name", "x", "-c", " /bin/mysql -psecret | wc"].map(OsString::from);
-        let Ok(cli) = parse(line) else { panic!("refused") };
-        assert!(matches!(cli.command, Command::Run(run) if run.base_name() == "mysql"));
-    }
-
-    #[test]
     fn what_cannot_be_understood_is_one_line() {
         let lines = [
             "bogus",

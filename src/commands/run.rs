@@ -6,6 +6,7 @@ use crate::config::Settings;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::Task;
+use crate::label;
 use crate::lock::Request;
 use crate::run::timeline::{default_grace, largest_grace};
 use crate::run::{self, Job};
@@ -30,7 +31,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
             "--grace leaves no time for three renewals within a ttl of {ttl}; at most {largest}"
         )));
     }
-    let label = settings.label.clone().unwrap_or_else(|| args.base_name());
+    let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
     // A missing command must not be found out after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     if args.once_per.is_some() && settings.log == 0 {

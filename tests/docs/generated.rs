@@ -41,6 +41,13 @@ fn man_pages_are_well_formed() {
             let heading = format!("\n.SH {section}\n");
             assert!(page.contains(&heading), "{name} has no {section}");
         }
+        // What all commands share is told once.
+        let is_main = name == "redlock.1";
+        assert_eq!(
+            (page.contains(".SH FILES\n"), page.contains("An empty variable counts as unset")),
+            (is_main, is_main),
+            "{name}"
+        );
     }
     let files = pages().into_keys().map(|name| root("man").join(name));
     let lint = Command::new("mandoc")
