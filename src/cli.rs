@@ -41,12 +41,12 @@ pub(crate) struct Cli {
 /// The most runs that `log -n` can ask for: more than Redis keeps of 1,000 locks.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples of the short screen; cron's is the one that is hardest to get right.
+/// The examples of the short screen; cron's is the one that is hardest to get right: README says why it is so.
 const EXAMPLES: &str = "\
-Examples:
+Examples; the last is a daily crontab's, on many hosts:
   redlock run backup -- ./backup.sh             fails at once if held
   redlock run deploy --wait 10m -- ./deploy     waits up to ten minutes
-  redlock run report -q -E 0 --once-per 20h -- ./report    cron on many hosts";
+  redlock run report -q -E 0 --wait 2h --once-per 20h --max-run 90m -- ./report";
 
 /// The last line of each command's help, in place of the options that all commands have.
 const COMMON: &str = "Options of every command (--redis, --prefix, -q, -v ...): redlock --help";

@@ -108,6 +108,7 @@ mod chaos;
 /// What comes with the binary.
 mod docs {
     mod architecture;
+    mod crontab;
     mod generated;
     mod packages;
     mod readme;

@@ -276,7 +276,15 @@ fn with_json_a_usage_error_is_an_object_too() {
 fn help_fits_one_screen_and_shows_what_matters() {
     let short = Test::bare().arg("-h").stdout(any()).run().stdout;
     assert!(short.lines().count() <= 24, "{} lines\n{short}", short.lines().count());
-    for part in ["redlock run backup -- ", "--wait 10m", "-q -E 0 --once-per", "acquire", "status", "75", "76"] {
+    for part in [
+        "redlock run backup -- ",
+        "--wait 10m",
+        "-q -E 0 --wait 2h --once-per 20h --max-run 90m",
+        "acquire",
+        "status",
+        "75",
+        "76",
+    ] {
         assert!(short.contains(part), "{part} is missing:\n{short}");
     }
     assert!(short.lines().all(|line| line.chars().count() <= 80), "{short}");

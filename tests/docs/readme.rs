@@ -1,6 +1,6 @@
 //! Every example in README.md is run as it stands there: beside a real server, with the commands that it mentions as stubs.
 
-use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status};
+use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
 use regex_lite::Regex;
 use serde_json::Value;
 use std::fs;
@@ -24,12 +24,12 @@ const STUBS: [&str; 12] = [
 ];
 
 /// A fenced block: what is written behind its fence, and its text.
-struct Block {
-    language: String,
-    text: String,
+pub(super) struct Block {
+    pub(super) language: String,
+    pub(super) text: String,
 }
 
-fn blocks() -> Vec<Block> {
+pub(super) fn blocks() -> Vec<Block> {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let parts: Vec<&str> = readme.split("\n```").collect();
     assert!(parts.len() % 2 == 1, "a block has no end");
@@ -102,11 +102,18 @@ impl Scene {
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.split_once('=').is_some_and(|(name, _)| !name.contains(' ')));
         for job in jobs {
-            let line = job.splitn(6, ' ').nth(5).expect("five fields of time").trim_start();
-            let test = self.test("env").arg("-i").args(&variables).args(["PATH=/usr/bin:/bin", "sh", "-c", line]);
-            test.stdout("done\n").stderr("").run();
+            let line = job.split_whitespace().skip(5).collect::<Vec<_>>().join(" ");
+            let call = || {
+                let test = self.test("env").arg("-i").args(&variables).args(["PATH=/usr/bin:/bin", "sh", "-c", &line]);
+                test.stderr("")
+            };
+            if line.contains(" status ") {
+                call().stdout(when("a success", |text| text.contains("has succeeded within"))).run();
+                continue;
+            }
+            call().stdout("done\n").run();
             // Another host is a little late.
-            self.test("env").arg("-i").args(&variables).args(["sh", "-c", line]).stdout("").stderr("").run();
+            call().stdout("").run();
         }
     }
 

@@ -1,0 +1,247 @@
+//! README's crontab for many hosts, as it stands there but with shorter times: three hosts at the same second, and each fault that
+//! it promises to survive. One of them succeeds wherever one can, standard error (what cron mails) tells what went wrong and nothing
+//! else, and the line for the morning is true.
+
+use super::readme::blocks;
+use crate::support::{
+    Directory, Ended, Line, Pattern, Redis, Running, SOON, Test, any, command_calls, eventually, like, ms, send, tagged,
+};
+use nix::sys::signal::Signal;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Two hours become twenty seconds.
+const SHRINKAGE: u32 = 360;
+
+/// The duration that a word of a command line is, if it is one, for the tests.
+fn shortened(word: &str) -> String {
+    let is_duration = word.ends_with(['h', 'm']) && word.starts_with(|c: char| c.is_ascii_digit());
+    match humantime::parse_duration(word) {
+        Ok(time) if is_duration => format!("{}ms", (time / SHRINKAGE).as_millis()),
+        _ => word.to_owned(),
+    }
+}
+
+/// README's first crontab.
+fn crontab() -> String {
+    blocks().into_iter().find(|block| block.language == "crontab").expect("a crontab in README").text
+}
+
+/// Three hosts with README's crontab, and a job that does at its n-th run what the n-th line of its plan says.
+struct Night {
+    redis: Redis,
+    directory: Arc<Directory>,
+    /// The calls of the crontab: the one of the night, and the one of the morning.
+    lines: [String; 2],
+}
+
+impl Night {
+    fn new(plan: &[&str]) -> Night {
+        let directory = Arc::new(Directory::new());
+        // The lock of the kernel tells whether two of them run at a time.
+        let job = "#!/bin/sh
+            exec 9>>job.lock; flock -n 9 || echo \"$HOST ran beside another\" >>faults
+            echo \"$HOST\" >>runs
+            eval \"$(sed -n \"$(wc -l <runs)p\" plan)\"
+            echo \"$HOST\" >>successes\n";
+        directory.program("backup", job);
+        symlink(env!("CARGO_BIN_EXE_redlock"), directory.path().join("redlock")).unwrap();
+        fs::write(directory.path().join("plan"), plan.join("\n") + "\n").unwrap();
+        let crontab = crontab();
+        let jobs: Vec<String> = crontab
+            .lines()
+            .filter(|line| line.contains("/redlock "))
+            .map(|line| {
+                let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
+                words.replace("/usr/local/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
+            })
+            .collect();
+        // What it writes is on the disk before it answers.
+        let redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+        Night { redis, directory, lines: jobs.try_into().expect("two lines") }
+    }
+
+    /// A line of the crontab, as cron calls it.
+    fn line(&self, line: &str) -> Test {
+        let test = Test::sh(&self.redis, line).in_directory(&self.directory).env("PATH", "/usr/bin:/bin");
+        test.within(Duration::from_secs(60))
+    }
+
+    /// All hosts, at the same second.
+    fn falls(&self) -> Vec<Running> {
+        let host =
+            |number: u32| self.line(&self.lines[0]).env("HOST", number.to_string()).any_end().stderr(any()).spawn();
+        (1..=3).map(host).collect()
+    }
+
+    /// What the file of the job has noted.
+    fn noted(&self, file: &str) -> Vec<String> {
+        let text = fs::read_to_string(self.directory.path().join(file)).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until the job runs, and the other hosts stand in line.
+    fn is_under_way(&self) {
+        eventually(SOON, "one runs it, two wait", || self.noted("runs").len() == 1 && Line::length(&self.redis) == 2);
+    }
+
+    /// The hosts end, these of them with a status other than 0 and this mail, the others in silence, after so many runs of which one
+    /// succeeded, or none.
+    #[track_caller]
+    fn ends(&self, hosts: Vec<Running>, troubles: &[(i32, &str)], runs: usize, successes: usize) {
+        let mut left: Vec<(i32, Pattern)> = troubles.iter().map(|(status, said)| (*status, like(said))).collect();
+        for host in hosts {
+            let finished = host.finish();
+            let (ended, said) = (finished.ended, finished.stderr);
+            assert_eq!(finished.stdout, "");
+            if (ended, said.as_str()) != (Ended::Status(0), "") {
+                let is_it =
+                    |(status, pattern): &(i32, Pattern)| ended == Ended::Status(*status) && pattern.matches(&said);
+                let found = left.iter().position(is_it).unwrap_or_else(|| panic!("{ended:?} {said:?}"));
+                left.remove(found);
+            }
+        }
+        assert!(left.is_empty(), "missing: {left:?}");
+        assert_eq!(self.noted("faults"), [""; 0]);
+        assert_eq!((self.noted("runs").len(), self.noted("successes").len()), (runs, successes));
+    }
+
+    /// The line for the morning answers this.
+    #[track_caller]
+    fn dawns(&self, status: i32, said: &str) {
+        self.line(&self.lines[1]).status(status).stdout(like(format!("\"backup\" {said}\n"))).run();
+    }
+}
+
+const SUCCESS: &str = "has succeeded within 45s: last on <host>, <duration> ago";
+
+#[test]
+fn the_next_host_in_line_repeats_what_failed_and_the_others_go_home() {
+    for fails in 0..=3 {
+        let night = Night::new(&["echo 'no space left' >&2; exit 1"; 3][..fails]);
+        let hosts = night.falls();
+        let mails = vec![(1, "no space left\n"); fails];
+        night.ends(hosts, &mails, (fails + 1).min(3), usize::from(fails < 3));
+        match fails {
+            0..3 => night.dawns(0, SUCCESS),
+            _ => night.dawns(1, "has not succeeded within 45s: no success is known; last run, <duration> ago: exit 1"),
+        }
+        // A host whose clock is late: it takes part if nobody has succeeded.
+        let late = night.line(&night.lines[0]).env("HOST", "late").run();
+        assert!(late.elapsed < SOON);
+        assert_eq!(night.noted("successes").len(), 1);
+        night.dawns(0, SUCCESS);
+    }
+}
+
+#[test]
+fn a_job_that_hangs_is_stopped_and_the_next_host_runs_it() {
+    let night = Night::new(&["sleep 1000"]);
+    let hosts = night.falls();
+    night.is_under_way();
+    night.dawns(1, "has not succeeded within 45s: no success is known");
+    night.ends(hosts, &[(124, "redlock: <any>--max-run<any>\n")], 2, 1);
+    night.dawns(0, SUCCESS);
+}
+
+#[test]
+fn a_host_that_dies_with_its_job_is_replaced() {
+    let night = Night::new(&["sleep 1000"]);
+    let mut hosts = night.falls();
+    night.is_under_way();
+    let dead = night.noted("runs")[0].parse::<usize>().unwrap() - 1;
+    let dead = hosts.remove(dead);
+    tagged(dead.tag()).into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
+    night.ends(hosts, &[], 2, 1);
+    night.dawns(0, SUCCESS);
+}
+
+#[test]
+fn a_redis_that_comes_a_second_late_costs_nothing() {
+    let mut night = Night::new(&[]);
+    night.redis.kill();
+    let hosts = night.falls();
+    std::thread::sleep(ms(1000));
+    night.redis.restart();
+    night.ends(hosts, &[], 1, 1);
+    night.dawns(0, SUCCESS);
+}
+
+#[test]
+fn a_restart_of_redis_while_the_job_runs_costs_nothing() {
+    for (first, mails, runs) in [("", &[][..], 1), ("; exit 1", &[(1, "")], 2)] {
+        let mut night = Night::new(&[&format!("while [ ! -e go ]; do sleep 0.05; done{first}")]);
+        let hosts = night.falls();
+        night.is_under_way();
+        night.redis.kill();
+        std::thread::sleep(ms(1000));
+        night.redis.restart();
+        eventually(SOON, "two wait", || Line::listeners(&night.redis) == 2);
+        fs::write(night.directory.path().join("go"), "").unwrap();
+        night.ends(hosts, mails, runs, 1);
+        night.dawns(0, SUCCESS);
+    }
+}
+
+#[test]
+fn where_redis_is_away_all_night_each_host_says_that_the_job_did_not_run() {
+    let mut night = Night::new(&[]);
+    night.redis.kill();
+    let mail = (69, "redlock: \"backup\" did not run: <node> is unreachable <any>\n");
+    night.ends(night.falls(), &[mail; 3], 0, 0);
+    let morning = night.line(&night.lines[1]).status(69);
+    morning.stderr(like("redlock: \"backup\": <node> is unreachable <any>\n")).run();
+    night.redis.restart();
+    night.dawns(1, "has not succeeded within 45s: no success is known");
+}
+
+/// The number in README before these words, in its list of what the crontab costs.
+fn price(words: &str) -> f64 {
+    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    let list = readme.split_once("* **29 hosts that wait for two hours**").expect("what waiting costs").1;
+    let list = list.split_once("\n\n").unwrap().0.split_whitespace().collect::<Vec<_>>().join(" ");
+    let before = list.split_once(words).unwrap_or_else(|| panic!("{words} in {list}")).0;
+    before.rsplit([' ', '(']).find(|word| !word.is_empty()).unwrap().parse().unwrap()
+}
+
+#[test]
+fn thirty_hosts_in_line_cost_what_readme_says() {
+    let night = Night::new(&["sleep 1000"]);
+    let memory = || night.redis.info("used_memory").parse::<f64>().unwrap();
+    let empty = memory();
+    let line = night.lines[0]
+        .replace("--wait 20000ms", "--wait 2h")
+        .replace("--max-run 15000ms ", "")
+        .replace("--ttl 5s ", "");
+    let host = |_| night.line(&line).env("HOST", "any").any_end().stderr(any()).spawn();
+    let hosts: Vec<Running> = (0..30).map(host).collect();
+    eventually(SOON * 3, "29 wait", || Line::listeners(&night.redis) == 29);
+    let counts =
+        || [command_calls(&night.redis)["evalsha"], night.redis.info("total_commands_processed").parse().unwrap()];
+    let (before, start) = (counts(), Instant::now());
+    std::thread::sleep(ms(10_000));
+    let (after, seconds) = (counts(), start.elapsed().as_secs_f64());
+    // A busy machine looks less often.
+    let is = |measured: f64, words: &str| {
+        let told = price(words);
+        assert!((told * 0.5..=told * 1.25).contains(&measured), "{measured} {words}: {told} in README");
+    };
+    is((after[0] - before[0]) as f64 / seconds, "requests a second");
+    is((after[1] - before[1]) as f64 / seconds, "commands with those");
+    // One of the holder, and the test's own.
+    is(night.redis.info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");
+    assert!(memory() - empty < price("MB of memory") * 1e6);
+    drop(hosts);
+}
+
+#[test]
+fn the_manual_has_the_same_crontab() {
+    let crontab = crontab();
+    let lines: Vec<&str> = crontab.lines().filter(|line| line.contains("/redlock ")).collect();
+    for page in ["redlock.man", "redlock-run.man"] {
+        let page = fs::read_to_string(format!("{}/man/src/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+        assert!(page.contains(&lines.join("\n")), "{lines:?}");
+    }
+}
