@@ -33,8 +33,8 @@ _redlock() {
 
     for ((i = 1; i < last; i++)); do
         case ${words[i]} in
-        --redis | --prefix | --password-file) nodes+=("${words[@]:i:2}") ;;&
-        --redis=* | --prefix=* | --password-file=*) nodes+=("${words[i]}") ;;
+        --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
+        --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=option ;;&
         @VALUE@)
             ((++i == last)) && option=${words[i - 1]}
@@ -71,12 +71,17 @@ _redlock() {
     if [[ $option ]]; then
         case $option in
         --name) mapfile -t candidates < <(_redlock_names "${nodes[@]}") ;;
-        --password-file) compopt -o default ;;
+        @FILES@) compopt -o default ;;
 @CHOICES@
+        --format)
+            case $command in
+@FORMATS@
+            esac
+            ;;
         esac
     elif [[ $current == -* ]]; then
         candidates=($options)
-    elif [[ ! $command ]]; then
+    elif [[ ! $command || $command$name == help ]]; then
         candidates=(@COMMANDS@)
     elif [[ $command$name == runplain ]]; then
         candidates=(--)
@@ -85,7 +90,7 @@ _redlock() {
         return
     elif [[ $command$name == completions ]]; then
         candidates=(bash zsh fish)
-    elif [[ ! $name ]]; then
+    elif [[ $command != @(help|doctor) && (! $name || $command == @(status|log)) ]]; then
         mapfile -t candidates < <(_redlock_names "${nodes[@]}")
     fi
 

@@ -8,9 +8,9 @@ function __redlock_names
         switch $tokens[$at]
             case --
                 break
-            case --redis --prefix --password-file
+            case --redis --prefix --password-file --tls-ca --tls-cert --tls-key
                 set -a nodes $tokens[$at..(math $at + 1)]
-            case '--redis=*' '--prefix=*' '--password-file=*'
+            case '--redis=*' '--prefix=*' '--password-file=*' '--tls-*=*'
                 set -a nodes $tokens[$at]
         end
     end
@@ -53,14 +53,17 @@ function __redlock_parse --no-scope-shadowing
     set places options $command
     switch "$command $name"
         case ' *'
-            set -a places start
+            set -a places start command
+        case 'help '
+            set -a places command
         case 'run option'
             set -a places job
         case 'run plain'
             set -a places separator
         case 'completions '
             set -a places shell
-        case '* '
+        case 'help *' 'doctor *'
+        case '* ' 'status *' 'log *'
             set -a places lock
     end
 end

@@ -28,8 +28,8 @@ _redlock() {
     )
     for ((i = 2; i < CURRENT && i < $words[(i)--]; i++)); do
         case $words[i] in
-        (--(redis|prefix|password-file)) nodes+=(${(Q)words[i,i+1]}) ;;
-        (--(redis|prefix|password-file)=*) nodes+=(${(Q)words[i]}) ;;
+        (--(redis|prefix|password-file|tls-*)) nodes+=(${(Q)words[i,i+1]}) ;;
+        (--(redis|prefix|password-file|tls-*)=*) nodes+=(${(Q)words[i]}) ;;
         esac
     done
 
@@ -45,6 +45,12 @@ _redlock() {
     local end='*:no more arguments: '
     if [[ $words[1] == completions ]]; then
         _arguments -s -S $options '1:shell:(bash zsh fish)' $end
+    elif [[ $words[1] == help ]]; then
+        (( CURRENT == 2 )) && _describe -t commands command subcommands
+    elif [[ $words[1] == doctor ]]; then
+        _arguments -s -S $options $end
+    elif [[ $words[1] == (status|log) ]]; then
+        _arguments -s -S $options '*:lock:_redlock_names'
     elif [[ $words[1] != run ]]; then
         _arguments -s -S $options '1:lock:_redlock_names' $end
     elif (( $words[(i)--name(|=*)] < dashes )); then

@@ -7,7 +7,7 @@ use std::time::Instant;
 const CTRL_A: &str = "\x01";
 
 /// A line up to TAB, and its words after it.
-const COMPLETED: [(&str, &str); 30] = [
+const COMPLETED: [(&str, &str); 44] = [
     ("redlock st", "<redlock><status>"),
     ("redlock completions z", "<redlock><completions><zsh>"),
     // Names of locks.
@@ -21,16 +21,31 @@ const COMPLETED: [(&str, &str); 30] = [
     ("redlock run --wait -q ba", "<redlock><run><--wait><-q><backup:db1>"),
     ("redlock --prefix other: status o", "<redlock><--prefix><other:><status><one>"),
     ("redlock --redis unix:///none status ba", "<redlock><--redis><unix:///none><status><ba>"),
+    ("redlock run -n ba", "<redlock><run><-n><backup:db1>"),
+    ("redlock status x my", "<redlock><status><x><my lock>"),
+    ("redlock log x --since 1d -n 5 ba", "<redlock><log><x><--since><1d><-n><5><backup:db1>"),
+    ("redlock release x my", "<redlock><release><x><my>"),
+    ("redlock doctor ba", "<redlock><doctor><ba>"),
+    // Commands.
+    ("redlock help st", "<redlock><help><status>"),
+    ("redlock help ba", "<redlock><help><ba>"),
     // Options and their values.
     ("redlock run x --on-l", "<redlock><run><x><--on-lost>"),
     ("redlock run x --on-lost st", "<redlock><run><x><--on-lost><stop>"),
     ("redlock status --format=j", "<redlock><status><--format=json>"),
     ("redlock status --password-file fi", "<redlock><status><--password-file><file>"),
+    ("redlock --tls-ca fi", "<redlock><--tls-ca><file>"),
+    ("redlock status --tls-key fi", "<redlock><status><--tls-key><file>"),
+    ("redlock status --format e", "<redlock><status><--format><e>"),
+    ("redlock status --format p", "<redlock><status><--format><prometheus>"),
+    ("redlock acquire x --format e", "<redlock><acquire><x><--format><env>"),
+    ("redlock run x --form", "<redlock><run><x><--form>"),
+    ("redlock status --lab", "<redlock><status><--lab>"),
     ("redlock run x --ttl fi", "<redlock><run><x><--ttl><fi>"),
     ("redlock run x --redis fi", "<redlock><run><x><--redis><fi>"),
     // Nothing where nothing can be, not even the dash of an option.
     ("redlock status fi", "<redlock><status><fi>"),
-    ("redlock status x ", "<redlock><status><x>"),
+    ("redlock release x ", "<redlock><release><x>"),
     ("redlock completions zsh ", "<redlock><completions><zsh>"),
     ("redlock acquire x -- redloc", "<redlock><acquire><x><--><redloc>"),
     // The job.

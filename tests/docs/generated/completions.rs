@@ -2,7 +2,7 @@
 //! command line says.
 
 use super::{Files, cli, text};
-use clap::{Arg, ArgAction, Command};
+use clap::{Arg, ArgAction, Command, ValueHint};
 
 /// What the words in one of the scripts stand for.
 type Meanings = Vec<(&'static str, String)>;
@@ -29,13 +29,20 @@ fn bash(redlock: &Command) -> Meanings {
         let options = options(command).map(|option| forms(option).pop().unwrap());
         format!("    {name}) options='{}' ;;", joined(options, " "))
     });
-    let choices = every_option(redlock).into_iter().filter(|option| !choices(option).is_empty());
+    let formats = all(redlock).map(|command| {
+        let name = if command.get_name() == "redlock" { "''" } else { command.get_name() };
+        format!("            {name}) candidates=({}) ;;", formats(command))
+    });
+    let choices = every_option(redlock).into_iter().filter(|option| !is_format(option) && has_choices(option));
     let choices = choices
         .map(|option| format!("        {}) candidates=({}) ;;", forms(option).join(" | "), self::choices(option)));
+    let files = every_option(redlock).into_iter().filter(|option| is_file(option)).flat_map(forms);
     vec![
         ("COMMANDS", joined(redlock.get_subcommands().map(|command| command.get_name().to_owned()), " ")),
         ("OPTIONS", joined(options, "\n")),
         ("CHOICES", joined(choices, "\n")),
+        ("FILES", joined(files, " | ")),
+        ("FORMATS", joined(formats, "\n")),
         ("VALUE", joined(with_value(redlock, 1), " | ")),
         ("OPTIONAL_VALUE", joined(with_value(redlock, 0), " | ")),
     ]
@@ -48,25 +55,26 @@ fn zsh(redlock: &Command) -> Meanings {
     });
     let with_own = all(redlock).filter(|command| own(redlock, command).next().is_some());
     let own = with_own.map(|command| {
-        let options = joined(own(redlock, command).flat_map(zsh_option), "\n");
+        let options = joined(own(redlock, command).flat_map(|option| zsh_option(command, option)), "\n");
         format!("    ({})\n        options+=(\n{options}\n        )\n        ;;", command.get_name())
     });
     vec![
         ("COMMANDS", joined(commands, "\n")),
-        ("COMMON", joined(common(redlock).flat_map(zsh_option), "\n")),
+        ("COMMON", joined(common(redlock).flat_map(|option| zsh_option(redlock, option)), "\n")),
         ("OPTIONS", joined(own, "\n")),
     ]
 }
 
-/// What _arguments is told about each form of an option.
-fn zsh_option(option: &Arg) -> Vec<String> {
+/// What _arguments is told about each form of an option of this command.
+fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
         // It stands for the first argument.
         "--name" => ("(1 --name)".to_owned(), "_redlock_names".to_owned()),
-        "--password-file" => ("(--password-file)".to_owned(), "_files".to_owned()),
+        _ if is_file(option) => (format!("({})", all.join(" ")), "_files".to_owned()),
+        _ if is_format(option) => (format!("({})", all.join(" ")), format!("({})", formats(command))),
         _ if matches!(option.get_action(), ArgAction::Append) => ("*".to_owned(), " ".to_owned()),
-        _ if choices(option).is_empty() => (format!("({})", all.join(" ")), " ".to_owned()),
+        _ if !has_choices(option) => (format!("({})", all.join(" ")), " ".to_owned()),
         _ => (format!("({})", all.join(" ")), format!("({})", choices(option))),
     };
     let line = |form: &String| {
@@ -85,12 +93,12 @@ fn zsh_option(option: &Arg) -> Vec<String> {
 fn fish(redlock: &Command) -> Meanings {
     let commands = redlock.get_subcommands().map(|command| {
         let about = quoted(&command.get_about().unwrap().to_string(), "\\'");
-        format!("complete -c redlock -n '__redlock_at start' -a {} -d {about}", command.get_name())
+        format!("complete -c redlock -n '__redlock_at command' -a {} -d {about}", command.get_name())
     });
-    let common = common(redlock).map(|option| fish_option("options", option));
+    let common = common(redlock).map(|option| fish_option("options", redlock, option));
     let own = all(redlock).flat_map(|command| {
         let place = if command.get_name() == "redlock" { "start" } else { command.get_name() };
-        own(redlock, command).map(move |option| fish_option(place, option))
+        own(redlock, command).map(move |option| fish_option(place, command, option))
     });
     vec![
         ("COMMANDS", joined(commands, "\n")),
@@ -100,15 +108,16 @@ fn fish(redlock: &Command) -> Meanings {
     ]
 }
 
-fn fish_option(place: &str, option: &Arg) -> String {
+fn fish_option(place: &str, command: &Command, option: &Arg) -> String {
     let mut line = format!("complete -c redlock -n '__redlock_at {place}'");
     for form in forms(option) {
         line += &form.replacen("--", " -l ", 1).replacen('-', " -s ", usize::from(!form.starts_with("--")));
     }
     line += &match (option.get_long(), least_values(option)) {
         (Some("name"), _) => " -xa '(__redlock_names)'".to_owned(),
-        (Some("password-file"), _) => " -rF".to_owned(),
-        (_, Some(1..)) if choices(option).is_empty() => " -x".to_owned(),
+        _ if is_file(option) => " -rF".to_owned(),
+        _ if is_format(option) => format!(" -xa '{}'", formats(command)),
+        (_, Some(1..)) if !has_choices(option) => " -x".to_owned(),
         (_, Some(1..)) => format!(" -xa '{}'", choices(option)),
         _ => String::new(),
     };
@@ -120,11 +129,17 @@ fn all(redlock: &Command) -> impl Iterator<Item = &Command> {
     std::iter::once(redlock).chain(redlock.get_subcommands())
 }
 
+/// The options of a command that it does not refuse.
 fn options(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|argument| !argument.is_positional())
+    let is_accepted = |option: &&Arg| match option.get_long() {
+        Some("format") => !formats(command).is_empty(),
+        Some("label" | "log") => ["redlock", "run", "acquire"].contains(&command.get_name()),
+        _ => true,
+    };
+    command.get_arguments().filter(|argument| !argument.is_positional()).filter(is_accepted)
 }
 
-/// The options that every command has.
+/// The options that every command has, with the same values.
 fn common(redlock: &Command) -> impl Iterator<Item = &Arg> {
     let of_every_command = |option: &&Arg| {
         let mut commands = redlock.get_subcommands();
@@ -146,10 +161,13 @@ fn every_option(redlock: &Command) -> Vec<&Arg> {
     options
 }
 
-/// All forms of the options that take so many values at least.
+/// All forms of the options that take so many values at least, whatever the command: `log -n 5`, but `run -n NAME`.
 fn with_value(redlock: &Command, least: usize) -> impl Iterator<Item = String> {
-    let options = every_option(redlock).into_iter().filter(move |option| least_values(option) == Some(least));
-    options.flat_map(forms)
+    let all = every_option(redlock);
+    let others = all.iter().filter(|option| least_values(option) != Some(least)).flat_map(|option| forms(option));
+    let others: Vec<String> = others.collect();
+    let options = all.into_iter().filter(move |option| least_values(option) == Some(least));
+    options.flat_map(forms).filter(move |form| !others.contains(form))
 }
 
 /// How many values an option takes at least; None for one that takes none at all.
@@ -161,6 +179,26 @@ fn least_values(option: &Arg) -> Option<usize> {
 fn forms(option: &Arg) -> Vec<String> {
     let short = option.get_short().map(|short| format!("-{short}"));
     short.into_iter().chain(option.get_long().map(|long| format!("--{long}"))).collect()
+}
+
+fn is_file(option: &Arg) -> bool {
+    option.get_value_hint() == ValueHint::FilePath
+}
+
+fn is_format(option: &Arg) -> bool {
+    option.get_long() == Some("format")
+}
+
+/// The values of `--format` that this command accepts; before its name, all of them.
+fn formats(command: &Command) -> String {
+    match command.get_name() {
+        "redlock" => choices(command.get_arguments().find(|option| is_format(option)).unwrap()),
+        name => joined(cli::formats(name).iter().map(|format| format.word()), " "),
+    }
+}
+
+fn has_choices(option: &Arg) -> bool {
+    !option.get_possible_values().is_empty()
 }
 
 /// The values to choose from, if an option has such.
