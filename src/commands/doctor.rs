@@ -3,12 +3,13 @@
 use super::{DEFAULT_TTL, block_on, start_local};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
-use crate::doctor::{self, Diagnosis, Practice};
+use crate::doctor::{self, Diagnosis, NodeFacts, Practice};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{LogPart, Selection};
 use crate::output;
 use crate::redis::Local;
+use futures_util::future::join;
 use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
@@ -18,8 +19,8 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
     warnings.for_each(|why| output::say(why));
     let findings = block_on(async {
-        let practice = practice(&settings).await;
-        Ok::<_, Error>(doctor::examine(&practice).await)
+        let (practice, nodes) = practice(&settings).await;
+        Ok::<_, Error>(doctor::examine(&practice, &nodes))
     })?;
     match common.format {
         Format::Json => output::checkup_json(&settings.origins, &findings)?,
@@ -39,10 +40,13 @@ fn whereabouts(local: Local) -> Setting {
     Setting { name: "local", value: socket.display().to_string(), from, is_default: false }
 }
 
-async fn practice(settings: &Settings) -> Practice<'_> {
+/// How locks are used, and the facts about the nodes, gathered side by side: a node that hangs is waited for once.
+async fn practice(settings: &Settings) -> (Practice<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
-    let locks = on_nodes.list(&settings.prefix, Selection { names: &[], free: false, log: LogPart::None }).await;
-    Practice {
+    let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
+    let locks = on_nodes.list(&settings.prefix, Selection { names: &[], free: false, log: LogPart::None });
+    let (locks, nodes) = join(locks, nodes).await;
+    let practice = Practice {
         addresses: &settings.nodes,
         prefix: &settings.prefix,
         node_timeout: on_nodes.node_timeout(),
@@ -50,5 +54,6 @@ async fn practice(settings: &Settings) -> Practice<'_> {
         quarantine: on_nodes.quarantine(),
         is_default: settings.origins[0].is_default,
         locks: locks.map(|listing| listing.locks).map_err(|error| error.trouble()),
-    }
+    };
+    (practice, nodes)
 }

@@ -4,6 +4,7 @@ use super::{Harm, Problem, permissions};
 use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
+use futures_util::future::join;
 use std::fmt;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ const TRY_FOR: Duration = Duration::from_secs(5);
 
 /// The facts about a configured node.
 #[derive(Debug)]
-pub(super) struct NodeFacts {
+pub(crate) struct NodeFacts {
     pub(super) servers: Vec<(String, Result<Facts, Fault>)>,
     /// Its Sentinels, if it has any.
     pub(super) sentinels: Vec<(String, Result<SentinelView, Fault>)>,
@@ -77,8 +78,8 @@ fn untold(command: &str, answer: impl fmt::Display) -> Problem {
 /// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take `patience`. A
 /// server of `local:` that never ran is not started.
 pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> NodeFacts {
-    let servers = servers(address, prefix, patience).await;
-    NodeFacts { servers, sentinels: sentinel_views(address, patience).await }
+    let (servers, sentinels) = join(servers(address, prefix, patience), sentinel_views(address, patience)).await;
+    NodeFacts { servers, sentinels }
 }
 
 async fn servers(address: &Address, prefix: &str, patience: Duration) -> Vec<(String, Result<Facts, Fault>)> {

@@ -7,7 +7,8 @@ mod permissions;
 
 use crate::lock::{Quarantine, Status};
 use crate::redis::Address;
-use facts::{Facts, NodeFacts};
+use facts::Facts;
+pub(crate) use facts::NodeFacts;
 use futures_util::future::join_all;
 use serde::Serialize;
 use std::iter::zip;
@@ -71,12 +72,15 @@ impl Practice<'_> {
     }
 }
 
-/// Examines all nodes in parallel. Findings come worst first, and among equals those about all nodes first.
-pub(crate) async fn examine(practice: &Practice<'_>) -> Vec<Finding> {
-    let nodes = practice.addresses.iter().map(|node| facts::gather(node, practice.prefix, practice.node_timeout));
-    let nodes: Vec<NodeFacts> = join_all(nodes).await;
+/// Gathers the facts about all nodes, side by side. Each request may take `patience`.
+pub(crate) async fn gather(nodes: &[Address], prefix: &str, patience: Duration) -> Vec<NodeFacts> {
+    join_all(nodes.iter().map(|node| facts::gather(node, prefix, patience))).await
+}
+
+/// Examines the nodes of the practice. Findings come worst first, and among equals those about all nodes first.
+pub(crate) fn examine(practice: &Practice<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
-    let of_nodes = zip(&nodes, practice.addresses).map(|(node, address)| of_node(node, address, practice, &reached));
+    let of_nodes = zip(nodes, practice.addresses).map(|(node, address)| of_node(node, address, practice, &reached));
     let of_nodes: Vec<Vec<CheckOutcome>> = of_nodes.collect();
     // A minority of nodes may be without a vote.
     let has_no_vote = |(_, _, result): &CheckOutcome| matches!(result, Err(Problem { harm: Harm::NoVote, .. }));

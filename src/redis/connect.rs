@@ -2,6 +2,7 @@
 
 use super::address::Address;
 use super::fault::Fault;
+use super::last_words::LastWords;
 use super::limit::ReplyLimit;
 use super::local;
 use super::reply::Reply;
@@ -34,7 +35,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 /// # Errors
 /// The reason why it cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let mut socket = ReplyLimit::new(dial(address).await.map_err(|error| Fault::of_io(&error))?);
+    let stream = dial(address).await.map_err(|error| Fault::of_io(&error))?;
+    let mut socket = ReplyLimit::new(LastWords::new(stream));
     log_in(&mut socket, address).await?;
     Ok(Box::new(socket))
 }

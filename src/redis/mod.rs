@@ -7,6 +7,7 @@ mod connect;
 mod connection;
 mod fault;
 mod file_value;
+mod last_words;
 mod limit;
 mod listen;
 mod local;

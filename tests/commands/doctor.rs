@@ -7,6 +7,7 @@ use crate::support::{
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// Every write is on disk before it is answered: nothing to complain of.
 const DURABLE: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
@@ -140,6 +141,18 @@ fn nodes_that_cannot_be_asked() {
     open.pause();
     Checkup::of(Test::new(&open).env("REDLOCK_NODE_TIMEOUT", "300ms"), 69).says("fail", "connection", &["timed out"]);
     open.resume();
+}
+
+#[test]
+fn a_node_that_hangs_costs_two_time_outs_at_most() {
+    let nodes: Vec<Redis> = (0..3).map(|_| Redis::with(&DURABLE)).collect();
+    nodes[2].pause();
+    let start = Instant::now();
+    let found = Checkup::of(Test::new(&nodes).args(["--node-timeout", "3s"]), 0);
+    let took = start.elapsed();
+    nodes[2].resume();
+    found.says("warn", "connection", &["timed out"]);
+    assert!(took < ms(8_500), "{took:?}");
 }
 
 #[test]

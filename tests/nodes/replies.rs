@@ -1,7 +1,7 @@
 //! Error replies, known and unknown: those that are for good end a call with 78; all others heal, since proxies, modules and
 //! later versions have errors of their own.
 
-use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, message, perhaps, when};
+use crate::support::{Mode, Proxy, Redis, SOON, Test, any, eventually, message, perhaps, redlock, when};
 use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
@@ -169,4 +169,22 @@ fn a_wait_for_replicas_that_is_unblocked_heals_and_leaves_no_lock() {
     redis.command(&["CLIENT", "UNBLOCK", &blocked().unwrap(), "ERROR"]);
     call.finish();
     eventually(SOON, "withdrawn", || !redis.exists(KEY));
+}
+
+/// It says so unasked, and closes the connection at once, often before the request has come.
+#[test]
+fn a_server_with_too_many_clients_is_told_as_such() {
+    let redis = Redis::with_tcp(&["--maxclients", "10"]);
+    let _others: Vec<_> = (0..10).map(|_| std::os::unix::net::UnixStream::connect(redis.socket()).unwrap()).collect();
+    eventually(SOON, "it is full", || redis.try_query::<i64>(&["DBSIZE"]).is_err());
+    for url in [redis.url(), redis.tcp_url(), redis.tcp_url().replace("redis://", "redis://:s3cret@")] {
+        let calls = (0..6).flat_map(|_| ["run backup -- true", "run backup --wait 500ms -- true", "status", "doctor"]);
+        for call in calls {
+            let said = when("too many clients alone", |text| {
+                text.contains("has too many clients already") && !text.contains("closed the connection")
+            });
+            let test = redlock(url.as_str(), call).status(69);
+            if call == "doctor" { test.stdout(said) } else { test.stderr(said) }.run();
+        }
+    }
 }
