@@ -31,7 +31,7 @@ fn crontab() -> String {
 
 /// Three hosts with README's crontab, and a job that does at its n-th run what the n-th line of its plan says.
 struct Night {
-    redis: Redis,
+    redis: Vec<Redis>,
     directory: Arc<Directory>,
     /// The calls of the crontab: the one of the night, and the one of the morning.
     lines: [String; 2],
@@ -39,6 +39,11 @@ struct Night {
 
 impl Night {
     fn new(plan: &[&str]) -> Night {
+        Night::on(1, plan)
+    }
+
+    /// The same on so many masters.
+    fn on(masters: usize, plan: &[&str]) -> Night {
         let directory = Arc::new(Directory::new());
         // The lock of the kernel tells whether two of them run at a time.
         let job = "#!/bin/sh
@@ -59,8 +64,8 @@ impl Night {
             })
             .collect();
         // What it writes is on the disk before it answers.
-        let redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
-        Night { redis, directory, lines: jobs.try_into().expect("two lines") }
+        let redis = || Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+        Night { redis: (0..masters).map(|_| redis()).collect(), directory, lines: jobs.try_into().expect("two lines") }
     }
 
     /// A line of the crontab, as cron calls it.
@@ -84,7 +89,9 @@ impl Night {
 
     /// Waits until the job runs, and the other hosts stand in line.
     fn is_under_way(&self) {
-        eventually(SOON, "one runs it, two wait", || self.noted("runs").len() == 1 && Line::length(&self.redis) == 2);
+        eventually(SOON, "one runs it, two wait", || {
+            self.noted("runs").len() == 1 && Line::length(&self.redis[0]) == 2
+        });
     }
 
     /// The hosts end, these of them with a status other than 0 and this mail, the others in silence, after so many runs of which one
@@ -119,8 +126,8 @@ const SUCCESS: &str = "has succeeded within 45s: last on <host>, <duration> ago"
 
 #[test]
 fn the_next_host_in_line_repeats_what_failed_and_the_others_go_home() {
-    for fails in 0..=3 {
-        let night = Night::new(&["echo 'no space left' >&2; exit 1"; 3][..fails]);
+    for (masters, fails) in [(1, 0), (1, 1), (1, 2), (1, 3), (3, 1), (3, 2)] {
+        let night = Night::on(masters, &["echo 'no space left' >&2; exit 1"; 3][..fails]);
         let hosts = night.falls();
         let mails = vec![(1, "no space left\n"); fails];
         night.ends(hosts, &mails, (fails + 1).min(3), usize::from(fails < 3));
@@ -148,23 +155,30 @@ fn a_job_that_hangs_is_stopped_and_the_next_host_runs_it() {
 
 #[test]
 fn a_host_that_dies_with_its_job_is_replaced() {
-    let night = Night::new(&["sleep 1000"]);
-    let mut hosts = night.falls();
-    night.is_under_way();
-    let dead = night.noted("runs")[0].parse::<usize>().unwrap() - 1;
-    let dead = hosts.remove(dead);
-    tagged(dead.tag()).into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
-    night.ends(hosts, &[], 2, 1);
-    night.dawns(0, SUCCESS);
+    for masters in [1, 3] {
+        let night = Night::on(masters, &["sleep 1000"]);
+        let mut hosts = night.falls();
+        night.is_under_way();
+        let dead = night.noted("runs")[0].parse::<usize>().unwrap() - 1;
+        let dead = hosts.remove(dead);
+        // What is starting a process may leave that behind.
+        eventually(SOON, "nothing of it is left", || {
+            let left = tagged(dead.tag());
+            left.iter().for_each(|&pid| send(pid, Signal::SIGKILL));
+            left.is_empty()
+        });
+        night.ends(hosts, &[], 2, 1);
+        night.dawns(0, SUCCESS);
+    }
 }
 
 #[test]
 fn a_redis_that_comes_a_second_late_costs_nothing() {
     let mut night = Night::new(&[]);
-    night.redis.kill();
+    night.redis[0].kill();
     let hosts = night.falls();
     std::thread::sleep(ms(1000));
-    night.redis.restart();
+    night.redis[0].restart();
     night.ends(hosts, &[], 1, 1);
     night.dawns(0, SUCCESS);
 }
@@ -175,10 +189,10 @@ fn a_restart_of_redis_while_the_job_runs_costs_nothing() {
         let mut night = Night::new(&[&format!("while [ ! -e go ]; do sleep 0.05; done{first}")]);
         let hosts = night.falls();
         night.is_under_way();
-        night.redis.kill();
+        night.redis[0].kill();
         std::thread::sleep(ms(1000));
-        night.redis.restart();
-        eventually(SOON, "two wait", || Line::listeners(&night.redis) == 2);
+        night.redis[0].restart();
+        eventually(SOON, "two wait", || Line::listeners(&night.redis[0]) == 2);
         fs::write(night.directory.path().join("go"), "").unwrap();
         night.ends(hosts, mails, runs, 1);
         night.dawns(0, SUCCESS);
@@ -188,12 +202,12 @@ fn a_restart_of_redis_while_the_job_runs_costs_nothing() {
 #[test]
 fn where_redis_is_away_all_night_each_host_says_that_the_job_did_not_run() {
     let mut night = Night::new(&[]);
-    night.redis.kill();
+    night.redis[0].kill();
     let mail = (69, "redlock: \"backup\" did not run: <node> is unreachable <any>\n");
     night.ends(night.falls(), &[mail; 3], 0, 0);
     let morning = night.line(&night.lines[1]).status(69);
     morning.stderr(like("redlock: \"backup\": <node> is unreachable <any>\n")).run();
-    night.redis.restart();
+    night.redis[0].restart();
     night.dawns(1, "has not succeeded within 45s: no success is known");
 }
 
@@ -209,7 +223,7 @@ fn price(words: &str) -> f64 {
 #[test]
 fn thirty_hosts_in_line_cost_what_readme_says() {
     let night = Night::new(&["sleep 1000"]);
-    let memory = || night.redis.info("used_memory").parse::<f64>().unwrap();
+    let memory = || night.redis[0].info("used_memory").parse::<f64>().unwrap();
     let empty = memory();
     let line = night.lines[0]
         .replace("--wait 20000ms", "--wait 2h")
@@ -217,9 +231,10 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
         .replace("--ttl 5s ", "");
     let host = |_| night.line(&line).env("HOST", "any").any_end().stderr(any()).spawn();
     let hosts: Vec<Running> = (0..30).map(host).collect();
-    eventually(SOON * 3, "29 wait", || Line::listeners(&night.redis) == 29);
-    let counts =
-        || [command_calls(&night.redis)["evalsha"], night.redis.info("total_commands_processed").parse().unwrap()];
+    eventually(SOON * 3, "29 wait", || Line::listeners(&night.redis[0]) == 29);
+    let counts = || {
+        [command_calls(&night.redis[0])["evalsha"], night.redis[0].info("total_commands_processed").parse().unwrap()]
+    };
     let (before, start) = (counts(), Instant::now());
     std::thread::sleep(ms(10_000));
     let (after, seconds) = (counts(), start.elapsed().as_secs_f64());
@@ -231,7 +246,7 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
     is((after[0] - before[0]) as f64 / seconds, "requests a second");
     is((after[1] - before[1]) as f64 / seconds, "commands with those");
     // One of the holder, and the test's own.
-    is(night.redis.info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");
+    is(night.redis[0].info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");
     assert!(memory() - empty < price("MB of memory") * 1e6);
     drop(hosts);
 }
