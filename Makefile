@@ -11,7 +11,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 HOMEPAGE := $(shell sed -n 's/^homepage = "\(.*\)"/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build demo test chaos margins lint bench install uninstall dist deb rpm release check-packages reproducible man clean deps
+.PHONY: build demo test chaos fuzz margins lint bench install uninstall dist deb rpm release check-packages reproducible man clean deps
 
 # Messages of panics name no directory of this machine.
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
@@ -52,6 +52,11 @@ test: deps
 # Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows.
 chaos: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) SERVERS=$(SERVERS) $(CARGO) test --locked --test main -- --ignored --nocapture chaos::as_long_as_asked
+
+# Hostile input for so many MINUTES (3), from this SEED on (any): arguments, variables, redlock.conf, replies, records. A trial that fails
+# tells its own seed.
+fuzz: deps
+	MINUTES=$(MINUTES) SEED=$(SEED) $(CARGO) test --locked --test main -- --ignored --nocapture --test-threads=1 fuzz::as_long_as_asked
 
 # What a slow or busy machine cannot keep is measured, not tested: how long before the expiry large jobs and those of short leases are
 # dead, how soon a released lock is taken, how soon an interrupted call ends (tests/alone). On a quiet machine all of it passes.

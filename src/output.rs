@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, human, reason, rfc3339, seconds, unprintable, who};
+use crate::text::{cut, escaped, human, printable, reason, rfc3339, seconds, unprintable, who};
 pub(crate) use log::{ran_within, runs};
 pub(crate) use metrics::metrics;
 use nix::libc;
@@ -26,12 +26,12 @@ use unicode_width::UnicodeWidthStr;
 const COLUMN: usize = 40;
 /// The number of waiters that are shown, of all in line.
 const WAITERS: usize = 10;
-/// The number of characters of a server's own text that are shown.
+/// The number of characters of a message, or of a server's own text, that are shown.
 const LINE: usize = 2000;
 
-/// A message as a line of standard error.
+/// A message as a line of standard error. What a user or another program wrote may be quoted anywhere in it.
 pub(crate) fn line(message: &str) -> String {
-    format!("redlock: {message}")
+    format!("redlock: {}", printable(message, LINE))
 }
 
 /// Prints a message to standard error.
@@ -436,7 +436,7 @@ pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, v
     }
     if !quiet {
         let settings = settings.iter().filter(|setting| verbose || !setting.is_default);
-        settings.for_each(|setting| text.push_str(&format!("setting  {setting}\n")));
+        settings.for_each(|setting| text.push_str(&format!("setting  {}\n", printable(&setting.to_string(), LINE))));
         text.push_str(&summary(findings));
     }
     show(&text)

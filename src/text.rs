@@ -59,6 +59,22 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     out
 }
 
+/// Text of several origins, safe for a terminal: all but line ends is escaped that a terminal obeys. Cut after `most` characters.
+pub(crate) fn printable(text: &str, most: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (count, c) in text.chars().enumerate() {
+        if count == most {
+            out.push('…');
+            break;
+        }
+        match unprintable(c) && c != '\n' {
+            true => out.extend(c.escape_default()),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
 /// `deploy@web-3, pid 4121 (nightly)`; the pid and the label may be unknown.
 pub(crate) fn who(user: &str, host: &str, pid: Option<u64>, label: Option<&str>) -> String {
     let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));

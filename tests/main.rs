@@ -105,6 +105,9 @@ mod model;
 /// Everything that can go wrong at once, judged by the kernel.
 mod chaos;
 
+/// Input by chance, from users and from servers.
+mod fuzz;
+
 /// What comes with the binary.
 mod docs {
     mod architecture;

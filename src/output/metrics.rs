@@ -1,6 +1,7 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
 use crate::lock::{Holder, Run, State, Status};
+use crate::text::printable;
 use std::time::Duration;
 
 /// The value of a metric for one lock; none where it is not known.
@@ -72,7 +73,7 @@ pub(crate) fn metrics(all: &[Status]) -> String {
     text
 }
 
-/// The text of a label, as the format has it.
+/// The text of a label, as the format has it; on a terminal it is safe too.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    printable(text, usize::MAX).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

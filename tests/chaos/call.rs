@@ -1,7 +1,6 @@
 //! One call of redlock under attack: started, perhaps killed or stopped at some moment, and waited for.
 
-use super::seed::Chance;
-use crate::support::{alive, descendants, name, send};
+use crate::support::{Chance, alive, descendants, name, send};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -102,9 +101,13 @@ pub(super) fn call(
 /// Waits for the end of the call, and does to it what is to be done. No status: it was killed at the limit.
 fn attend(child: &mut Child, mut mishap: Option<Mishap>, limit: Duration) -> (Option<ExitStatus>, Option<Mishap>) {
     let (start, pid) = (Instant::now(), child.id());
-    let (mut happened, mut thaws) = (None, None);
+    let (mut happened, mut thaws): (_, Option<(u32, Instant)>) = (None, None);
     loop {
         if let Some(status) = child.try_wait().unwrap() {
+            // A keeper that stands still may be alone.
+            if let Some((victim, _)) = thaws {
+                send(victim, Signal::SIGCONT);
+            }
             return (Some(status), happened);
         }
         if let Some(due) = mishap.filter(|one| start.elapsed() >= one.after) {

@@ -3,7 +3,7 @@
 use super::call::{End, Mishap, Whom, call};
 use super::field::{LONGEST, SHORTEST};
 use super::history::{Bounded, Event, Line, now};
-use super::seed::Chance;
+use crate::support::Chance;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,8 +1,8 @@
 //! The servers under attack, and what is done to them.
 
-use super::seed::Chance;
 use crate::support::{
-    Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, ServerClock, alive, eventually, ms, name, send, stopped,
+    Chance, Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, ServerClock, alive, eventually, ms, name, send,
+    stopped,
 };
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};

@@ -11,14 +11,12 @@ mod field;
 mod figures;
 mod history;
 mod rival;
-mod seed;
 
-use crate::support::{compiled, ms, rand};
+use crate::support::{Chance, compiled, ms, rand};
 use contender::{Arena, Contender, Results};
 use field::{Fault, Field, Servers, Undo};
 use figures::Figures;
 use history::{Line, judge};
-use seed::Chance;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -167,6 +165,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     let (count, name) = (violations.len(), Servers::ALL.iter().find(|one| one.1 == servers).unwrap().0);
     let plan: Vec<String> = plan.iter().map(|(at, fault)| format!("{at:?} {fault:?}")).collect();
     std::fs::write(arena.directory.join("plan"), plan.join("\n")).unwrap();
+    std::fs::write(arena.directory.join("violations"), violations.join("\n")).unwrap();
     panic!(
         "{count} violations with seed {seed}; history, plan and what was printed are in {}; again: make chaos SERVERS={name} \
          SEED={seed} MINUTES={:.2}\n{}",

@@ -1,6 +1,7 @@
 //! What the tests are written with: real servers, a builder for which any unexpected output fails, proxies that
 //! misbehave, and waiting by deadline. Of redlock's messages only their common form is known here.
 
+mod chance;
 mod cluster;
 mod command;
 mod compiled;
@@ -24,6 +25,7 @@ mod sentinel;
 mod slow;
 mod tls;
 
+pub(crate) use chance::Chance;
 pub(crate) use cluster::Cluster;
 pub(crate) use command::{Ended, Finished, Test, redlock};
 pub(crate) use compiled::compiled;

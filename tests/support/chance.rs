@@ -4,20 +4,20 @@ use std::time::Duration;
 
 /// Numbers by chance that follow from a seed (SplitMix64).
 #[derive(Clone, Debug)]
-pub(super) struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    pub(super) fn new(seed: u64) -> Chance {
+    pub(crate) fn new(seed: u64) -> Chance {
         Chance(seed)
     }
 
     /// Chance of its own for one of many who draw beside each other.
-    pub(super) fn of(&self, number: u64) -> Chance {
+    pub(crate) fn of(&self, number: u64) -> Chance {
         let mut chance = Chance(self.0 ^ number.wrapping_mul(0xd134_2543_de82_ef95));
         Chance(chance.next())
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut number = self.0;
         number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -26,20 +26,20 @@ impl Chance {
     }
 
     /// A number below `limit`.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    pub(super) fn percent(&mut self, percent: u64) -> bool {
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    pub(super) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
     /// One of these, each as often as its weight says.
-    pub(super) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
+    pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let mut drawn = self.below(all.iter().map(|one| one.0).sum());
         for &(weight, one) in all {
             if drawn < weight {
@@ -51,7 +51,7 @@ impl Chance {
     }
 
     /// A time from `least` to `most` milliseconds, of which short ones are more frequent.
-    pub(super) fn time(&mut self, least: u64, most: u64) -> Duration {
+    pub(crate) fn time(&mut self, least: u64, most: u64) -> Duration {
         let range = self.below(most - least + 1);
         Duration::from_millis(least + range * self.below(1000) / 1000)
     }

@@ -1,0 +1,97 @@
+//! One call of redlock, and what must be true of it whatever its input was.
+
+use crate::support::{Directory, Redis};
+use nix::sys::resource::{Resource, setrlimit};
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Every status that README lists, apart from 70, and those of signals that redlock takes over from its command.
+const STATUSES: [i32; 12] = [0, 1, 64, 69, 74, 75, 76, 77, 78, 124, 126, 127];
+/// No call waits longer than this for anything that is tried here.
+const LIMIT: Duration = Duration::from_secs(30);
+/// As much address space a call may have, in bytes. Most of it is never touched.
+const MEMORY: u64 = 256 << 20;
+
+/// What all trials share.
+pub(super) struct Ground {
+    pub(super) redis: Redis,
+    directory: Directory,
+    calls: Cell<usize>,
+}
+
+/// What a call has printed.
+pub(super) struct Output {
+    pub(super) status: i32,
+    pub(super) stdout: String,
+}
+
+impl Ground {
+    pub(super) fn new() -> Ground {
+        Ground { redis: Redis::start(), directory: Directory::new(), calls: Cell::new(0) }
+    }
+
+    pub(super) fn calls(&self) -> usize {
+        self.calls.get()
+    }
+
+    /// The home directory of all calls.
+    pub(super) fn home(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+
+    /// Calls redlock with these arguments and variables, and looks at what it does.
+    #[track_caller]
+    pub(super) fn call(&self, arguments: &[OsString], environment: &[(OsString, OsString)]) -> Output {
+        self.calls.set(self.calls.get() + 1);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_redlock"));
+        command.args(arguments).env_clear().env("HOME", self.home()).env("PATH", "/usr/bin:/bin");
+        command.envs(environment.iter().map(|(name, value)| (name, value))).current_dir(self.home());
+        let files = ["out", "err"].map(|name| self.home().join(name));
+        let [out, err] = files.each_ref().map(|file| File::create(file).unwrap());
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        // SAFETY: only async-signal-safe calls.
+        unsafe {
+            command.pre_exec(|| {
+                nix::unistd::setsid()?;
+                Ok(setrlimit(Resource::RLIMIT_AS, MEMORY, MEMORY)?)
+            });
+        }
+        let (start, mut child) = (Instant::now(), command.spawn().unwrap());
+        let told = || format!("{command:?}").chars().take(600).collect::<String>();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status.code().unwrap_or_else(|| 128 + status.signal().unwrap());
+            }
+            if start.elapsed() > LIMIT {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("hangs: {}", told());
+            }
+            std::thread::sleep(Duration::from_millis(if start.elapsed().as_millis() < 20 { 1 } else { 5 }));
+        };
+        let [stdout, stderr] = files.map(|file| std::fs::read(file).unwrap());
+        let clean = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| !text.chars().any(obeyed));
+        assert!(STATUSES.contains(&status), "status {status}: {}\n{}", told(), String::from_utf8_lossy(&stderr));
+        for (what, bytes) in [("standard output", &stdout), ("standard error", &stderr)] {
+            assert!(clean(bytes), "{what} is not clean: {}\n{:?}", told(), String::from_utf8_lossy(bytes));
+        }
+        let told_why = !stderr.is_empty() || !stdout.is_empty() || quiet(arguments);
+        assert!(status < 2 || told_why, "ends with {status} and does not say why: {}", told());
+        Output { status, stdout: String::from_utf8(stdout).unwrap() }
+    }
+}
+
+/// A character that a terminal obeys instead of showing.
+fn obeyed(c: char) -> bool {
+    c.is_control() && c != '\n'
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Whether nothing need be said.
+fn quiet(arguments: &[OsString]) -> bool {
+    arguments.iter().any(|argument| argument == "-q" || argument == "--quiet" || argument == "-E")
+}

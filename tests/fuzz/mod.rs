@@ -1,0 +1,119 @@
+//! Hostile input by chance, from a seed: what users write, what servers answer, what others have left in Redis. Whatever it is,
+//! redlock neither panics nor hangs, has a status that README lists, fills no memory, and sends no control character to a terminal.
+//! `make fuzz MINUTES= SEED=` goes on for longer.
+
+mod call;
+mod records;
+mod replies;
+mod words;
+
+use crate::support::{Chance, rand};
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+/// How long each kind of input is tried by `make test`.
+const SHORT: Duration = Duration::from_secs(8);
+
+/// So many trials at once.
+const STRANDS: u64 = 4;
+
+/// Something that is tried once, with input that follows from this chance.
+type Trial = fn(&mut Chance, &call::Ground);
+
+#[test]
+fn words_of_users() {
+    attack(words::trial, any_seed(), SHORT);
+}
+
+#[test]
+fn replies_of_servers() {
+    attack(replies::trial, any_seed(), SHORT);
+}
+
+#[test]
+fn records_of_others() {
+    attack(records::trial, any_seed(), SHORT);
+}
+
+/// What these have found once.
+#[test]
+fn found_once() {
+    let ground = call::Ground::new();
+    let url = ground.redis.url();
+    let call = |line: &str, variables: &[(&str, &str)]| {
+        let variables = [&[("REDLOCK_REDIS", url.as_str())], variables].concat();
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        ground.call(&words, &variables).status
+    };
+    // Marks of writing direction, and control characters of more than one byte, in what is refused and what is shown.
+    assert_eq!(call("completions \u{202e}txt", &[]), 64);
+    assert_eq!(call("acquire x --ttl \u{202e}1s", &[]), 64);
+    assert_eq!(call("status", &[("REDLOCK_PASSWORD_FILE", "\u{85}")]), 64);
+    assert_eq!(call("doctor", &[("REDLOCK_PREFIX", "\u{2028}")]), 0);
+    // A message that is longer than what is kept for a slow reader was dropped.
+    assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
+    // A label of another program in the metrics.
+    ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);
+    ground.redis.command(&[
+        "HSET",
+        "{redlock:x}:\u{1f}lease",
+        "token",
+        "t",
+        "host",
+        "h",
+        "user",
+        "u",
+        "label",
+        "\u{1b}[2J",
+    ]);
+    assert_eq!(call("status --format prometheus", &[]), 0);
+}
+
+/// `make fuzz`.
+#[test]
+#[ignore = "takes as long as MINUTES says: make fuzz"]
+fn as_long_as_asked() {
+    let setting = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+    let minutes: f64 = setting("MINUTES").map_or(3.0, |text| text.parse().unwrap());
+    let seed = setting("SEED").map_or_else(any_seed, |text| text.parse().unwrap());
+    let each = Duration::from_secs_f64(minutes * 20.0);
+    for trial in [words::trial as Trial, replies::trial, records::trial] {
+        attack(trial, seed, each);
+    }
+}
+
+fn any_seed() -> u64 {
+    rand(1_000_000_000)
+}
+
+/// Tries it again and again, several at once: most of them wait. Each trial has a seed of its own, which is told when it fails, so
+/// that it can be repeated alone.
+fn attack(trial: Trial, seed: u64, time: Duration) {
+    let start = Instant::now();
+    let strand = |number: u64| {
+        let (ground, mut seed, mut count) = (call::Ground::new(), seed + number, 0);
+        while start.elapsed() < time {
+            let told = Told(seed);
+            trial(&mut Chance::new(seed), &ground);
+            std::mem::forget(told);
+            (count, seed) = (count + 1, Chance::new(seed).below(1_000_000_000));
+        }
+        (count, ground.calls())
+    };
+    let (trials, calls) = std::thread::scope(|scope| {
+        let strands: Vec<_> = (0..STRANDS).map(|number| scope.spawn(move || strand(number))).collect();
+        let ended = strands.into_iter().map(|one| one.join().expect("no trial fails"));
+        ended.fold((0, 0), |sum, one: (usize, usize)| (sum.0 + one.0, sum.1 + one.1))
+    });
+    eprintln!("{trials} trials, {calls} calls in {} s", time.as_secs());
+}
+
+/// Tells the seed of a trial that fails.
+struct Told(u64);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        eprintln!("fails with SEED={}", self.0);
+    }
+}

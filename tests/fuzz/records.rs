@@ -1,0 +1,179 @@
+//! What others have left in Redis: keys of every type under the names that redlock uses, and records with anything in them.
+
+use super::call::Ground;
+use crate::support::Chance;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+/// What the names of keys end with; `-` is the lock itself.
+const KEYS: [&str; 15] = [
+    "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
+    "log:open", "open", "runs",
+];
+const FIELDS: [&str; 20] = [
+    "token",
+    "fence",
+    "ttl",
+    "since",
+    "host",
+    "pid",
+    "user",
+    "label",
+    "revoked",
+    "kept",
+    "to:x",
+    "longest",
+    "swept",
+    "all",
+    "0",
+    "1",
+    "success",
+    "failure",
+    "once",
+    "succeeded",
+];
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
+    let mut connection = ground.redis.connection();
+    let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
+    // What redlock itself has written, to be changed afterwards.
+    if chance.percent(60) {
+        let made = chance.one_of(&[
+            "run x --hold-at-least 20s -- true",
+            "acquire x",
+            "acquire x -s",
+            "acquire x --slots 2",
+            "run x -- false",
+        ]);
+        let words: Vec<OsString> = made.split(' ').map(OsString::from).collect();
+        ground.call(&words, &environment(ground));
+    }
+    for _ in 0..=chance.below(6) {
+        let end = chance.one_of(&KEYS);
+        let key = if end == "-" { "redlock:x".to_owned() } else { format!("{{redlock:x}}:\u{1f}{end}") };
+        let key = if chance.percent(5) { format!("{{redlock:x}}:\u{1f}member:{TOKEN}") } else { key };
+        if chance.percent(25) {
+            let _: redis::Value = redis::cmd("DEL").arg(&key).query(&mut connection).unwrap();
+        }
+        // One of another type stays as it is.
+        let _ = write(chance, &key).query::<redis::Value>(&mut connection);
+        if chance.percent(30) {
+            let ttl = chance.one_of(&[1_u64, 500, 60_000, 1 << 45]);
+            let _ = redis::cmd("PEXPIRE").arg(&key).arg(ttl).query::<redis::Value>(&mut connection);
+        }
+    }
+    for _ in 0..3 {
+        look(chance, ground);
+    }
+}
+
+fn write(chance: &mut Chance, key: &str) -> redis::Cmd {
+    let name = match chance.below(6) {
+        0 => "SET",
+        1 | 2 => "HSET",
+        3 => "ZADD",
+        4 => chance.one_of(&["RPUSH", "LPUSH"]),
+        _ => chance.one_of(&["SADD", "APPEND"]),
+    };
+    let mut command = redis::cmd(name);
+    command.arg(key);
+    let pairs = if chance.percent(5) { chance.below(2000) } else { chance.below(4) };
+    for _ in 0..=pairs {
+        match name {
+            "HSET" => drop(command.arg(field(chance)).arg(text(chance))),
+            "ZADD" => drop(
+                command
+                    .arg(chance.one_of(&[
+                        "0",
+                        "1",
+                        "-1",
+                        "inf",
+                        "-inf",
+                        "1.5",
+                        "1e300",
+                        "9007199254740993",
+                        "1795398370089",
+                    ]))
+                    .arg(text(chance)),
+            ),
+            "SET" | "APPEND" => {
+                command.arg(text(chance));
+                break;
+            }
+            _ => drop(command.arg(text(chance))),
+        }
+    }
+    command
+}
+
+fn field(chance: &mut Chance) -> Vec<u8> {
+    if chance.percent(80) { chance.one_of(&FIELDS).as_bytes().to_vec() } else { text(chance) }
+}
+
+/// A token, a mark, a number, a line of a log, or anything.
+fn text(chance: &mut Chance) -> Vec<u8> {
+    match chance.below(8) {
+        0 => TOKEN.as_bytes().to_vec(),
+        1 => chance
+            .one_of(&[
+                "shared.0123456789abcdef",
+                "slots:2.0123456789abcdef",
+                "slots:99999999999.x",
+                "slots:.x",
+                "shared.",
+            ])
+            .into(),
+        2 => chance.one_of(&["0", "-1", "1795398370089", "99999999999999999999", "1e400", "nan", "1.5"]).into(),
+        3 => chance
+            .one_of(&["{}", "[]", "{\"token\":1}", "{\"ended\":\"x\",\"began\":{}}", "[[[[[[[[", "\"\\ud800\"", "null"])
+            .into(),
+        4 => b"p\xff\xfe\x00\x1b[2J".to_vec(),
+        5 => "\t1\t2\u{1f}3\n4\u{1b}]0;x\u{7}".repeat(usize::try_from(chance.below(50)).unwrap()).into_bytes(),
+        _ => super::words::text(chance).into_vec(),
+    }
+}
+
+fn environment(ground: &Ground) -> Vec<(OsString, OsString)> {
+    vec![("REDLOCK_REDIS".into(), ground.redis.url().into())]
+}
+
+/// One of all commands; what is JSON must be that.
+fn look(chance: &mut Chance, ground: &Ground) {
+    let lines = [
+        "status x",
+        "status x --format json",
+        "status",
+        "status --format json",
+        "status --format prometheus",
+        "status -v",
+        "log x",
+        "log x --format json",
+        "log",
+        "log --format json",
+        "log x --since 1d",
+        "log x --failed",
+        "status x --ran-within 1h",
+        "wait x --timeout 50ms",
+        "run x -- true",
+        "run x -s -- true",
+        "run x --slots 2 -- true",
+        "run x --wait 50ms -- true",
+        "run x --once-per 1h -- true",
+        "acquire x --ttl 200ms --format json",
+        "extend x --token TOKEN --format json",
+        "release x --token TOKEN --format json",
+        "release x --revoke",
+        "release x --force",
+        "doctor",
+        "acquire x --reentrant --token TOKEN",
+    ];
+    let line = chance.one_of(&lines).replace("TOKEN", TOKEN);
+    let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+    let output = ground.call(&words, &environment(ground));
+    if line.contains("json") {
+        for object in output.stdout.lines() {
+            assert!(serde_json::from_str::<serde_json::Value>(object).is_ok(), "{line}: {object:?}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What servers answer: garbage that looks like Redis' protocol, and real replies that were changed on their way.
+
+use super::call::Ground;
+use crate::support::Chance;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How a server treats each connection. The chance of a connection follows from its number.
+#[derive(Clone, Debug)]
+enum Manner {
+    /// Each request is answered by values that were made up.
+    Invent,
+    /// Requests go to a real server, and its replies come back changed, one in so many of them.
+    Change(PathBuf, u64),
+}
+
+/// A server that answers whatever it likes, until it is dropped.
+struct Server {
+    port: u16,
+    ended: Arc<AtomicBool>,
+}
+
+impl Server {
+    fn start(manner: Manner, chance: &Chance) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, ended) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
+        let (over, chance) = (Arc::clone(&ended), chance.clone());
+        std::thread::spawn(move || {
+            for (client, number) in listener.incoming().zip(0..) {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (manner, chance) = (manner.clone(), chance.of(number));
+                if let Ok(client) = client {
+                    std::thread::spawn(move || serve(client, &manner, chance));
+                }
+            }
+        });
+        Server { port, ended }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
+    // Nobody is there for longer than a call may take.
+    client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    client.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut request = [0; 64 << 10];
+    match manner {
+        Manner::Invent => {
+            while let Ok(1..) = client.read(&mut request) {
+                let mut reply = Vec::new();
+                for _ in 0..=chance.below(3) {
+                    value(&mut chance, 0, &mut reply);
+                }
+                if !put(&client, &mut chance, &reply) {
+                    return;
+                }
+            }
+        }
+        Manner::Change(socket, rarity) => {
+            let Ok(mut server) = UnixStream::connect(socket) else { return };
+            server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            let mut reply = vec![0; 256 << 10];
+            while let Ok(length @ 1..) = client.read(&mut request) {
+                if server.write_all(&request[..length]).is_err() {
+                    return;
+                }
+                let Ok(length @ 1..) = server.read(&mut reply) else { continue };
+                let mut reply = reply[..length].to_vec();
+                if chance.below(*rarity) == 0 {
+                    change(&mut chance, &mut reply);
+                }
+                if !put(&client, &mut chance, &reply) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Writes it whole, byte by byte, or in part before the end of the connection.
+fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
+    match chance.below(12) {
+        0 => reply.iter().take(200).all(|byte| {
+            std::thread::sleep(Duration::from_millis(1));
+            client.write_all(&[*byte]).is_ok()
+        }),
+        1 => {
+            let _ = client.write_all(&reply[..reply.len() / 2]);
+            let _ = client.shutdown(Shutdown::Both);
+            false
+        }
+        _ => client.write_all(reply).is_ok(),
+    }
+}
+
+/// A value of Redis' protocol, or what begins like one.
+fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
+    let number = |chance: &mut Chance| {
+        chance.one_of(&[
+            "0",
+            "1",
+            "2",
+            "5",
+            "-1",
+            "-2",
+            "+3",
+            "",
+            "x",
+            "99999999",
+            "4294967296",
+            "9223372036854775808",
+            "-9223372036854775808",
+            "1e9",
+        ])
+    };
+    let text: String = match chance.below(8) {
+        0 => "OK".to_owned(),
+        1 => chance
+            .one_of(&["granted", "held", "young", "reserved", "gone", "other", "ran", "node", "holders", "free"])
+            .to_owned(),
+        2 => "x".repeat(usize::try_from(chance.below(100_000)).unwrap()),
+        3 => "\u{1b}[31m\u{7}\u{202e}\u{85}".to_owned(),
+        4 => "NOSCRIPT No matching script.".to_owned(),
+        5 => chance
+            .one_of(&[
+                "MOVED 1 127.0.0.1:1",
+                "MOVED 99999 :0",
+                "ASK 5 [",
+                "LOADING",
+                "ERR \u{1b}]0;x\u{7}",
+                "NOAUTH",
+                "",
+            ])
+            .to_owned(),
+        6 => number(chance).to_owned(),
+        _ => super::words::text(chance).to_string_lossy().replace(['\r', '\n'], "\u{1b}"),
+    };
+    match chance.below(if depth > 6 { 5 } else { 12 }) {
+        0 => out.extend(format!("+{text}\r\n").bytes()),
+        1 => out.extend(format!("-{text}\r\n").bytes()),
+        2 => out.extend(format!(":{}\r\n", number(chance)).bytes()),
+        3 => out.extend(format!("${}\r\n{text}\r\n", text.len()).bytes()),
+        4 => out.extend(
+            chance
+                .one_of(&[
+                    "$-1\r\n",
+                    "*-1\r\n",
+                    "_\r\n",
+                    "#t\r\n",
+                    ",nan\r\n",
+                    "(123456789012345678901234567890\r\n",
+                    "!3\r\nabc\r\n",
+                    "=5\r\ntxt:x\r\n",
+                    "\r\n",
+                ])
+                .bytes(),
+        ),
+        5 => out.extend(format!("${}\r\n{text}\r\n", number(chance)).bytes()),
+        6 => out.extend(format!("*{}\r\n", number(chance)).bytes()),
+        7 => out.extend(
+            chance
+                .one_of(&["*1\r\n", "%1\r\n+x\r\n", "~1\r\n", ">2\r\n", "|1\r\n+a\r\n+b\r\n"])
+                .repeat(usize::try_from(chance.below(20_000)).unwrap())
+                .bytes(),
+        ),
+        8 => out.extend((0..chance.below(300)).map(|_| u8::try_from(chance.below(256)).unwrap()).collect::<Vec<u8>>()),
+        _ => {
+            let count = chance.below(6);
+            out.extend(format!("{}{count}\r\n", chance.one_of(&["*", "*", "*", "%", "~", ">"])).bytes());
+            (0..count).for_each(|_| value(chance, depth + 1, out));
+        }
+    }
+}
+
+/// Changes a reply that was right.
+fn change(chance: &mut Chance, reply: &mut Vec<u8>) {
+    let place = |chance: &mut Chance, reply: &[u8]| usize::try_from(chance.below(reply.len() as u64)).unwrap();
+    for _ in 0..=chance.below(3) {
+        let (at, other) = (place(chance, reply), place(chance, reply));
+        match chance.below(7) {
+            0 => reply[at] = u8::try_from(chance.below(256)).unwrap(),
+            // A digit becomes another: lengths, counts, times.
+            1 | 2 => {
+                if let Some(digit) = (at..reply.len()).find(|&at| reply[at].is_ascii_digit()) {
+                    reply[digit] = chance.one_of(b"0123456789-");
+                }
+            }
+            3 => reply.truncate(at.max(1)),
+            4 => {
+                drop(reply.splice(at..at, chance.one_of(&["\u{1b}[2J", "999999999999", "-", "\r\n", "\u{85}"]).bytes()))
+            }
+            5 => drop(reply.drain(at.min(other)..at.max(other).min(reply.len() - 1))),
+            _ => {
+                let copy = reply[at.min(other)..at.max(other)].to_vec();
+                reply.splice(at..at, copy);
+            }
+        }
+    }
+}
+
+pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
+    let manner = match chance.below(3) {
+        0 => Manner::Invent,
+        _ => Manner::Change(ground.redis.socket(), 1 + chance.below(6)),
+    };
+    let servers: Vec<Server> =
+        (0..chance.one_of(&[1, 1, 1, 3])).map(|n| Server::start(manner.clone(), &chance.of(n))).collect();
+    let scheme = if servers.len() > 1 { 0 } else { chance.below(10) };
+    let urls: Vec<String> = servers
+        .iter()
+        .map(|server| match scheme {
+            8 => format!("redis+sentinel://127.0.0.1:{}/mymaster", server.port),
+            9 => format!("redis+cluster://127.0.0.1:{}", server.port),
+            _ => format!("redis://127.0.0.1:{}", server.port),
+        })
+        .collect();
+    let token = "0123456789abcdef0123456789abcdef";
+    let lines = [
+        "run x --ttl 1s -- true",
+        "run x --ttl 500ms --wait 300ms -- sleep 0.3",
+        "run x -s --wait 100ms -- true",
+        "run x --slots 2 -- true",
+        "run x --once-per 1h -- true",
+        "run --name x --name y -- true",
+        "acquire x --ttl 1s",
+        "acquire x --format json --wait 200ms",
+        "extend x --token TOKEN",
+        "release x --token TOKEN",
+        "release x --revoke",
+        "release x --force",
+        "status x",
+        "status x --format json",
+        "status",
+        "status --format prometheus",
+        "status x --ran-within 1h",
+        "log x",
+        "log",
+        "log --format json",
+        "wait x --timeout 300ms",
+        "doctor",
+        "doctor -v",
+        "doctor --format json",
+    ];
+    let line = chance.one_of(&lines).replace("TOKEN", token);
+    let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+    let quarantine = if servers.len() > 1 { "0" } else { "" };
+    let mut environment = vec![("REDLOCK_REDIS", urls.join(",")), ("REDLOCK_QUARANTINE", quarantine.to_owned())];
+    if line.starts_with("doctor") {
+        environment.push(("REDLOCK_NODE_TIMEOUT", "500ms".to_owned()));
+    }
+    let environment: Vec<(OsString, OsString)> =
+        environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let output = ground.call(&arguments, &environment);
+    // One that was told nothing right has not got the lock.
+    if matches!(manner, Manner::Invent) && line.starts_with("acquire") {
+        assert_ne!(output.status, 0, "{}", output.stdout);
+    }
+}
