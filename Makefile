@@ -103,13 +103,15 @@ XZ = 6
 NAME = redlock-$(VERSION)-$(MACHINE)-linux
 DOC = share/doc/redlock
 
-# $(1): the root to install in, $(2): variables of make install, $(3): the prefix. No umask changes the modes.
+# $(1): the root to install in, $(2): variables of make install, $(3): the prefix.
 define stage
 	rm -rf $(1)
 	$(MAKE) install DESTDIR=$(1) PREFIX=$(3) $(2)
 	CARGO="$(CARGO)" man/package/third-party-licenses > $(1)$(3)/$(DOC)/third-party-licenses.txt
-	chmod -R u=rwX,go=rX $(1)
 endef
+
+# No umask changes the modes.
+modes = chmod -R u=rwX,go=rX
 
 # The sums of all packages of this version that were made.
 sums = cd $(OUT) && find . -maxdepth 1 -type f -name 'redlock[-_]$(VERSION)-*.*' -printf '%f\n' | sort | xargs sha256sum > SHA256SUMS
@@ -118,6 +120,7 @@ sums = cd $(OUT) && find . -maxdepth 1 -type f -name 'redlock[-_]$(VERSION)-*.*'
 dist:
 	$(STATIC)
 	$(call stage,$(OUT)/$(NAME),,)
+	$(modes) $(OUT)/$(NAME)
 	tar -C $(OUT) --format=ustar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=root:0 --group=root:0 -cf - $(NAME) | \
 	    gzip -9n > $(OUT)/$(NAME).tar.gz
 	@$(sums)
@@ -139,7 +142,7 @@ deb: deps
 	    $(if $(HOMEPAGE),-e '/^Section/i Homepage: $(HOMEPAGE)') man/package/control > $(OUT)/deb/DEBIAN/control
 	echo /etc/redlock.conf > $(OUT)/deb/DEBIAN/conffiles
 	cd $(OUT)/deb && find etc usr -type f | LC_ALL=C sort | xargs md5sum > DEBIAN/md5sums
-	chmod -R u=rwX,go=rX $(OUT)/deb
+	$(modes) $(OUT)/deb
 	dpkg-deb --root-owner-group -Zxz -z$(XZ) --threads-max=1 --build $(OUT)/deb $(OUT)
 	@$(sums)
 
@@ -149,6 +152,7 @@ rpm: deps
 	$(call stage,$(OUT)/rpm,,/usr)
 	cd $(OUT)/rpm && mkdir -p etc usr/share/licenses/redlock && mv usr/$(DOC)/redlock.conf etc && \
 	    mv usr/$(DOC)/LICENSE usr/$(DOC)/third-party-licenses.txt usr/share/licenses/redlock && gzip -9n usr/share/man/man1/*.1
+	$(modes) $(OUT)/rpm
 	rpmbuild -bb --quiet --target $(MACHINE) --define '_topdir $(abspath $(OUT))/rpmbuild' --define '_rpmdir $(abspath $(OUT))' \
 	    --define '_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm' --define '_binary_payload w$(XZ).xzdio' \
 	    --define 'staged $(abspath $(OUT))/rpm' --define 'version_ $(VERSION)' --define 'maintainer $(MAINTAINER)' \
@@ -166,16 +170,20 @@ check-packages: deps release
 	lintian --allow-root --fail-on error,warning $(OUT)/redlock_$(VERSION)-1_*.deb
 	rpmlint --strict --config man/package/rpmlint.toml $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm
 
-# Makes all packages of the last commit twice and compares them: in another directory, of a user with another home and umask, two days
-# later. It takes as long as two builds.
+# Makes all packages of the last commit twice and compares them: in another directory, of a user with another home and umask, and packed
+# two days later (rustc hangs in a false time, so what it is called by is in this one). It takes as long as two builds.
 TWICE = $(abspath $(OUT))/twice
 reproducible: deps
-	rm -rf $(TWICE) && mkdir -p $(TWICE)/home/registry
+	rm -rf $(TWICE) && mkdir -p $(TWICE)/bin $(TWICE)/home/registry
+	for tool in cargo rustc; do \
+	    printf '#!/bin/sh\nexec env -u LD_PRELOAD %s "$$@"\n' "$$(command -v $$tool)" > $(TWICE)/bin/$$tool; \
+	done
+	chmod +x $(TWICE)/bin/*
 	git clone -q . $(TWICE)/first && git clone -q . $(TWICE)/home/second
 	$(MAKE) -C $(TWICE)/first release
 	cp -R $(CARGO_DIRECTORY)/registry/index $(CARGO_DIRECTORY)/registry/cache $(TWICE)/home/registry
-	umask 077 && RUSTUP_HOME=$${RUSTUP_HOME:-$$HOME/.rustup} HOME=$(TWICE)/home CARGO_HOME=$(TWICE)/home \
-	    faketime '+2 days' $(MAKE) -C $(TWICE)/home/second release
+	umask 077 && export RUSTUP_HOME=$${RUSTUP_HOME:-$$HOME/.rustup} HOME=$(TWICE)/home CARGO_HOME=$(TWICE)/home && \
+	    PATH=$(TWICE)/bin:$$PATH faketime '+2 days' $(MAKE) -C $(TWICE)/home/second release
 	diff $(TWICE)/first/target/SHA256SUMS $(TWICE)/home/second/target/SHA256SUMS
 
 clean:
