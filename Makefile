@@ -121,8 +121,8 @@ dist:
 	$(STATIC)
 	$(call stage,$(OUT)/$(NAME),,)
 	$(modes) $(OUT)/$(NAME)
-	tar -C $(OUT) --format=ustar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=root:0 --group=root:0 -cf - $(NAME) | \
-	    gzip -9n > $(OUT)/$(NAME).tar.gz
+	cd $(OUT) && tar --format=ustar --sort=name --mtime=@$$SOURCE_DATE_EPOCH --owner=root:0 --group=root:0 -cf $(NAME).tar $(NAME) && \
+	    gzip -9nf $(NAME).tar
 	@$(sums)
 	@echo "made $(OUT)/$(NAME).tar.gz"
 
@@ -143,7 +143,7 @@ deb: deps
 	echo /etc/redlock.conf > $(OUT)/deb/DEBIAN/conffiles
 	cd $(OUT)/deb && find etc usr -type f | LC_ALL=C sort | xargs md5sum > DEBIAN/md5sums
 	$(modes) $(OUT)/deb
-	dpkg-deb --root-owner-group -Zxz -z$(XZ) --threads-max=1 --build $(OUT)/deb $(OUT)
+	DPKG_DEB_THREADS_MAX=1 dpkg-deb --root-owner-group -Zxz -z$(XZ) --build $(OUT)/deb $(OUT)
 	@$(sums)
 
 # For Fedora, RHEL, SUSE and their kin.

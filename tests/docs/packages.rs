@@ -180,12 +180,14 @@ fn as_root(program: &str) -> Test {
 #[test]
 fn the_debian_package_comes_and_goes() {
     let directory = Directory::new();
-    let deb = package("deb", ".deb", &directory, &["MAINTAINER=A Person <a@b.example>"]);
+    let deb =
+        package("deb", ".deb", &directory, &["MAINTAINER=A Person <a@b.example>", "HOMEPAGE=https://b.example/x"]);
     let name = format!("redlock_{}-1_", env!("CARGO_PKG_VERSION"));
     assert!(deb.file_name().unwrap().to_str().unwrap().starts_with(&name), "{}", deb.display());
     let field =
         |name: &str| Test::of("dpkg-deb").args([Path::new("-f"), &deb, Path::new(name)]).stdout(any()).run().stdout;
     assert_eq!(field("Maintainer"), "A Person <a@b.example>\n");
+    assert_eq!(field("Homepage"), "https://b.example/x\n");
     assert_eq!(field("Suggests"), "redis-server | valkey-server\n");
     assert!(field("Installed-Size").trim().parse::<u32>().unwrap() > 1000);
     assert!(field("Description").lines().count() > 3);
