@@ -13,6 +13,7 @@ mod lease;
 mod queue;
 mod search;
 mod simulation;
+mod sweep;
 
 use lease::{Bounds, Claim, Held, Without};
 use search::{MOST, search};
