@@ -43,6 +43,8 @@ pub(super) enum Word {
     StillHeld,
     /// The newest hold.
     Newest,
+    /// Those whose tokens begin in a certain way.
+    Found,
     /// The holder cannot be told to stop.
     Foreign,
     Done,
@@ -90,6 +92,12 @@ pub(super) struct Answer {
     pub(super) waiters: Option<Vec<Waiter>>,
     /// The last runs, if they were asked for.
     pub(super) runs: Vec<Run>,
+    /// The line has more dead waiters than one script drops.
+    pub(super) more: bool,
+    /// Tokens that were looked for.
+    pub(super) tokens: Vec<Vec<u8>>,
+    /// What goes through all leases goes on there.
+    pub(super) from: Option<String>,
     /// The error that has kept the beginning or the end of a run out of the log.
     pub(super) unlogged: Option<Fault>,
 }
@@ -135,6 +143,9 @@ impl FromReply for Answer {
             waiting: count("waiting").unwrap_or(0),
             waiters: Waiter::read_all(reply),
             runs: Run::read_all(reply),
+            more: reply.has("more"),
+            tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
+            from: text("from"),
             unlogged: reply.get("unlogged").as_text().map(Fault::of_caught),
         })
     }

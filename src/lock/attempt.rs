@@ -10,6 +10,7 @@ use super::fencing;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
+use super::line::{COURTESY, unmoved};
 use super::log::Run;
 use super::quorum::{Verdict, middle, quorum};
 use super::token::{self, BASE};
@@ -26,6 +27,8 @@ pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 
 /// The number of free places that each node tells.
 const FREE_PLACES: u32 = 32;
+/// How often one try is repeated, because it met dead waiters.
+const AGAIN: u32 = 5;
 /// The patience with nodes that granted another place than the quorum.
 const GATHERING: Duration = Duration::from_millis(20);
 
@@ -73,6 +76,9 @@ pub(super) struct Footprint {
     pub(super) hold: Option<(String, String)>,
     /// The time at which the first try began.
     began: Option<Boot>,
+    /// Where the line was not moved to its end by the latest try, and whether that kept it from the lock.
+    unmoved: Vec<bool>,
+    is_blocked: bool,
 }
 
 /// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
@@ -98,8 +104,33 @@ impl Footprint {
 }
 
 impl Lock {
-    /// One try on all nodes, with a token of its own, and not after `until`.
+    /// One try on all nodes, and not after `until`. More dead waiters than one script drops do not count as an obstacle.
     pub(super) async fn attempt(
+        &mut self,
+        footprint: &mut Footprint,
+        request: &Request,
+        seen: Option<&LastSeenLease>,
+        until: Boot,
+    ) -> Attempt {
+        let mut again = AGAIN;
+        loop {
+            let attempt = self.try_once(footprint, request, seen, until).await;
+            let is_over =
+                matches!(attempt, Attempt::Granted(_)) || !footprint.is_blocked || until.passed() || again == 0;
+            let end = if is_over { Boot::now() + COURTESY } else { self.locks.nodes.deadline() };
+            self.move_line(std::mem::take(&mut footprint.unmoved), end.min(until)).await;
+            if is_over {
+                return attempt;
+            }
+            if footprint.waiter.is_none() {
+                self.withdraw(footprint).await;
+            }
+            again -= 1;
+        }
+    }
+
+    /// The same, with a token of its own, whatever is in its way.
+    async fn try_once(
         &mut self,
         footprint: &mut Footprint,
         request: &Request,
@@ -129,6 +160,8 @@ impl Lock {
         for (node, _, take) in answers.iter() {
             footprint.may_have_it[node] = take.word == Word::Granted;
         }
+        footprint.unmoved = unmoved(&answers);
+        footprint.is_blocked = answers.said().any(|take| take.more && take.word == Word::Reserved);
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
         }
@@ -269,7 +302,9 @@ impl Lock {
             return;
         }
         let call = self.call(&scripts::UNDO, footprint.add_to(Args::default())).behind();
-        self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
+        let end = Boot::now() + FAREWELL;
+        let answers = self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
+        self.move_line(unmoved(&answers), end).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached.

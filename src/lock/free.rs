@@ -1,13 +1,11 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
-use super::answer::Answer;
-use super::fields::Args;
+use super::Lock;
 use super::log::LogPart;
 use super::queue::{AFTER_EXPIRY, WaitReport};
 use super::status::State;
-use super::{Lock, scripts};
 use crate::error::{Error, HeldLock};
-use crate::redis::{Answers, SubscriptionEvent};
+use crate::redis::SubscriptionEvent;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
@@ -43,7 +41,9 @@ impl Lock {
                 return Ok(());
             }
             if status.state == State::Free {
-                self.move_line().await;
+                // Though it is free and promised to no waiter, there is a line: its first are dead, or do not know yet.
+                let all = vec![true; self.locks.nodes.len()];
+                self.move_line(all, self.locks.nodes.deadline()).await;
             }
             if end.passed() {
                 return Err(match status.unanswered {
@@ -67,11 +67,5 @@ impl Lock {
                 }
             }
         }
-    }
-
-    /// The lock is free and promised to no waiter, though there is a line: its first are dead, or do not know yet.
-    async fn move_line(&mut self) {
-        let call = self.keys.call(&scripts::UNDO, Args::default());
-        let _: Answers<Answer> = self.locks.nodes.ask_all(&call, self.locks.nodes.deadline()).await;
     }
 }

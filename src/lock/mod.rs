@@ -16,6 +16,7 @@ mod free;
 mod holder;
 pub(crate) mod keys;
 mod lease;
+mod line;
 mod locks;
 mod log;
 mod owner;

@@ -11,6 +11,7 @@ use super::answer::Answer;
 use super::attempt::{Attempt, Busy, Footprint, LastSeenLease};
 use super::fields::Args;
 use super::lease::Lease;
+use super::line::{COURTESY, unmoved};
 use super::{Lock, Request, scripts, waiter};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Listeners, SubscriptionEvent};
@@ -225,7 +226,8 @@ impl Lock {
             let quorum = self.locks.quorum();
             let soon = Boot::now() + Duration::from_millis(20);
             let patience = |left: &Answers<Answer>| if left.said().count() >= quorum { soon } else { Boot::NEVER };
-            self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
+            let answers = self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
+            self.move_line(unmoved(&answers), Boot::now() + COURTESY).await;
         }
     }
 }

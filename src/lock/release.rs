@@ -3,6 +3,7 @@
 use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::lease::Lease;
+use super::line::unmoved;
 use super::log::End;
 use super::quorum::Verdict;
 use super::token::{self, BASE};
@@ -52,6 +53,7 @@ impl Lock {
     async fn release_by(&mut self, call: Call, token: &str) -> Result<u64, Error> {
         let is_done = |answer: &Answer| matches!(answer.word, Word::Released | Word::StillHeld);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
+        self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
         if answers.verdict(is_done) != Verdict::Yes {
             return Err(self.not_done(Purpose::Use, token, &answers, is_done));
         }

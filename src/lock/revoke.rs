@@ -3,12 +3,16 @@
 use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::holder::Holder;
+use super::line::unmoved;
 use super::log::LogPart;
 use super::owner::signature;
 use super::quorum::Verdict;
 use super::status::State;
 use super::{Lock, scripts};
 use crate::error::{Error, NotOurs, Purpose};
+use crate::redis::{Answers, Script};
+use crate::sys::clock::Boot;
+use std::collections::BTreeSet;
 
 /// The result of ending others' leases.
 #[derive(Debug)]
@@ -33,15 +37,21 @@ impl Lock {
         if let Some(error) = status.unanswered.take() {
             return Err(error);
         }
-        let not_ours = |found| self.not_ours(Purpose::Revoke, token_prefix, found);
         if matches!(status.state, State::Free | State::Reserved) {
-            return Err(not_ours(NotOurs::Free));
+            return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Free));
         }
-        let named: Vec<&Holder> = status.holders().iter().filter(|holder| holder.begins_with(token_prefix)).collect();
-        let named = match named.as_slice() {
-            [holder] => Some(*holder),
+        let named: Vec<Vec<u8>> = match status.holders() {
+            holders if token_prefix.is_empty() => holders.iter().map(|holder| holder.token.clone()).collect(),
+            _ if status.is_cut() => self.find(token_prefix).await?,
+            holders => {
+                let meant = holders.iter().filter(|holder| holder.begins_with(token_prefix));
+                meant.map(|holder| holder.token.clone()).collect()
+            }
+        };
+        let token = match named.as_slice() {
+            [token] if !(token_prefix.is_empty() && status.is_cut()) => Some(token),
             [] if !(status.holders().is_empty() && token_prefix.is_empty()) => {
-                return Err(not_ours(NotOurs::Other(status.held())));
+                return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(status.held())));
             }
             // All of them.
             _ if token_prefix.is_empty() => None,
@@ -53,15 +63,17 @@ impl Lock {
             }
         };
         let mut args = Args::default().with("by", signature()).flag("force", force);
-        if let Some(holder) = named {
-            args = args.with_bytes("prefix", &holder.token);
+        if let Some(token) = token {
+            args = args.with_bytes("token", token);
         }
-        let call = self.call(&scripts::REVOKE, args);
+        let call = self.call(&scripts::REVOKE, args.clone());
         let is_done = |answer: &Answer| matches!(answer.word, Word::Revoked | Word::Released);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
+        self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
+        let is_free = self.finish(args, &answers).await;
         // The most telling answer first.
         let telling = [Word::Revoked, Word::Released, Word::Other, Word::Foreign];
         let found = telling.iter().find_map(|word| answers.said().find(|answer| answer.word == *word));
@@ -71,11 +83,64 @@ impl Lock {
         match word {
             Word::Revoked | Word::Released => {
                 let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-                let (holders, is_free) = (by.holders().to_vec(), word == Word::Released);
-                Ok(Revocation { holders, is_free, missed: missed.collect() })
+                let is_free = word == Word::Released || is_free;
+                Ok(Revocation { holders: by.holders().to_vec(), is_free, missed: missed.collect() })
             }
             Word::Other => Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
+        }
+    }
+
+    /// Goes through the rest of the leases of each node. True if that was necessary, and none is left.
+    async fn finish(&mut self, args: Args, answers: &Answers<Answer>) -> bool {
+        let from: Vec<_> = (0..answers.nodes()).map(|node| answers.of(node)?.ok()?.from.clone()).collect();
+        let mut is_free = from.iter().any(Option::is_some);
+        let last = |answer: &Answer| is_free &= answer.word != Word::Revoked || answer.from.is_some();
+        self.go_through(&scripts::REVOKE, &args, from, last).await;
+        is_free
+    }
+
+    /// The tokens that begin so, of a lock with too many to list.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    async fn find(&mut self, prefix: &str) -> Result<Vec<Vec<u8>>, Error> {
+        let (mut found, mut searched) = (BTreeSet::new(), 0);
+        let from = vec![Some("0 0".to_owned()); self.locks.nodes.len()];
+        let part = |answer: &Answer| {
+            found.extend(answer.tokens.iter().cloned());
+            searched += usize::from(answer.from.is_none());
+        };
+        let answers = self.go_through(&scripts::FIND, &Args::default().with("prefix", prefix), from, part).await;
+        if searched < self.locks.quorum() {
+            return Err(self.no_quorum(&answers));
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Goes through all leases of each node, from there on, a part at a time. Returns the last answers.
+    async fn go_through(
+        &mut self,
+        script: &'static Script,
+        args: &Args,
+        mut from: Vec<Option<String>>,
+        mut part: impl FnMut(&Answer),
+    ) -> Answers<Answer> {
+        loop {
+            let call = |from: &Option<String>| Some(self.call(script, args.clone().with("from", from.as_ref()?)));
+            let calls: Vec<_> = from.iter().map(call).collect();
+            let deadline = self.locks.nodes.deadline();
+            let answers: Answers<Answer> =
+                self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |_| Boot::NEVER).await;
+            from.fill(None);
+            for (node, _, answer) in answers.iter() {
+                part(answer);
+                from[node].clone_from(&answer.from);
+            }
+            self.move_line(unmoved(&answers), deadline).await;
+            if from.iter().all(Option::is_none) {
+                return answers;
+            }
         }
     }
 }

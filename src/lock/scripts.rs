@@ -20,7 +20,8 @@ script!(ENTER, "prelude", "line", "lease", "enter");
 script!(RECREATE, "prelude", "line", "lease", "journal", "recreate");
 script!(FENCE, "prelude", "line", "lease", "fence");
 script!(RELEASE, "prelude", "line", "lease", "journal", "release");
-script!(REVOKE, "prelude", "line", "lease", "journal", "revoke");
+script!(REVOKE, "prelude", "line", "lease", "journal", "members", "revoke");
+script!(FIND, "prelude", "line", "lease", "members", "find");
 script!(HOLDS, "prelude", "line", "lease", "holds");
 script!(INSPECT, "prelude", "line", "lease", "journal", "inspect");
 

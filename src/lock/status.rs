@@ -91,6 +91,11 @@ impl Status {
         self.by.as_ref().map_or(&[], Blocker::holders)
     }
 
+    /// True if it has more holders than are named.
+    pub(super) fn is_cut(&self) -> bool {
+        matches!(&self.by, Some(Blocker::Leases(leases)) if leases.count > leases.holders.len() as u64)
+    }
+
     /// Orders locks, the worst first: those of which least is known, then those that stand in the way most.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let rank = match self.state {

@@ -140,11 +140,6 @@ impl Nodes {
         answers
     }
 
-    /// Asks every node, and waits until all have answered or the deadline is over.
-    pub(crate) async fn ask_all<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> Answers<A> {
-        self.ask(call, |_| true, deadline, |_| deadline).await
-    }
-
     /// Runs one script for many locks on every node, in one round trip each.
     pub(crate) async fn ask_many<A: FromReply>(&mut self, calls: &[Call], deadline: Boot) -> Answers<Vec<A>> {
         let silent = || RequestOutcome { sent: Boot::now(), answer: Err(Fault::TimedOut) };

@@ -580,7 +580,8 @@ impl Model {
         answer("extended", [("left", left), ("holds", self.count_holds()), ("node", Expected::Identity)])
     }
 
-    pub(super) fn revoke(&mut self, prefix: &str, force: bool, by: &str) -> Expected {
+    /// `token`: of the lease that is meant, if one is.
+    pub(super) fn revoke(&mut self, token: &str, force: bool, by: &str) -> Expected {
         if self.lock.is_none() {
             return gone();
         }
@@ -588,7 +589,7 @@ impl Model {
         let with_holders = |outcome| answer(outcome, [("holders", holders.clone())]);
         match self.value() {
             None => return with_holders("foreign"),
-            Some(value) if !value.starts_with(prefix) => return with_holders("other"),
+            Some(value) if !token.is_empty() && value != token => return with_holders("other"),
             Some(_) => {}
         }
         if !force {

@@ -255,15 +255,12 @@ impl Run<'_> {
                 (reply, self.model.recreate(&token, ttl, fence, &by, same, alone, hold))
             }
             89..93 => {
-                let prefix = self.chance.one_of(&["", "t", "ta", "tb", "x"]);
+                let token = if self.chance.below(3) == 0 { String::new() } else { self.token() };
                 let force = self.chance.below(2) == 0;
                 let by = self.chance.one_of(&["me", "you"]);
-                let reply = self.script(
-                    "revoke",
-                    &[("by", by)],
-                    &[("prefix", prefix), ("force", if force { "1" } else { "" })],
-                );
-                (reply, self.model.revoke(prefix, force, by))
+                let reply =
+                    self.script("revoke", &[("by", by)], &[("token", &token), ("force", if force { "1" } else { "" })]);
+                (reply, self.model.revoke(&token, force, by))
             }
             93..96 => {
                 let token = self.token();

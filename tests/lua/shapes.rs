@@ -59,6 +59,8 @@ struct Run<'a> {
     chance: Chance,
     run_id: String,
     model: Model,
+    /// Each script forgets all that have run out.
+    sweeps_all: bool,
 }
 
 impl Run<'_> {
@@ -72,13 +74,14 @@ impl Run<'_> {
         };
         let place = Model::limit(claim).map(|limit| u32::try_from(self.chance.below(limit as usize)).unwrap());
         let model = &mut self.model;
+        let mut taken = None;
         let at = |name: &str| place.map_or(String::new(), |place| format!(" {name}={place}"));
         let (name, arguments, expected) = match self.chance.below(16) {
             0..6 => {
                 let expected = match model.room(claim, place.unwrap_or(0)) {
                     _ if model.leases.contains_key(token) => "granted",
                     Some(place) => {
-                        model.add(token, claim, place);
+                        taken = Some(place);
                         "granted"
                     }
                     None if model.claim != claim && (Model::limit(claim).or(Model::limit(model.claim))).is_some() => {
@@ -139,7 +142,7 @@ impl Run<'_> {
                     (false, true) => "released",
                     (false, false) => "other",
                 };
-                ("revoke", format!("by=me force=1 prefix={token}"), expected)
+                ("revoke", format!("by=me force=1 token={token}"), expected)
             }
             // Some run out, or an older version frees all by force, which leaves the members to themselves.
             _ if self.chance.below(4) == 0 => {
@@ -148,14 +151,26 @@ impl Run<'_> {
                 return "DEL".to_owned();
             }
             _ => {
-                if model.claim != "exclusive" && model.leases.remove(token).is_some() {
-                    self.redis.command(&["ZADD", &part("members"), "XX", "1", token]);
+                let tokens: Vec<_> = TOKENS.into_iter().filter(|_| self.chance.below(2) == 0).collect();
+                for token in tokens.iter().filter(|_| model.claim != "exclusive") {
+                    if model.leases.remove(token).is_some() {
+                        self.redis.command(&["ZADD", &part("members"), "XX", "1", token]);
+                    }
                 }
-                return format!("{token} runs out");
+                return format!("{tokens:?} run out");
             }
         };
         let reply = self.scripts.run(name, &arguments);
         assert_eq!(reply.word(), expected, "{name} {arguments} -> {reply:?}\n{:?}", self.model);
+        if let Some(first_free) = taken {
+            // The place of one that has run out may not be free yet.
+            let given = reply.int("place").map(|place| u32::try_from(place).unwrap());
+            assert!(given == first_free || !self.sweeps_all && given.is_some_and(|place| !self.model.is_taken(place)));
+            self.model.add(token, claim, given);
+        }
+        if let Some(members) = reply.int("members") {
+            assert_eq!(usize::try_from(members).unwrap(), self.model.leases.len(), "{name} {arguments} -> {reply:?}");
+        }
         format!("{name} {arguments}")
     }
 
@@ -193,11 +208,13 @@ impl Run<'_> {
 #[test]
 fn leases_that_conflict_are_never_granted_together() {
     let redis = Redis::start();
-    for seed in 1..=4 {
+    for seed in 1..=6 {
         redis.command(&["FLUSHALL"]);
-        let scripts = Scripts::on(redis.connection());
+        // The same where one script does not forget all that have run out.
+        let sweeps_all = seed % 2 == 0;
+        let scripts = Scripts::bounded(redis.connection(), if sweeps_all { 100 } else { 1 });
         let (chance, run_id) = (Chance::of(seed), run_id(&redis));
-        let mut run = Run { redis: &redis, scripts, chance, run_id, model: Model::default() };
+        let mut run = Run { redis: &redis, scripts, chance, run_id, model: Model::default(), sweeps_all };
         for _ in 0..1_000 {
             let step = run.step();
             run.agrees(&step);
@@ -295,4 +312,136 @@ fn readers_count_nothing_and_the_next_writer_is_larger() {
     scripts.release("tp");
     redis.command(&["DEL", &part("fence")]);
     assert_eq!(scripts.recreate("tx", &run_id(&redis), true, "base").word(), "higher");
+}
+
+#[test]
+fn what_has_run_out_and_was_not_swept_yet_is_nobodys_and_in_nobodys_way() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::bounded(redis.connection(), 1);
+    for token in ["ta", "tb", "tc", "td", "te", "tf"] {
+        assert_eq!(take(&mut scripts, "", token, "slots:6").word(), "granted");
+    }
+    for (score, token) in ["ta", "tb", "tc", "td", "te"].iter().enumerate() {
+        redis.command(&["ZADD", &part("members"), "XX", &(score + 1).to_string(), token]);
+    }
+    let listed = || redis.query::<Vec<String>>(&["ZRANGE", &part("members"), "0", "-1"]);
+    assert_eq!(scripts.run("extend", "token=tc claim=slots:6 ttl=60000").word(), "gone");
+    assert_eq!(listed(), ["tb", "tc", "td", "te", "tf"]);
+    let at_d = format!("token=tx claim=slots:6 place=3 ttl=60000 fence=5 hold=base run={} {OWNER}", run_id(&redis));
+    assert_eq!(scripts.run("recreate", &at_d).word(), "extended");
+    assert_eq!(listed(), ["tc", "te", "tf", "tx"]);
+    let reply = take(&mut scripts, "", "ty", "exclusive");
+    assert_eq!((reply.word(), reply.int("members")), ("other-shape", Some(2)));
+    let named: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("value")).collect();
+    assert_eq!(named, ["tx", "tf"]);
+    assert_eq!(listed(), ["te", "tf", "tx"]);
+}
+
+/// The words for each of these leases when it is renewed.
+fn renewed(scripts: &mut Scripts, tokens: &[&str]) -> Vec<String> {
+    let renew = |token: &&str| scripts.run("extend", &format!("token={token} claim=shared ttl=60000"));
+    tokens.iter().map(renew).map(|reply| reply.word().to_owned()).collect()
+}
+
+#[test]
+fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed_a_part_at_a_time() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::bounded(redis.connection(), 2);
+    let tokens = ["ta", "tb", "tc", "td", "te", "tf", "tg"];
+    for token in tokens {
+        take(&mut scripts, "", token, "shared");
+    }
+    for token in &tokens[1..6] {
+        assert_eq!(scripts.run("release", &format!("token={token} claim=shared keep=90000")), word("released"));
+    }
+    let mut reply = scripts.run("revoke", "by=me");
+    let mut parts = 1;
+    assert_eq!((reply.word(), reply.int("members")), ("revoked", Some(7)));
+    while let super::Reply::Text(from) = reply.get("from").clone() {
+        // What is granted meanwhile is not meant.
+        if parts == 1 {
+            assert_eq!(take(&mut scripts, "", "new", "shared").word(), "granted");
+        }
+        assert!(parts < 20, "{reply:?}");
+        reply = scripts.run_with("revoke", &[("by", "me"), ("from", &from)]);
+        parts += 1;
+    }
+    assert_eq!(reply.word(), "revoked");
+    let left: Vec<String> = redis.query(&["ZRANGEBYLEX", &part("members"), "-", "+"]);
+    assert_eq!(left.len(), 3, "{left:?}");
+    assert_eq!(renewed(&mut scripts, &["ta", "tg", "new"]), ["revoked", "revoked", "extended"]);
+    let reply = scripts.run("inspect", "most=10");
+    let signed: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("revoked")).collect();
+    assert_eq!(signed.iter().filter(|by| **by == "me").count(), 2, "{reply:?}");
+    // A later one is for all that have come since, and one that was granted before the clock was set back is meant too.
+    redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
+    assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
+    assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);
+}
+
+#[test]
+fn all_are_freed_by_force_at_once_and_none_can_go_on() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    for token in ["ta", "tb", "tc"] {
+        take(&mut scripts, "", token, "shared");
+    }
+    let mut connection = redis.connection();
+    let mut ears = listen(&mut connection, &["w1"]);
+    assert_eq!(take(&mut scripts, "w1", "u", "exclusive").word(), "held");
+    let reply = scripts.run("revoke", "by=me force=1");
+    assert_eq!((reply.word(), reply.int("members"), redis.exists(LOCK)), ("released", Some(3), false));
+    assert_eq!(heard(&mut ears).1, "go");
+    assert_eq!(renewed(&mut scripts, &["ta", "tb"]), ["gone", "gone"]);
+    assert_eq!(take(&mut scripts, "w1", "tw", "exclusive").word(), "granted");
+    for key in ["members", "places"] {
+        assert!(!redis.exists(&part(key)), "{key}");
+    }
+}
+
+#[test]
+fn a_lease_is_found_by_the_beginning_of_its_token_a_part_at_a_time() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::bounded(redis.connection(), 3);
+    for token in ["a1", "b1", "a2", "c", "a3", "b2", "a4", "d", "e"] {
+        take(&mut scripts, "", token, "shared");
+    }
+    // Many run out at the same time.
+    for token in ["a1", "b1", "a2", "c", "a3", "b2"] {
+        redis.command(&["ZADD", &part("members"), "XX", "99999999999999", token]);
+    }
+    let (mut found, mut from) = (Vec::new(), "0 0".to_owned());
+    for _ in 0..10 {
+        let reply = scripts.run_with("find", &[("prefix", "a"), ("from", &from)]);
+        found.extend(reply.get("tokens").items().to_vec());
+        from = reply.text("from").to_owned();
+        if from.is_empty() {
+            break;
+        }
+    }
+    let mut found: Vec<String> = found.iter().map(|token| format!("{token:?}")).collect();
+    found.sort();
+    assert_eq!(found, ["a1", "a2", "a3", "a4"].map(|token| format!("Text({token:?})")));
+}
+
+#[test]
+fn of_many_dead_waiters_a_script_drops_a_part_and_says_that_there_are_more() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::bounded(redis.connection(), 3);
+    take(&mut scripts, "", "t", "exclusive");
+    for number in 0..10 {
+        take(&mut scripts, &format!("dead{number}"), "u", "exclusive");
+    }
+    let reply = scripts.release("t");
+    assert_eq!((reply.word(), reply.int("more"), waiters(&redis).len()), ("released", Some(1), 6)); // the one that it called was dead too
+    // Who comes by is not told that a dead one has it.
+    let reply = take(&mut scripts, "", "u", "exclusive");
+    assert_eq!((reply.word(), reply.int("left"), reply.int("more")), ("reserved", Some(0), Some(1)));
+    assert_eq!(waiters(&redis).len(), 2);
+    let mut rounds = 0;
+    while scripts.run("undo", "").int("more").is_some() {
+        rounds += 1;
+        assert!(rounds < 5);
+    }
+    assert_eq!(take(&mut scripts, "", "u", "exclusive").word(), "granted");
 }

@@ -3,6 +3,13 @@ local FENCE_MS = 2592000000 -- the fencing counter outlives its last use by 30 d
 
 local astray -- a member was dropped that stood at another place than its own
 
+-- What has run out at the place that is named does not stand in its way, though it was not swept yet.
+if shape and unswept and ARG.place then
+  for _, member in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
+    if not mine(member) then forget({member}) end
+  end
+end
+
 -- True if this token has the lock, at ARG.place if that is given. One that stands at another place was granted that too late.
 local function here(token)
   if not mine(token) then return false end
@@ -50,11 +57,23 @@ local function record_of(token)
   return shape and BASE .. 'member:' .. token or L
 end
 
+-- Who has revoked the lease with this record: alone, or together with all members that were granted before. (One that seems to come
+-- from the future was granted before the clock was set back.)
+local revoked_all -- that field, once it was read
+local function revoked(by, since)
+  if by or not shape then return by end
+  revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
+  local at, by_all = string.match(revoked_all, '^(%d+) (.*)$')
+  since = tonumber(since) or 0
+  return at and (since <= tonumber(at) or since > server_us()) and by_all
+end
+
 -- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is known.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
   if fields.token == token then fields.now = digits(server_us()) else fields = {} end
+  fields.revoked = fields.token and revoked(fields.revoked, fields.since)
   fields.value, fields.left = string.sub(token, 1, tonumber(ARG.bytes) or -1), until_end(token)
   if shape then fields.claim, fields.slot = shape, redis.call('ZSCORE', P, token) end
   return flat(fields)
@@ -66,16 +85,19 @@ local function holders(most)
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
   if not shape then return {holders = {holder(value)}} end
   local listed, known, last = {}, {}, most and most - 1 or -1
-  -- By their places all nodes name the same.
-  local tokens = shape == 'shared' and redis.call('ZREVRANGE', M, 0, last) or redis.call('ZRANGE', P, 0, last)
-  tokens[#tokens + 1] = redis.call('ZRANGE', M, -1, -1)[1]
+  local tokens = redis.call('ZREVRANGE', M, 0, shape == 'shared' and last or 0)
+  if shape ~= 'shared' then -- by their places all nodes name the same
+    for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
+  end
   for _, token in ipairs(tokens) do
-    if not known[token] then listed[#listed + 1] = holder(token) end
+    if #listed ~= most and not known[token] and mine(token) then listed[#listed + 1] = holder(token) end
     known[token] = true
   end
-  local soonest = redis.call('ZRANGE', M, 0, 0, 'WITHSCORES')[2] or server_ms()
-  return {holders = listed, members = redis.call('ZCARD', M), longest = redis.call('HGET', L, 'longest'),
-    next = math.max(soonest - server_ms(), 0)}
+  local live = '(' .. digits(server_ms())
+  local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
+  local members = redis.pcall('ZCOUNT', M, live, '+inf') -- a user of an older rule may not
+  if type(members) ~= 'number' then members = redis.call('ZCARD', M) end
+  return {holders = listed, members = members, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
 end
 
 -- True if ARG.claim could be had at ARG.place, as far as the members go.
@@ -139,9 +161,9 @@ end
 
 -- The record of the lease of this token, which has the lock; empty for another library's.
 local function lease(token)
-  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked')
-  if record[1] ~= (shape and token or value) then return {} end
-  return {ttl = tonumber(record[2]), fence = record[3], revoked = record[4]}
+  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since')
+  if record[1] ~= (shape and token or value) then record = {} end
+  return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked(record[4], record[5])}
 end
 
 -- An exclusive lease lasts ttl ms from now.

@@ -1,5 +1,6 @@
 -- Stands behind the prelude in all scripts: what fits, and passing it on.
 local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
+local BURIED = 500       -- no script drops more waiters that do not listen
 
 -- True if a lease with this claim may be granted beside those that there are.
 local function fits(claim)
@@ -20,24 +21,33 @@ local function publish(channel, text)
   return 1
 end
 
--- Tells the first in line to keep watch. A waiter that does not listen is dead, and dropped.
+-- Drops a waiter that does not listen: it is dead.
+local buried = 0
+local function bury(waiter)
+  redis.call('ZREM', Q, waiter)
+  buried = buried + 1
+  if buried == BURIED then more = 1 end
+end
+
+-- Tells the first in line to keep watch.
 local function tell()
-  while true do
+  while not more do
     local n = redis.call('ZRANGE', Q, 0, 0)[1]
     if not n or publish('w:' .. n, 'head') > 0 then return end
-    redis.call('ZREM', Q, n)
+    bury(n)
   end
 end
 
 -- The lock is not reserved: calls the first in line that listens, if it fits, and reserves the lock for it; otherwise tells it to
--- keep watch. Returns its id (me, if it is the caller), false when the line is empty, nil when the first does not fit.
+-- keep watch. Returns its id (me, if it is the caller), false when the line is empty, nil when the first does not fit or there is
+-- `more` to do.
 local function call(me)
-  while true do
+  while not more do
     local h = redis.call('ZRANGE', Q, 0, 0)[1]
     if not h then return false end
     if h ~= me and not fits(claim_of(h)) then
       if publish('w:' .. h, 'head') > 0 then return nil end
-      redis.call('ZREM', Q, h)
+      bury(h)
     else
       redis.call('ZPOPMIN', Q)
       -- Before the call, and also when it will turn out that h is dead: a server writes first what was published last.
@@ -47,6 +57,7 @@ local function call(me)
         redis.call('SET', R, h, 'PX', RESERVED_MS)
         return h
       end
+      bury(h)
     end
   end
 end

@@ -4,10 +4,12 @@
 --       reserved (string: waiter, or token of a holder), holds (sorted set: hold -> age),
 --       members (sorted set: token -> deadline in ms), places (sorted set: token -> place), fences (hash: place -> counter, all)
 -- A lock that several hold bears a mark, `shared.` or `slots:L.` and a nonce: no other program takes that for its own token. Then
--- members lists the leases, `member:TOKEN` is the record of each, and lease has the field `longest`, their longest ttl, and `swept` when some have run out.
+-- members lists the leases, `member:TOKEN` is the record of each, and lease has the fields `longest`, their longest ttl, `swept` when
+-- some have run out, `revoked` (when in us, and by whom: all members that were granted before), and `some_kept` when a member is kept
+-- though its job has ended. No script takes longer than 5 ms, however many there are of anything.
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is the way to have the lock (see fits), nil for a command that takes
 --       none. The head of a script names its other arguments. An argument that is not given is nil.
--- Answers are name, value, name, value too, and always have an `outcome`, and `unlogged` where it is set. `holders` is a list of such lists: value, left (ms,
+-- Answers are name, value, name, value too, and always have an `outcome`, and `unlogged` and `more` where they are set. `holders` is a list of such lists: value, left (ms,
 -- PTTL), the owner record and now (us), of a member its claim and slot; or type and left for a key that is no string. With members
 -- there are `members` (their number), `next` (ms, until one of them runs out) and `longest`. `node` is uptime (s) and run, ''
 -- where INFO is refused.
@@ -18,6 +20,7 @@ local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels 
 local OPEN = BASE .. 'log:open'       -- see journal.lua
 
 local QUEUE_MS = 900000  -- a queue that no waiter looks after is forgotten
+local SWEPT = 100        -- no script forgets more members that have run out
 
 local value = redis.pcall('GET', K) -- a token or a mark; false when the lock is free; nil when the key is of another type
 local shape -- of a mark: the claim of its members
@@ -30,6 +33,8 @@ elseif value and string.sub(value, 1, 1) == 's' then
 end
 local us    -- the server's clock
 local unlogged -- the error that has kept a run out of the log, if any
+local unswept -- more members may have run out
+local more    -- the line has not been passed on to its end: leave.lua without arguments goes on
 
 -- Large numbers in full: Lua writes 15 digits at most.
 local function digits(n)
@@ -49,28 +54,38 @@ local function server_ms()
   return math.floor(server_us() / 1000)
 end
 
--- True if this token has the lock. An empty one never has, though the value of another library may be empty.
+-- True if this token has the lock. An empty one never has, though the value of another library may be empty. A member that has run
+-- out has nothing, but as long as it is listed its place is taken.
 local function mine(token)
   if not token or token == '' then return false end
   if not shape then return value == token end
-  return redis.call('ZSCORE', M, token) ~= false
+  return (tonumber(redis.call('ZSCORE', M, token)) or 0) > server_ms()
 end
 
--- The members have changed: the keys last as long as the last of them.
-local function settle()
+-- The latest deadline of the members, if it lies ahead. Otherwise the mark goes with all beside it, and is none for the rest of the
+-- script.
+local function last_deadline()
   local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
-  if last then
-    for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
-  else
-    redis.call('DEL', K, L, M, P)
-    value, shape = false, nil
-  end
+  if last and tonumber(last) > server_ms() then return last end
+  redis.call('DEL', K, L, M, P)
+  value, shape = false, nil
 end
 
-local function forget(member)
-  redis.call('ZREM', M, member)
-  redis.call('ZREM', P, member)
-  redis.call('DEL', BASE .. 'member:' .. member)
+-- The members have changed: the keys last as long as the last of them, and may be gone at once, as the clock goes on.
+local function settle()
+  local last = last_deadline()
+  if not last then return end
+  for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
+  if redis.call('EXISTS', K) == 0 then value, shape = false, nil end
+end
+
+-- Takes members out of the lists.
+local function forget(members)
+  local records = {}
+  for i, member in ipairs(members) do records[i] = BASE .. 'member:' .. member end
+  redis.call('ZREM', M, unpack(members))
+  redis.call('ZREM', P, unpack(members))
+  redis.call('DEL', unpack(records))
 end
 
 -- Names and values as a list.
@@ -87,31 +102,34 @@ end
 
 local function answer(outcome, fields)
   fields = fields or {}
-  fields.outcome, fields.unlogged = outcome, unlogged
+  fields.outcome, fields.unlogged, fields.more = outcome, unlogged, more
   return flat(fields)
 end
 
 -- Takes the lease of this token away, which is there.
 local function drop(token)
   if shape then
-    forget(token)
+    forget({token})
     return settle()
   end
   redis.call('DEL', K, L, H)
   value = false
 end
 
--- Undoes a take. A user who may not delete lets it run out: the take was refused halfway.
+-- Undoes a take. A user who may not delete lets it run out: the take was refused halfway. (Of members that is out of the list.)
 local function undo(token)
-  if mine(token) and not pcall(drop, token) then redis.call('PEXPIRE', K, 1) end
+  if mine(token) and not pcall(drop, token) and not shape then redis.call('PEXPIRE', K, 1) end
   redis.pcall('HDEL', OPEN, token or '')
 end
 
--- Drops the members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
+-- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
 -- over, and no command that an exclusive lock does not need.
 if shape then
-  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE')
-  for _, member in ipairs(over) do forget(member) end
-  if #over > 0 then redis.call('HSET', L, 'swept', 1) end -- for the log, which the next grant looks after
-  if redis.call('EXISTS', M) == 0 then settle() end
+  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
+  unswept = #over == SWEPT
+  if #over > 0 then
+    forget(over)
+    redis.call('HSET', L, 'swept', 1) -- for the log, which the next grant looks after
+  end
+  last_deadline()
 end

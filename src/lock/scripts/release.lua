@@ -50,7 +50,7 @@ if keep then
   -- The expiry first, then the note: a server out of memory refuses to write what is not behind another write.
   if shape then lasts(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
   redis.pcall('HSET', record_of(ARG.token), 'kept', digits(server_us()))
-  if not shape then redis.call('PEXPIRE', L, keep) end
+  if shape then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
 else
   drop(ARG.token)
   leave_note()

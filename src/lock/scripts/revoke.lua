@@ -1,23 +1,62 @@
--- Ends another's lease: safely (it can no longer be extended, so its job is stopped) or at once.
--- ARG: prefix (of the token; nil: any token), by (the signature), force
+-- Ends others' leases: safely (they can no longer be extended, so their jobs are stopped) or at once.
+-- ARG: token (nil: all that there are), by (the signature), force, from (goes on there)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder cannot be
 --      told), gone (node), other (holders)
-if value == false then return not_mine() end
-local prefix, ended, outcome = ARG.prefix or '', {}, 'released'
-for _, token in ipairs(shape and redis.call('ZRANGE', M, 0, -1) or {value}) do
-  if string.sub(token, 1, #prefix) == prefix then
-    if not ARG.force and not lease(token).ttl then return seen('foreign', holders(10)) end
-    if #ended < 10 then ended[#ended + 1] = holder(token) end
-    local record = record_of(token)
-    if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
-    if ARG.force or redis.call('HEXISTS', record, 'kept') == 1 then
-      note_end(token, 'revoked', nil, ARG.by)
-      drop(token)
-    else
-      outcome = 'revoked'
-    end
-  end
+--      from: where to go on with the leases that are kept though their jobs have ended, which are freed
+local FREED = 100
+
+-- The lock was freed for all its holders: runs that began before have ended by that, see journal.lua.
+local function note_forced()
+  if redis.call('EXISTS', OPEN) == 0 then return end
+  redis.pcall('HSET', BASE .. 'runs', 'forced', cjson.encode({y = ARG.by, e = digits(server_ms())}))
+  redis.pcall('PEXPIRE', BASE .. 'runs', FENCE_MS)
 end
-if #ended == 0 then return seen(value == nil and 'foreign' or 'other', holders(10)) end
+
+-- Ends the lease of this token. Returns the outcome.
+local function end_one(token)
+  local record = record_of(token)
+  if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
+  if not ARG.force and redis.call('HEXISTS', record, 'kept') == 0 then return 'revoked' end
+  note_end(token, 'revoked', nil, ARG.by)
+  drop(token)
+  return 'released'
+end
+
+-- Ends the leases of all members at once.
+local function force_all()
+  local first = redis.call('ZRANGE', M, 0, FREED - 1)
+  for _, member in ipairs(first) do note_end(member, 'revoked', nil, ARG.by) end
+  forget(first) -- the records of the others run out
+  note_forced()
+  redis.call('DEL', K, L, M, P)
+  value, shape = false, nil
+  return 'released'
+end
+
+-- Revokes all members, and frees those whose jobs have ended, some at a time. Returns the outcome, and where to go on.
+local function revoke_all()
+  if not ARG.from then redis.call('HSET', L, 'revoked', digits(server_us()) .. ' ' .. ARG.by) end
+  if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end
+  local members, from = part_of_members(ARG.from)
+  local kept = {}
+  for _, token in ipairs(members) do
+    if #kept < FREED and redis.call('HEXISTS', record_of(token), 'kept') == 1 then kept[#kept + 1] = token end
+  end
+  if #kept > 0 then
+    forget(kept)
+    settle()
+    from = shape and (ARG.from or '0 0')
+  end
+  return shape and 'revoked' or 'released', from
+end
+
+if value == false then return not_mine() end
+if value == nil then return seen('foreign', holders(10)) end
+if ARG.token and ARG.token ~= value and not mine(ARG.token) then return seen('other', holders(10)) end
+local token, ended = ARG.token or not shape and value, nil
+if token and not ARG.force and not lease(token).ttl then return seen('foreign', holders(10)) end
+ended = token and {holders = {holder(token)}} or holders(10)
+local outcome
+if token then outcome = end_one(token) elseif ARG.force then outcome = force_all() else outcome, ended.from = revoke_all() end
 if shape or value == false then hand_over() end
-return answer(outcome, {holders = ended})
+return answer(outcome, ended)

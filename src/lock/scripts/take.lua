@@ -18,7 +18,7 @@ local free_from, free_places
 if limit then
   -- Of a free lock no place is: what an older version's --force has left is nothing.
   local function is_taken(first, last)
-    return shape and redis.call('ZCOUNT', P, first, last) == last - first + 1
+    return shape and redis.call('ZCOUNT', P, first, last) >= last - first + 1
   end
 
   -- The first free place from this one on, round; nil when there is none.
@@ -126,6 +126,7 @@ if not reserved then
   if redis.call('EXISTS', Q) == 0 then return take() end
   if me and ticket then redis.call('ZADD', Q, 'NX', ticket, me) end -- thawed: its old place
   reserved = call(me)
+  if reserved == nil and more then return refused('reserved', {left = 0}) end -- for as long as the dead are before it
   if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
   if not reserved or reserved == me then return take() end
 end

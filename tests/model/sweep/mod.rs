@@ -29,6 +29,10 @@ enum Without {
     Sweep,
     /// It forgets only such.
     SweepLooks,
+    /// It deletes the mark when none is left that has not; here, when none is listed.
+    FirstLooks,
+    /// drop() does.
+    DropLooks,
     /// Whoever deletes the mark knows for the rest of the script that there is none.
     SaysSo,
     /// drop() looks whether the mark is still there: the clock may have gone past what it has set.
@@ -311,14 +315,15 @@ const PROMISES: Bounds = Bounds { promises_only: true, ..SLOTS };
 fn a_mark_that_is_gone_is_none_for_the_rest_of_the_script() {
     without(&[Without::SaysSo], PROMISES, TWO_HOLDERS, 3);
     // An expiry that lies in the past deletes the key under a script that believes in its mark.
-    without(&[Without::LooksAgain], PROMISES, TWO_HOLDERS, 5);
+    without(&[Without::DropLooks, Without::LooksAgain], PROMISES, TWO_HOLDERS, 6);
     without(&[Without::LooksAgain], Bounds { late: true, ..PROMISES }, TWO_HOLDERS, 4);
-    without(&[Without::LooksAgain], READERS, FORGOTTEN, 4);
+    is_clean(&Bounds { without: &[Without::LooksAgain], ..SLOTS });
+    without(&[Without::FirstLooks], SLOTS, LEFT_BEHIND, 4);
 }
 
 #[test]
 fn what_has_run_out_is_swept_and_nothing_else() {
-    without(&[Without::Sweep], SLOTS, LEFT_BEHIND, 3);
+    without(&[Without::Sweep], SLOTS, FALSE_BUSY, 4);
     without(&[Without::SweepLooks], PROMISES, TWO_HOLDERS, 2);
     without(&[Without::MineLooks], PROMISES, TWO_HOLDERS, 6);
     without(&[Without::CountsLook], READERS, COUNTED, 5);

@@ -78,8 +78,8 @@ impl Script<'_> {
             self.more = over.len() == SWEPT;
             over.into_iter().for_each(|token| self.forget(token));
         }
-        if self.more || self.last().is_none() {
-            self.settle();
+        if self.last().is_none_or(|last| last == 0 && !self.is(Without::FirstLooks)) {
+            self.delete();
         }
     }
 
@@ -109,7 +109,8 @@ impl Script<'_> {
 
     /// PEXPIREAT. What is behind the clock is deleted at once.
     fn settle(&mut self) {
-        let Some(last) = self.last() else { return self.delete() };
+        let last = self.last().filter(|&last| last > 0 || self.is(Without::DropLooks));
+        let Some(last) = last else { return self.delete() };
         self.is_late |= self.late == Late::BeforeKey;
         let is_past = |script: &Self| last <= u8::from(script.is_late);
         if self.state.key != Key::Free {
