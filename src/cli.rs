@@ -371,7 +371,8 @@ pub(crate) struct RunArgs {
     /// Run nothing if it succeeded less than D ago
     ///
     /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed do
-    /// not count: the next host that comes, or with --wait the next in line, tries again. Use it for one crontab on many hosts. Up to 30 days.
+    /// not count: the next host that comes, or with --wait the next in line, tries again. Use it for one crontab on many
+    /// hosts. Up to 30 days.
     #[arg(long, value_name = "D", value_parser = hold_time, conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124

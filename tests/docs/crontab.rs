@@ -4,7 +4,8 @@
 
 use super::readme::blocks;
 use crate::support::{
-    Directory, Ended, Line, Pattern, Redis, Running, SOON, Test, any, command_calls, eventually, like, ms, send, tagged,
+    Directory, Ended, Line, Pattern, Redis, Running, SOON, Test, any, command_calls, eventually, like, ms, name, send,
+    tagged,
 };
 use nix::sys::signal::Signal;
 use std::fs;
@@ -259,4 +260,18 @@ fn the_manual_has_the_same_crontab() {
         let page = fs::read_to_string(format!("{}/man/src/{page}", env!("CARGO_MANIFEST_DIR"))).unwrap();
         assert!(page.contains(&lines.join("\n")), "{lines:?}");
     }
+}
+
+#[test]
+fn a_job_that_an_outage_of_redis_stops_is_repeated() {
+    let mut night = Night::new(&["sleep 1000"]);
+    let hosts = night.falls();
+    night.is_under_way();
+    night.redis[0].kill();
+    let holder = &hosts[night.noted("runs")[0].parse::<usize>().unwrap() - 1];
+    eventually(SOON * 2, "its job is stopped", || holder.job().iter().all(|&pid| name(pid) == "redlock"));
+    night.redis[0].restart();
+    let mail = "redlock: cannot renew \"backup\": <any>; <any>\n<lines>redlock: lost \"backup\": <any>\n";
+    night.ends(hosts, &[(76, mail)], 2, 1);
+    night.dawns(0, SUCCESS);
 }
