@@ -45,6 +45,7 @@ mod run {
     mod basics;
     mod before_the_job;
     mod cold_commands;
+    mod crontab;
     mod ends;
     mod environment;
     mod keeper;
@@ -111,10 +112,9 @@ mod fuzz;
 /// What comes with the binary.
 mod docs {
     mod architecture;
-    mod crontab;
     mod generated;
     mod packages;
-    mod readme;
+    pub(crate) mod readme;
     mod shells;
 }
 

@@ -24,12 +24,12 @@ const STUBS: [&str; 12] = [
 ];
 
 /// A fenced block: what is written behind its fence, and its text.
-pub(super) struct Block {
-    pub(super) language: String,
-    pub(super) text: String,
+pub(crate) struct Block {
+    pub(crate) language: String,
+    pub(crate) text: String,
 }
 
-pub(super) fn blocks() -> Vec<Block> {
+pub(crate) fn blocks() -> Vec<Block> {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let parts: Vec<&str> = readme.split("\n```").collect();
     assert!(parts.len() % 2 == 1, "a block has no end");

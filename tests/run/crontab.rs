@@ -2,7 +2,7 @@
 //! it promises to survive. One of them succeeds wherever one can, standard error (what cron mails) tells what went wrong and nothing
 //! else, and the line for the morning is true.
 
-use super::readme::blocks;
+use crate::docs::readme::blocks;
 use crate::support::{
     Directory, Ended, Line, Pattern, Redis, Running, SOON, Test, any, command_calls, eventually, like, ms, name, send,
     tagged,
