@@ -57,13 +57,19 @@ fn refusal(name: &str) -> Pattern {
 fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() {
     let Some(network) = Network::new() else { return };
     let elsewhere = Redis::start();
+    let refused = |line: &str, name: &str| {
+        call(&network, line).env(name, elsewhere.url()).status(64).stderr(refusal(name)).run();
+    };
     let refuses = || {
         for name in MISSPELT {
-            for line in calls().chain(["status", "log", "doctor", "release backup --force"].map(str::to_owned)) {
-                call(&network, &line).env(name, elsewhere.url()).status(64).stderr(refusal(name)).run();
+            for line in ["run backup -q -E 0 -- true", "status -q backup"] {
+                refused(line, name);
             }
             let beside = call(&network, "run backup -q -E 0 -- true").env(name, "redis://h");
             beside.env("REDIS_URL", elsewhere.url()).status(64).stderr(refusal(name)).run();
+        }
+        for line in calls().chain(["status", "log", "doctor", "release backup --force"].map(str::to_owned)) {
+            refused(&line, MISSPELT[0]);
         }
     };
     refuses();
