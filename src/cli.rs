@@ -10,7 +10,9 @@ pub(crate) mod values;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
-use values::{FOREVER, Watch, duration, hold_time, lock_name, pattern, token, ttl, wait_time, watch, whole};
+use values::{
+    FOREVER, Watch, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole,
+};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -114,7 +116,7 @@ pub(crate) enum Command {
     ///
     /// A line for each run, newest last: its begin (local time), how long it took, user@host (label), and how it ended. Without a
     /// name: the runs of all locks under the prefix. Redis remembers the last 20 of each lock (run and acquire --log N), and the last
-    /// that succeeded, for 30 days.
+    /// that succeeded and that failed, for 100 days.
     Log(LogArgs),
     /// Wait until a lock is free, without taking it
     ///
@@ -137,6 +139,8 @@ pub(crate) enum Format {
     Json,
     /// Metrics: status only.
     Prometheus,
+    /// A line for a monitoring plugin: status --ran-within only.
+    Nagios,
     /// Lines for a shell's eval: acquire only.
     Env,
 }
@@ -154,7 +158,7 @@ pub(crate) fn formats(command: &str) -> &'static [Format] {
         // Standard output is the job's, or has the script.
         "run" | "completions" => &[],
         "acquire" => &[Format::Text, Format::Json, Format::Env],
-        "status" => &[Format::Text, Format::Json, Format::Prometheus],
+        "status" => &[Format::Text, Format::Json, Format::Prometheus, Format::Nagios],
         _ => &[Format::Text, Format::Json],
     }
 }
@@ -220,7 +224,8 @@ pub(crate) struct Common {
     /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
-    /// Output format: text, json, (acquire only) env for a shell's eval, or (status only) prometheus. run has none
+    /// Output format: text, json, (acquire only) env for a shell's eval, (status only) prometheus, or (status --ran-within only)
+    /// nagios. run has none
     /// [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
@@ -371,9 +376,9 @@ pub(crate) struct RunArgs {
     /// Run nothing if it succeeded less than D ago
     ///
     /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed do
-    /// not count: the next host that comes, or with --wait the next in line, tries again. Use it for one crontab on many
-    /// hosts. Up to 30 days.
-    #[arg(long, value_name = "D", value_parser = hold_time, conflicts_with_all = ["shared", "slots", "reentrant"])]
+    /// not count: the next host that comes, or with --wait the next in line, tries again. Nor do runs without --once-per. Use it for
+    /// one crontab on many hosts. Up to 100 days.
+    #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///
@@ -452,6 +457,11 @@ pub(crate) struct ReleaseArgs {
     /// Free the lock now; the holder's job may still be running
     #[arg(long)]
     pub(crate) force: bool,
+    /// Tell the log how it went: the exit status of what was done
+    ///
+    /// From 0 to 255. In a trap, in single quotes: trap 'redlock release NAME --token "$token" --status $? || :' EXIT
+    #[arg(long, value_name = "S", conflicts_with_all = ["revoke", "force"])]
+    pub(crate) status: Option<u8>,
 }
 
 #[derive(Debug, Args)]
@@ -470,9 +480,9 @@ pub(crate) struct StatusArgs {
     pub(crate) exit_code: bool,
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
-    /// Even if a later one failed: the line that it prints says so. For Nagios, cron and other monitoring, about one NAME. 69 if no
-    /// quorum of nodes answers.
-    #[arg(long, value_name = "D", value_parser = duration, conflicts_with_all = ["token", "exit_code"])]
+    /// Of each NAME, and of each lock that a pattern matches. Even if a later run failed: the line that it prints says so. 69 if no
+    /// quorum of nodes answers. --format nagios prints one line, and exits with 0, 2 or 3.
+    #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
     ///
@@ -498,8 +508,11 @@ pub(crate) struct LogArgs {
     #[arg(short = 'n', long = "lines", value_name = "N", value_parser = whole(0, MOST_LINES))]
     pub(crate) lines: Option<usize>,
     /// Show runs that ended within the last D, or go on
-    #[arg(long, value_name = "D", value_parser = duration)]
+    #[arg(long, value_name = "D", value_parser = remembered)]
     pub(crate) since: Option<Duration>,
+    /// Show only runs that failed, or whose lease ran out
+    #[arg(long)]
+    pub(crate) failed: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 
-use crate::lock::{Blocker, Claim, Holder, Leases, Lock, Run, quorum};
+use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, human, seconds, who};
@@ -101,7 +101,7 @@ impl fmt::Display for Error {
             Error::OtherShape(held, claim) => other_shape(f, held, *claim),
             Error::Ran { name, run, once_per } => {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
-                let host = escaped(&run.host, SHOWN);
+                let host = escaped(run.host.as_deref().unwrap_or("?"), SHOWN);
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
             }
             Error::CannotEnd(held) => {
@@ -279,12 +279,6 @@ impl NotOurs {
 /// The nodes with their faults, in one line.
 pub(crate) fn listed(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
-}
-
-/// The message that a use of the lock is not in the log of some nodes, if it is so.
-pub(crate) fn unlogged(lock: &Lock) -> Option<String> {
-    let faults = lock.unlogged();
-    (!faults.is_empty()).then(|| format!("{:?} is not logged: {}; {}", lock.name, listed(&faults), advice(&faults)))
 }
 
 /// The advice where no server was configured, and none is at the default address.

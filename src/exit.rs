@@ -17,6 +17,9 @@ pub(crate) enum Exit {
     Conflict(u8),
     /// `status --ran-within`: no run succeeded in that time.
     NotRecent,
+    /// The same for a monitoring plugin: a problem, and what cannot be told.
+    Critical,
+    CannotTell,
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
     Usage,
     /// No quorum of nodes could be reached, or the server cannot serve now.
@@ -102,6 +105,8 @@ impl Exit {
             Exit::Done => 0,
             Exit::Command(status) | Exit::Conflict(status) => status,
             Exit::NotRecent => 1,
+            Exit::Critical => 2,
+            Exit::CannotTell => 3,
             Exit::Usage => 64,
             Exit::Unavailable => 69,
             Exit::Internal => 70,

@@ -76,14 +76,16 @@ fn redlock(arguments: &[OsString]) -> Exit {
         }
         Err(Refusal::Wrong(why)) => Error::Usage(why),
     };
-    let format = if parse::is_evaluated(arguments) { Format::Env } else { Format::Text };
-    fail(&failure.into(), None, format)
+    fail(&failure.into(), None, parse::format_asked(arguments))
 }
 
 /// Reports a failure: in text on standard error, and on standard output in the format asked for.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    let exit = Exit::of(error).or_conflict(chosen);
+    let exit = match (Exit::of(error).or_conflict(chosen), format) {
+        (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CannotTell,
+        (exit, _) => exit,
+    };
     let is_quiet = cli.is_some_and(|cli| cli.common.quiet) && exit.is_talk() && !never_ends(error);
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
@@ -92,6 +94,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let _ = match format {
         Format::Json => output::failure(cli.and_then(Cli::name), error, exit),
         Format::Env => output::failure_env(exit),
+        Format::Nagios => output::failure_nagios(error),
         Format::Text | Format::Prometheus => Ok(()),
     };
     exit

@@ -12,7 +12,7 @@ use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter,
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{cut, escaped, human, printable, reason, rfc3339, seconds, unprintable, who};
-pub(crate) use log::{ran_within, runs};
+pub(crate) use log::{forgotten, nagios, ran_within, runs};
 pub(crate) use metrics::metrics;
 use nix::libc;
 use serde::Serialize;
@@ -229,6 +229,14 @@ pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
     print_at_once(&format!("(exit {})\n", exit.status()))
 }
 
+/// Prints a failure as a monitoring plugin does.
+///
+/// # Errors
+/// [`Error::Output`] when it could not be written.
+pub(crate) fn failure_nagios(error: &anyhow::Error) -> Result<(), Error> {
+    print_at_once(&log::nagios("UNKNOWN", &format!("{error:#}"), std::iter::empty()))
+}
+
 /// Prints a failure as an object.
 ///
 /// # Errors
@@ -261,9 +269,9 @@ pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> 
 /// The state in text; JSON has a single word for each.
 fn state(status: &Status) -> String {
     let word = match (status.state, status.mode) {
-        (State::Held, Some(Claim::Shared)) => return format!("shared by {}", status.holders().len()),
+        (State::Held, Some(Claim::Shared)) => return format!("shared by {}", status.holder_count()),
         (State::Held, Some(Claim::Slots(limit))) => {
-            return format!("{} of {limit} slots taken", status.holders().len());
+            return format!("{} of {limit} slots taken", status.holder_count());
         }
         (State::Free, _) => "free",
         (State::Held, _) => "held",
@@ -288,12 +296,17 @@ pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> Str
 
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), state(status));
-    if status.state == State::Free {
-        text += &log::last_run(status);
+    let last = log::last_run(status);
+    if let (State::Free, Some(last)) = (status.state, &last) {
+        text += &format!("; last run {last}");
     }
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
     for holder in status.holders() {
         holder_lines(holder, &mut line);
+    }
+    let listed = status.holders().len() as u64;
+    if status.holder_count() > listed {
+        line("", format!("and {} more", status.holder_count() - listed));
     }
     match (status.state, status.holders(), status.lease()) {
         (State::Reserved, _, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
@@ -308,6 +321,9 @@ fn status_text(status: &Status) -> String {
     }
     for waiter in status.waiters.iter().flatten().take(WAITERS) {
         line("", waiter_line(waiter));
+    }
+    if let Some(last) = last.filter(|_| status.state != State::Free) {
+        line("last", last);
     }
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
     if status.nodes.len() > 1 || odd {
@@ -376,7 +392,7 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
             fitted(match holders.as_slice() {
                 [] => none(),
                 [holder] => holder.to_string(),
-                [first, others @ ..] => format!("{first} and {} more", others.len()),
+                [first, ..] => format!("{first} and {} more", status.holder_count().max(2) - 1),
             }),
             holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
             match (status.lease(), status.state) {

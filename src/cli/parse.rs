@@ -7,7 +7,7 @@ use crate::hints::complaint;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource::CommandLine;
 use clap::{Arg, ArgMatches, FromArgMatches};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 
 /// The reason why a command line makes no call.
 #[derive(Debug)]
@@ -158,9 +158,12 @@ fn check_acquire(args: &AcquireArgs) -> Result<(), String> {
 }
 
 fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
-    let answers = args.answers_by_status(common.quiet);
+    let is_recency = args.ran_within.is_some();
+    refuse(is_recency && args.locks.names.is_empty(), "--ran-within asks about locks; give their names")?;
+    refuse(common.format == Format::Nagios && !is_recency, "--format nagios is for --ran-within")?;
+    let answers = args.token.is_some() || args.exit_code || common.quiet && !is_recency;
     let is_about_one = args.locks.one().is_some();
-    refuse(answers && !is_about_one, "--token, --exit-code, --ran-within and -q ask about one lock; give its name")?;
+    refuse(answers && !is_about_one, "--token, --exit-code and -q ask about one lock; give its name")?;
     refuse(common.quiet && args.watch.is_some(), "--watch never ends, so it gives no status; leave out -q")?;
     let repeats = args.watch.is_some() || args.ran_within.is_some();
     refuse(
@@ -169,10 +172,20 @@ fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
     )
 }
 
-/// True if a shell evaluates the output of `acquire`, which then must not be empty.
-pub(crate) fn is_evaluated(arguments: &[OsString]) -> bool {
-    let with_env = arguments.join(OsStr::new("=")).to_string_lossy().contains("--format=env");
-    with_env && arguments.iter().any(|word| word == "acquire")
+/// The format that a command line asks for which cannot be parsed: its reader expects one even so. `run` prints no results.
+pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
+    let words: Vec<_> = arguments.iter().take_while(|word| *word != "--").map(|word| word.to_string_lossy()).collect();
+    let line = words.join("=");
+    let asks = |format: &str| line.contains(&format!("--format={format}"));
+    let is = |command: &str| words.iter().any(|word| word == command);
+    match () {
+        () if is("run") => Format::Text,
+        // A shell evaluates the output of acquire.
+        () if asks("env") && is("acquire") => Format::Env,
+        () if asks("nagios") && is("status") => Format::Nagios,
+        () if asks("json") => Format::Json,
+        () => Format::Text,
+    }
 }
 
 #[cfg(test)]
@@ -317,12 +330,18 @@ mod tests {
             assert!(!why.contains("Usage:") && !why.contains("  "), "{why}");
             assert!(!why.contains(char::is_control), "{why}");
         }
-        let evaluated = |line: &str| is_evaluated(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
-        for line in ["redlock acquire --format=env --ttl", "redlock --format env acquire"] {
-            assert!(evaluated(line), "{line}");
-        }
-        for line in ["redlock acquire --format json", "redlock status --format env", "redlock acquire env --ttl"] {
-            assert!(!evaluated(line), "{line}");
+        let asked = |line: &str| format_asked(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for (line, format) in [
+            ("redlock acquire --format=env --ttl", Format::Env),
+            ("redlock --format env acquire", Format::Env),
+            ("redlock status x --format nagios --ran-within y", Format::Nagios),
+            ("redlock --format=json nosuch", Format::Json),
+            ("redlock acquire --format json", Format::Json),
+            ("redlock status --format env", Format::Text),
+            ("redlock acquire env --ttl", Format::Text),
+            ("redlock run x --ttl -- y --format json", Format::Text),
+        ] {
+            assert_eq!(asked(line), format, "{line}");
         }
     }
 

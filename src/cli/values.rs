@@ -10,6 +10,8 @@ const SHORTEST: Duration = Duration::from_millis(100);
 pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 /// The longest lease, and the longest quarantine and `--hold-at-least`.
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+/// The time for which runs are remembered; journal.lua's FENCE_MS.
+const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
 const DEFAULT_WATCH: Duration = Duration::from_secs(2);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
@@ -65,6 +67,14 @@ pub(crate) fn ttl(text: &str) -> Result<Duration, String> {
 pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > LONGEST_TTL => Err("the longest is 30 days".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// A time in which runs are looked for.
+pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        time if time > REMEMBERED => Err("runs are remembered for 100 days".to_owned()),
         time => Ok(time),
     }
 }

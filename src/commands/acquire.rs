@@ -2,7 +2,7 @@
 
 use super::{block_on, claim, interrupted, lock, request, settings, signals, tell_default};
 use crate::cli::{AcquireArgs, Common, Format, OnLost};
-use crate::error::{Error, unlogged};
+use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{End, Lease, Lock, Request, WaitReport};
 use crate::output;
@@ -61,7 +61,7 @@ async fn acquire_and_print(
     let waited = line.borrow().waited();
     drop(line);
     let text = match common.format {
-        Format::Text | Format::Prometheus => output::token(&lease),
+        Format::Text | Format::Prometheus | Format::Nagios => output::token(&lease),
         Format::Env => output::lease_env(&lock.name, &lease),
         Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
     };
@@ -78,7 +78,6 @@ async fn acquire_and_print(
     if common.verbose {
         let acquired = output::acquired(&lock, &lease, waited);
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
-        unlogged(&lock).iter().for_each(|message| output::say(message));
     }
     Ok(lease)
 }

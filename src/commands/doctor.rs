@@ -6,7 +6,7 @@ use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, NodeFacts, Practice};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{LogPart, Selection};
+use crate::lock::{Selection, View};
 use crate::output;
 use crate::redis::Local;
 use futures_util::future::join;
@@ -44,7 +44,7 @@ fn whereabouts(local: Local) -> Setting {
 async fn practice(settings: &Settings) -> (Practice<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
-    let locks = on_nodes.list(&settings.prefix, Selection { names: &[], free: false, log: LogPart::None });
+    let locks = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::STATE, false);
     let (locks, nodes) = join(locks, nodes).await;
     let practice = Practice {
         addresses: &settings.nodes,

@@ -5,6 +5,7 @@ mod completions;
 mod doctor;
 mod extend;
 mod log;
+mod ran_within;
 mod release;
 mod run;
 mod status;
@@ -13,10 +14,10 @@ mod watch;
 
 use crate::cli::{Cli, Command, Common, LeaseArgs};
 use crate::config::{self, Settings};
-use crate::error::Error;
+use crate::error::{Error, listed};
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
-use crate::lock::{Claim, Lock, Locks, LogPart, Owner, ROTATION, Reenter, Request};
+use crate::lock::{Claim, Gaps, Lock, Locks, Owner, ROTATION, Reenter, Request, View};
 use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
@@ -143,10 +144,15 @@ async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) 
     if token.is_some() || ancestors.is_empty() {
         return token.ok_or_else(missing);
     }
-    let status = lock.inspect(LogPart::None).await?;
-    let holds = |token: &&String| status.holders().iter().any(|holder| holder.has(token));
-    let found = ancestors.iter().rev().find(holds).cloned();
-    found.ok_or_else(|| status.unanswered.unwrap_or_else(missing))
+    let mut unanswered = None;
+    for token in ancestors.iter().rev() {
+        let status = lock.inspect(View::STATE, Some(token)).await?;
+        if status.holders().iter().any(|holder| holder.has(token)) {
+            return Ok(token.clone());
+        }
+        unanswered = status.unanswered;
+    }
+    Err(unanswered.unwrap_or_else(missing))
 }
 
 /// Starts the server of `local:` unless it runs, if the locks are there. This comes first: it takes longer than a node may
@@ -188,6 +194,18 @@ fn tell_default(settings: &Settings) {
             "no server was configured: the lock is on {node}, for this machine alone; set --redis or REDLOCK_REDIS"
         ));
     }
+}
+
+/// Says what a list lacks. The exit is that of the first lock that too few nodes can tell of.
+fn gaps(gaps: &Gaps) -> Exit {
+    without(gaps).iter().for_each(|warning| say(warning));
+    gaps.locks.iter().for_each(|error| say(&error.to_string()));
+    gaps.locks.first().map_or(Exit::Done, Exit::of_error)
+}
+
+/// The nodes that have not answered, and why.
+fn without(gaps: &Gaps) -> Option<String> {
+    (!gaps.nodes.is_empty()).then(|| format!("{}; the list is from the other nodes", listed(&gaps.nodes)))
 }
 
 /// The claim that run and acquire were asked for.

@@ -2,7 +2,6 @@
 
 use super::{DEFAULT_TTL, block_on, lock, name_and_token, settings, token_of};
 use crate::cli::{Common, Format, ReleaseArgs};
-use crate::error::unlogged;
 use crate::exit::Exit;
 use crate::lock::Lock;
 use crate::output::{self, say};
@@ -17,11 +16,8 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     }
     let left = block_on(async {
         let token = token_of(token, &mut lock, &settings.ancestors).await?;
-        lock.release_token(&token).await
+        lock.release_token(&token, args.status).await
     })?;
-    if common.verbose {
-        unlogged(&lock).iter().for_each(|message| say(message));
-    }
     let name = &lock.name;
     match (common.format, left) {
         (Format::Json, 0) => output::success(name, "released", Some(0), None)?,

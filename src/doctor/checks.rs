@@ -2,7 +2,7 @@
 
 use super::Harm::{Fail, NoVote, Unknown, Warn};
 use super::facts::Facts;
-use super::permissions::{OF_SHAPES, OPTIONAL, rule};
+use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
 use super::{CheckResult, Practice, Problem};
 use crate::lock::{Holder, Status};
 use crate::redis::{Deployment, Fault, Local, SentinelView};
@@ -243,11 +243,15 @@ fn scripts(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", practice.prefix));
     let rule = rule(node.address.username(), practice.prefix);
     let optional = |command: &str| OPTIONAL.contains(&command) && !(command == "info" && practice.has_quarantine());
-    let of_shapes = |command: &str| OF_SHAPES.contains(&command);
-    let needed = denied.iter().any(|command| !optional(command) && !of_shapes(command));
-    NoVote.when(needed, &format!("{lacks}, which locks on {keys:?} need"), &rule)?;
-    let shapes = denied.iter().any(|command| of_shapes(command));
-    Warn.when(shapes, &format!("{lacks}: locks work, but not --shared and --slots"), &rule)?;
+    let is_for = |some: &[&str], command: &str| some.contains(&command);
+    let is_needed = |command: &str| !optional(command) && !is_for(&OF_SHAPES, command) && !is_for(&OF_MEMORY, command);
+    let any = |is: &dyn Fn(&str) -> bool| denied.iter().any(|command| is(command));
+    NoVote.when(any(&is_needed), &format!("{lacks}, which locks on {keys:?} need"), &rule)?;
+    let missing: Vec<&str> = [(&OF_SHAPES[..], "--shared and --slots"), (&OF_MEMORY, "log and --once-per")]
+        .into_iter()
+        .filter_map(|(some, what)| any(&|command| is_for(some, command)).then_some(what))
+        .collect();
+    Warn.when(!missing.is_empty(), &format!("{lacks}: locks work, but not {}", missing.join(", nor ")), &rule)?;
     Warn.when(!denied.is_empty(), &format!("{lacks}: locks work, but status shows less"), &rule)?;
     Ok("all commands, keys and channels are allowed".to_owned())
 }

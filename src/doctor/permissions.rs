@@ -5,12 +5,15 @@ use crate::lock::keys::{Keys, beside};
 /// The commands that redlock sends, and that its scripts call.
 const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +exists +type +pttl +pexpire +persist \
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hexists +hdel \
-                        +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +client|setname";
+                        +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
+                        +ltrim +lrange +lindex +lset +llen +hincrby +client|setname";
 
 /// The commands without which locks still work: for the uptime and the list of all locks.
 pub(super) const OPTIONAL: [&str; 2] = ["info", "scan"];
 /// The commands that only shared locks and slots need. Rules that users have copied earlier lack some of them.
 pub(super) const OF_SHAPES: [&str; 3] = ["time", "zcount", "pexpireat"];
+/// The commands that only the memory of the last runs needs.
+pub(super) const OF_MEMORY: [&str; 8] = ["time", "lpush", "ltrim", "lrange", "lindex", "lset", "llen", "hincrby"];
 
 /// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {

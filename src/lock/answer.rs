@@ -1,9 +1,9 @@
 //! The answer of a script, as a type. Each script's header names the fields.
 
 use super::holder::{Blocker, Holder};
-use super::log::Run;
+use super::run::Run;
 use super::waiter::Waiter;
-use crate::redis::{Fault, FromReply, Reply};
+use crate::redis::{FromReply, Reply};
 use serde::Deserialize;
 use serde::de::value::{Error as NotAWord, StrDeserializer};
 use std::time::Duration;
@@ -90,16 +90,14 @@ pub(super) struct Answer {
     pub(super) waiting: u64,
     /// The first in line, if they were asked for.
     pub(super) waiters: Option<Vec<Waiter>>,
-    /// The last runs, if they were asked for.
-    pub(super) runs: Vec<Run>,
+    /// The success that forbids another run.
+    pub(super) ran: Option<Run>,
     /// The line has more dead waiters than one script drops.
     pub(super) more: bool,
     /// Tokens that were looked for.
     pub(super) tokens: Vec<Vec<u8>>,
     /// What goes through all leases goes on there.
     pub(super) from: Option<String>,
-    /// The error that has kept the beginning or the end of a run out of the log.
-    pub(super) unlogged: Option<Fault>,
 }
 
 impl Answer {
@@ -142,11 +140,10 @@ impl FromReply for Answer {
             just_queued: reply.has("queued"),
             waiting: count("waiting").unwrap_or(0),
             waiters: Waiter::read_all(reply),
-            runs: Run::read_all(reply),
+            ran: Answer::read_success(reply),
             more: reply.has("more"),
             tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
             from: text("from"),
-            unlogged: reply.get("unlogged").as_text().map(Fault::of_caught),
         })
     }
 

@@ -11,8 +11,8 @@ use super::fields::Args;
 use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
 use super::line::{COURTESY, unmoved};
-use super::log::Run;
 use super::quorum::{Verdict, middle, quorum};
+use super::run::Run;
 use super::token::{self, BASE};
 use super::{Lock, Reenter, Request, scripts};
 use crate::error::{Error, HeldLock};
@@ -97,6 +97,11 @@ impl Footprint {
         Footprint { began: Some(Boot::now()), ..Footprint::default() }
     }
 
+    /// The time since the first try began.
+    fn waited(&self) -> Duration {
+        self.began.map(Boot::elapsed).unwrap_or_default()
+    }
+
     fn add_to(&self, args: Args) -> Args {
         let Footprint { token, waiter, ticket, .. } = self;
         args.given("token", token.as_ref()).given("waiter", waiter.as_ref()).given("ticket", ticket.as_ref())
@@ -176,7 +181,7 @@ impl Lock {
         let answers = self.locks.without_young(answers);
         footprint.start = free_on_most(&answers);
         let attempt = match verdict(&answers) {
-            Verdict::Yes => self.confirm(token, &answers, request).await,
+            Verdict::Yes => self.confirm(token, &answers, request, footprint.waited()).await,
             _ => self.why_not(&answers),
         };
         if !matches!(attempt, Attempt::Granted(_)) && footprint.waiter.is_some() {
@@ -201,7 +206,7 @@ impl Lock {
             .given("list", limit.filter(|_| several).map(|_| FREE_PLACES))
             .time("once", request.once_per)
             .given("log", Some(request.log).filter(|&runs| runs > 0))
-            .time("waited", footprint.began.map(Boot::elapsed));
+            .time("waited", footprint.waited());
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
             args = args
                 .with_bytes("seen", &holder.token)
@@ -216,7 +221,13 @@ impl Lock {
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
     /// lease is still worth something.
-    async fn confirm(&mut self, token: String, answers: &Answers<Answer>, request: &Request) -> Attempt {
+    async fn confirm(
+        &mut self,
+        token: String,
+        answers: &Answers<Answer>,
+        request: &Request,
+        waited: Duration,
+    ) -> Attempt {
         let place = most_granted(answers);
         let grants = answers.iter().filter(|(_, _, take)| is_granted_at(take, place));
         let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
@@ -226,9 +237,9 @@ impl Lock {
         {
             return attempt;
         }
-        self.note_unlogged(answers);
         let mut lease = Lease::new(token, BASE.to_owned(), request, answers.nodes());
         lease.place = place;
+        lease.waited = waited;
         lease.fencing_token = fence.token;
         // A node that was merely slower than the others has no fault.
         let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);
@@ -384,7 +395,7 @@ impl Lock {
 
 /// The success that any node knows, for a request that it turns away.
 fn ran(answers: &Answers<Answer>) -> Option<&Run> {
-    answers.said().find(|take| take.word == Word::Ran)?.runs.first()
+    answers.said().find(|take| take.word == Word::Ran)?.ran.as_ref()
 }
 
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.

@@ -1,9 +1,8 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
 use super::Lock;
-use super::log::LogPart;
 use super::queue::{AFTER_EXPIRY, WaitReport};
-use super::status::State;
+use super::status::{State, View};
 use crate::error::{Error, HeldLock};
 use crate::redis::SubscriptionEvent;
 use crate::sys::clock::Boot;
@@ -30,10 +29,10 @@ impl Lock {
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {
-                None => self.inspect(LogPart::None).await?,
+                None => self.inspect(View::MESSAGE, None).await?,
                 Some(error) => tokio::select! {
                     biased;
-                    status = self.inspect(LogPart::None) => status?,
+                    status = self.inspect(View::MESSAGE, None) => status?,
                     () = sleep_until(end) => return Err(error),
                 },
             };

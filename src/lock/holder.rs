@@ -150,7 +150,13 @@ impl Blocker {
         if let Some(other) = told.iter().find(|holder| holder.has("type")) {
             return Blocker::OtherType(other.get("left").as_time());
         }
-        let holders: Vec<Holder> = told.iter().map(Holder::read).collect();
+        let mut holders: Vec<Holder> = Vec::new();
+        for holder in told.iter().map(Holder::read) {
+            // One that was asked for by its token may be among the first.
+            if holders.iter().all(|known| known.token != holder.token) {
+                holders.push(holder);
+            }
+        }
         let count = answer.get("members").as_count().unwrap_or(0).max(holders.len() as u64);
         Blocker::Leases(Leases { holders, count, next: answer.get("next").as_time() })
     }

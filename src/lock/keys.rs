@@ -18,9 +18,9 @@ const PARTS: [&str; 8] = [
     "fences",   // Hash: the counters of fencing tokens of the places, and one of all.
 ];
 
-/// The scripts name two keys themselves, with what follows this: a longer request would not be read to its end (see
-/// scripts.rs).
-pub(super) const LOG: &str = "log";
+/// The keys of the memory that show that a lock has one. The scripts name all of them themselves (journal.lua): a longer
+/// request would not be read to its end (see scripts.rs).
+const OF_MEMORY: [&str; 2] = ["log", "open"];
 
 /// The keys and the channels of one lock, all in one Cluster slot.
 #[derive(Clone, Debug)]
@@ -68,12 +68,12 @@ impl Keys {
     }
 }
 
-/// The lock whose log this key is, or what is still open of it; see journal.lua.
-pub(super) fn logged(key: &str) -> Option<String> {
+/// The lock to whose memory this key belongs.
+pub(super) fn remembered(key: &str) -> Option<String> {
     let front = key.split_once(SEPARATOR)?.0;
     let with_tag = front.split_once("}:").map(|(_, lock)| lock);
     let without = front.strip_prefix('{').and_then(|front| front.strip_suffix("}:"));
-    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| part.starts_with(LOG));
+    let is_of = |lock: &&str| key.strip_prefix(&Keys::of(lock).base).is_some_and(|part| OF_MEMORY.contains(&part));
     [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
 }
 
@@ -110,10 +110,10 @@ mod tests {
             assert!(fits_one_slot(lock));
             let slot = hash_tag(lock).unwrap_or(lock);
             let keys = Keys::of(lock);
-            for part in ["log", "log:open"] {
-                assert_eq!(logged(&format!("{}{part}", keys.base)).as_deref(), Some(lock));
+            for part in OF_MEMORY {
+                assert_eq!(remembered(&format!("{}{part}", keys.base)).as_deref(), Some(lock));
             }
-            assert_eq!(logged(&keys.all()[1]), None);
+            assert_eq!(remembered(&keys.all()[1]), None);
             for key in &keys.all()[1..] {
                 assert_eq!(hash_tag(key), Some(slot), "{key:?}");
             }

@@ -32,6 +32,10 @@ pub(crate) struct Lease {
     pub(super) owner: Owner,
     /// The number of runs that the log keeps, as requested.
     pub(super) log: u64,
+    /// The run counts for `--once-per`.
+    pub(super) is_once: bool,
+    /// The time in line before it.
+    pub(super) waited: Duration,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that failed to grant it, and why. Not handed to another process.
@@ -55,6 +59,8 @@ impl Lease {
             holds: 1,
             owner: request.owner.clone(),
             log: request.log,
+            is_once: request.once_per.is_some(),
+            waited: Duration::ZERO,
             backing: vec![Backing::default(); nodes],
             faults: Vec::new(),
         }

@@ -1,21 +1,16 @@
 //! All locks on the same nodes, and a list of them.
 
 use super::answer::Answer;
-use super::fields::Args;
-use super::keys::{Keys, LOG, SEPARATOR, logged};
-use super::log::LogPart;
-use super::status::{State, Status, combine};
+use super::keys::{Keys, SEPARATOR, remembered};
+use super::memory::{self, Memory, RunQuery};
+use super::run::{Outcome, Run};
+use super::status::{State, Status, View, combine};
 use super::{Lock, Quarantine, scripts};
 use crate::error::Error;
-use crate::redis::{Address, Answers, Fault, Nodes};
+use crate::redis::{Address, Answers, Call, Fault, FromReply, Nodes};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-
-/// The number of locks that one request asks for, and of the bytes of each value: with an empty prefix it may be anything.
-const PAGE: usize = 500;
-const BYTES: u64 = 128;
-/// The number of holders of each lock that are asked for.
-const HOLDERS: u32 = 50;
 
 /// The nodes that keep locks, and their quarantine.
 #[derive(Debug)]
@@ -27,19 +22,40 @@ pub(crate) struct Locks {
 /// The locks of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection<'a> {
+    pub(crate) prefix: &'a str,
     /// A `*` in a name stands for anything. Without a name: all that there are.
     pub(crate) names: &'a [String],
-    /// Also those that are free and have a log.
-    pub(crate) free: bool,
-    pub(crate) log: LogPart,
 }
 
-/// Locks as a quorum shows them, and the faults of the nodes that did not answer.
-#[derive(Debug)]
+/// Locks as a quorum shows them, and what could not be shown.
+#[derive(Debug, Default)]
 pub(crate) struct Listing {
     pub(crate) locks: Vec<Status>,
-    pub(crate) faults: Vec<(String, Fault)>,
+    pub(crate) gaps: Gaps,
 }
+
+/// The runs of several locks, by their beginning, each with the name of its lock.
+#[derive(Debug, Default)]
+pub(crate) struct RunListing {
+    pub(crate) runs: Vec<(String, Run)>,
+    /// The number of runs that go on of each lock that has more than are listed.
+    pub(crate) running: Vec<(String, u64)>,
+    /// The locks that have forgotten runs of the time that was asked for; see [`Memory`].
+    pub(crate) forgotten: Vec<(String, Duration, u64)>,
+    pub(crate) gaps: Gaps,
+}
+
+/// What a list lacks: the nodes that did not answer, and the locks that too few nodes can tell of.
+#[derive(Debug, Default)]
+pub(crate) struct Gaps {
+    pub(crate) nodes: Vec<(String, Fault)>,
+    pub(crate) locks: Vec<Error>,
+}
+
+/// A node, and why it cannot tell of a lock.
+pub(super) type NodeFault = (usize, Fault);
+/// The answers to calls about several locks: of each, those that came, by their nodes.
+pub(super) type Page<A> = Vec<Vec<(usize, Result<A, Fault>)>>;
 
 impl Locks {
     /// No node is contacted yet. Timeouts that are not given are derived from `ttl`.
@@ -60,7 +76,7 @@ impl Locks {
 
     /// The lock of this name and key.
     pub(crate) fn lock(self, name: &str, key: &str) -> Lock {
-        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self, unlogged: BTreeMap::new() }
+        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self }
     }
 
     /// The longest time that one node may take for one request.
@@ -80,56 +96,128 @@ impl Locks {
         }
     }
 
-    /// The selected locks under `prefix`. With an empty prefix a name with a `*` finds only those with an owner record of
-    /// redlock's: everything else in the database is other data.
+    /// The selected locks, and with `memory` what they remember; then also those that are free and remember something. With
+    /// an empty prefix a name with a `*` finds only those with an owner record of redlock's: everything else in the database
+    /// is other data.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
-    pub(crate) async fn list(&mut self, prefix: &str, selection: Selection<'_>) -> Result<Listing, Error> {
-        let everything = [String::from("*")];
-        let names = if selection.names.is_empty() { &everything } else { selection.names };
-        let (patterns, exact): (Vec<&String>, Vec<&String>) = names.iter().partition(|name| name.contains('*'));
+    pub(crate) async fn list(&mut self, selection: Selection<'_>, view: View, free: bool) -> Result<Listing, Error> {
+        let Selection { prefix, .. } = selection;
+        let exact = |name: &str| selection.names.iter().any(|given| given == name);
         if self.nodes.are_unused() {
-            let unused = exact.iter().map(|name| Status::unused(name, &format!("{prefix}{name}")));
-            return Ok(Listing { locks: unused.collect(), faults: Vec::new() });
+            let unused = selection.exact().map(|name| Status::unused(name, &format!("{prefix}{name}")));
+            return Ok(Listing { locks: unused.collect(), ..Listing::default() });
         }
-        let mut keys: BTreeSet<String> = exact.iter().map(|name| format!("{prefix}{name}")).collect();
-        for pattern in &patterns {
-            let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
-            let found = self.matching(&format!("{}{}", glob_escaped(prefix), pattern.join("*"))).await?;
-            keys.extend(found.into_iter().filter(|key| !key.contains(SEPARATOR)));
-        }
-        if selection.free && !patterns.is_empty() {
-            let logs = self.matching(&format!("{{*{SEPARATOR}{LOG}*")).await?;
-            let is_meant = |key: &String| {
-                let name = key.strip_prefix(prefix);
-                name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
-            };
-            keys.extend(logs.iter().filter_map(|key| logged(key)).filter(is_meant));
+        let mut keys = self.held_keys(selection).await?;
+        if free {
+            keys.extend(self.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
             // A replica answers SCAN, too: its answer about one lock tells that it is one.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
-        let (mut all, mut unanswered, mut faults) = (Vec::new(), None, BTreeMap::new());
-        for page in keys.chunks(PAGE) {
-            let (page, error) = self.inspect_page(prefix, page, selection.log, &mut faults).await?;
-            all.extend(page);
-            unanswered = unanswered.or(error);
+        let (mut listing, mut unknown, mut faults) = (Listing::default(), 0, BTreeMap::new());
+        let mut all = self.look_at_all(prefix, &keys, view, &mut faults).await?;
+        if let Some(query) = view.runs {
+            let memories = self.remember(&keys, query, &mut faults).await?;
+            for (status, memory) in all.iter_mut().zip(memories) {
+                if let Ok(status) = status {
+                    match memory {
+                        Ok(memory) => status.memory = memory,
+                        Err(fault) => status.unremembered = Some(self.untold(&status.name, &fault)),
+                    }
+                }
+            }
+        }
+        for (key, status) in keys.iter().zip(all) {
+            let status = match status {
+                Ok(status) => status,
+                Err(fault) => {
+                    listing.gaps.locks.push(self.untold(&key[prefix.len()..], &fault));
+                    continue;
+                }
+            };
+            unknown += usize::from(status.state == State::Unknown);
+            let is_shown = match status.state {
+                _ if exact(&status.name) => true,
+                State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
+                State::Foreign => !prefix.is_empty(),
+                _ => true,
+            };
+            if is_shown {
+                listing.locks.push(status);
+            }
         }
         // The probe, where there is no lock, counts as well.
-        if let Some(error) = unanswered.filter(|_| all.iter().all(|status| status.state == State::Unknown)) {
-            return Err(error);
+        if unknown > 0 && unknown == keys.len() {
+            let faults = faults.iter().map(|(&node, fault)| (node, fault));
+            return Err(self.unanswered(None, faults, 0));
         }
-        all.retain(|status| match status.state {
-            _ if exact.contains(&&status.name) => true,
-            State::Free => selection.free && !status.runs.is_empty(), // or gone in the meantime
-            State::Foreign => !prefix.is_empty(),
-            _ => true,
-        });
-        let faults = faults.into_iter().map(|(node, fault)| (self.nodes.asked(node), fault)).collect();
-        Ok(Listing { locks: all, faults })
+        listing.gaps.nodes = self.named(faults);
+        Ok(listing)
+    }
+
+    /// The runs of the selected locks: of all together the newest, as many as the query says.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`].
+    pub(crate) async fn log(&mut self, selection: Selection<'_>, query: RunQuery) -> Result<RunListing, Error> {
+        let (mut listing, mut faults) = (RunListing::default(), BTreeMap::new());
+        if self.nodes.are_unused() {
+            return Ok(listing);
+        }
+        let mut keys = self.remembered_keys(selection).await?;
+        keys.extend(selection.exact().map(|name| format!("{}{name}", selection.prefix)));
+        let keys: Vec<String> = keys.into_iter().collect();
+        // Of many locks with many runs no more are kept than are asked for.
+        for page in keys.chunks(memory::LOCKS) {
+            for (key, memory) in page.iter().zip(self.remember(page, query, &mut faults).await?) {
+                let name = key[selection.prefix.len()..].to_owned();
+                match memory {
+                    Ok(memory) => listing.add(&name, memory),
+                    Err(fault) => listing.gaps.locks.push(self.untold(&name, &fault)),
+                }
+            }
+            listing.keep_newest(query.most);
+        }
+        listing.gaps.nodes = self.named(faults);
+        Ok(listing)
+    }
+
+    /// The error for a lock that too few nodes can tell of.
+    pub(super) fn untold(&self, name: &str, (node, fault): &NodeFault) -> Error {
+        self.unanswered(Some(name), std::iter::once((*node, fault)), self.nodes.len() - 1)
+    }
+
+    fn named(&self, faults: BTreeMap<usize, Fault>) -> Vec<(String, Fault)> {
+        faults.into_iter().map(|(node, fault)| (self.nodes.asked(node), fault)).collect()
+    }
+
+    /// The keys of the selected locks that there are, and of those that are named.
+    async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+        let mut keys: BTreeSet<String> = selection.exact().map(|name| format!("{}{name}", selection.prefix)).collect();
+        for pattern in selection.patterns() {
+            let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
+            let found = self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"))).await?;
+            keys.extend(found.into_iter().filter(|key| !key.contains(SEPARATOR)));
+        }
+        Ok(keys)
+    }
+
+    /// The keys of the locks that a pattern selects and that remember runs.
+    async fn remembered_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+        let patterns = selection.patterns();
+        if patterns.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let is_meant = |key: &String| {
+            let name = key.strip_prefix(selection.prefix);
+            name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
+        };
+        let found = self.matching(&format!("{{*{SEPARATOR}[lo][op]*")).await?;
+        Ok(found.iter().filter_map(|key| remembered(key)).filter(is_meant).collect())
     }
 
     /// The keys that match the pattern.
@@ -144,31 +232,107 @@ impl Locks {
         Ok(found.into_iter().flatten().flatten().collect())
     }
 
-    /// These locks, and the reason for unknown ones among them. Adds to the faults of the nodes.
-    async fn inspect_page(
+    /// The state of each of these locks, or why too few nodes can tell.
+    async fn look_at_all(
         &mut self,
         prefix: &str,
-        page: &[String],
-        log: LogPart,
+        keys: &[String],
+        view: View,
         faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<(Vec<Status>, Option<Error>), Error> {
-        let args = log.add_to(Args::default().with("bytes", BYTES).with("most", HOLDERS));
-        let calls: Vec<_> = page.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, args.clone())).collect();
-        let answers: Answers<Vec<Answer>> = self.nodes.ask_many(&calls, self.nodes.deadline()).await;
+    ) -> Result<Vec<Result<Status, NodeFault>>, Error> {
+        let (nodes, needed, mut all) = (self.nodes.len(), self.quorum(), Vec::new());
+        for page in keys.chunks(view.locks_at_a_time()) {
+            let calls: Vec<Call> = page.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, view.args())).collect();
+            let answers: Page<Answer> = self.ask_page(&calls, faults).await?;
+            for (key, answers) in page.iter().zip(answers) {
+                let (mut known, mut unread): (Vec<Option<Answer>>, _) = (vec![None; nodes], None);
+                for (node, answer) in answers {
+                    match answer.map(|answer| (self.may_have_forgotten(&answer), answer)) {
+                        Ok((None, answer)) => known[node] = Some(answer),
+                        Ok((Some(young), _)) => drop(faults.insert(node, young)),
+                        Err(fault) => unread = Some((node, fault)),
+                    }
+                }
+                let status = combine(&key[prefix.len()..], key, &known.iter().map(Option::as_ref).collect::<Vec<_>>());
+                all.push(match unread {
+                    Some(fault) if known.iter().flatten().count() < needed => Err(fault),
+                    _ => Ok(status),
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Asks all nodes about several locks. Adds to the faults of the nodes.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if too few nodes answer.
+    pub(super) async fn ask_page<A: FromReply>(
+        &mut self,
+        calls: &[Call],
+        faults: &mut BTreeMap<usize, Fault>,
+    ) -> Result<Page<A>, Error> {
+        let answers: Answers<Vec<Result<A, Fault>>> = self.nodes.ask_many(calls, self.nodes.deadline()).await;
         if answers.said().count() < self.quorum() {
             return Err(self.no_quorum(None, &answers));
         }
         faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
-        let status = |(at, key): (usize, &String)| {
-            let known = |answer: &&Answer| self.may_have_forgotten(answer).is_none();
-            let known = (0..answers.nodes()).map(|node| answers.of(node)?.ok()?.get(at).filter(known));
-            combine(&key[prefix.len()..], key, &known.collect::<Vec<_>>())
-        };
-        let all: Vec<Status> = page.iter().enumerate().map(status).collect();
-        let answers = answers.discard(|all| all.iter().find_map(|answer| self.may_have_forgotten(answer)));
-        let is_unknown = all.iter().any(|status| status.state == State::Unknown);
-        let unanswered = is_unknown.then(|| self.no_quorum(None, &answers));
-        Ok((all, unanswered))
+        let mut page: Page<A> = calls.iter().map(|_| Vec::new()).collect();
+        for (node, told) in answers.into_answers() {
+            page.iter_mut().zip(told).for_each(|(lock, answer)| lock.push((node, answer)));
+        }
+        Ok(page)
+    }
+}
+
+impl Listing {
+    /// Moves the locks whose runs are not known to the gaps.
+    pub(crate) fn must_remember(&mut self) {
+        for mut status in std::mem::take(&mut self.locks) {
+            match status.unremembered.take() {
+                Some(error) => self.gaps.locks.push(error),
+                None => self.locks.push(status),
+            }
+        }
+    }
+}
+
+impl Selection<'_> {
+    /// The patterns for which there is no lock in the list.
+    pub(crate) fn unmatched(&self, listing: &Listing) -> Vec<String> {
+        let matches = |pattern: &&str| listing.locks.iter().any(|status| stands_for(pattern, &status.name));
+        let patterns = self.patterns();
+        patterns.into_iter().filter(|pattern| !matches(pattern)).map(str::to_owned).collect()
+    }
+
+    fn exact(&self) -> impl Iterator<Item = &String> {
+        self.names.iter().filter(|name| !name.contains('*'))
+    }
+
+    fn patterns(&self) -> Vec<&str> {
+        match self.names {
+            [] => vec!["*"],
+            names => names.iter().filter(|name| name.contains('*')).map(String::as_str).collect(),
+        }
+    }
+}
+
+impl RunListing {
+    fn add(&mut self, name: &str, memory: Memory) {
+        let listed = memory.runs.iter().filter(|run| run.outcome == Outcome::Running).count() as u64;
+        if memory.running > listed {
+            self.running.push((name.to_owned(), memory.running));
+        }
+        self.forgotten.extend(memory.forgotten.map(|(before, kept)| (name.to_owned(), before, kept)));
+        self.runs.extend(memory.runs.into_iter().map(|run| (name.to_owned(), run)));
+    }
+
+    /// Leaves the newest runs, by their beginning.
+    fn keep_newest(&mut self, most: usize) {
+        let age = |run: &Run| Reverse((run.outcome == Outcome::Running, run.ended.or(run.began)));
+        self.runs.sort_by_key(|(_, run)| age(run));
+        self.runs.truncate(most);
+        self.runs.sort_by_key(|(_, run)| (run.began, run.fencing_token));
     }
 }
 

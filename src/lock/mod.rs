@@ -18,7 +18,7 @@ pub(crate) mod keys;
 mod lease;
 mod line;
 mod locks;
-mod log;
+mod memory;
 mod owner;
 mod quarantine;
 mod queue;
@@ -27,6 +27,7 @@ mod recreate;
 mod release;
 mod renew;
 mod revoke;
+mod run;
 mod scripts;
 mod status;
 mod token;
@@ -37,22 +38,21 @@ pub(crate) use attempt::FAREWELL;
 pub(crate) use claim::Claim;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
-pub(crate) use locks::{Listing, Locks, Selection};
-pub(crate) use log::{End, LogPart, Outcome, Run};
+pub(crate) use locks::{Gaps, Listing, Locks, RunListing, Selection};
+pub(crate) use memory::RunQuery;
 pub(crate) use owner::Owner;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use queue::WaitReport;
 pub(crate) use quorum::{quorum, surely};
 pub(crate) use renew::{Renewal, Try, renewal_interval};
 pub(crate) use revoke::Revocation;
-pub(crate) use status::{State, Status};
+pub(crate) use run::{End, Outcome, Run};
+pub(crate) use status::{State, Status, View};
 pub(crate) use waiter::Waiter;
 
-use crate::redis::{Answers, Call, Fault, Script};
-use answer::Answer;
+use crate::redis::{Call, Fault, Script};
 use fields::Args;
 use keys::Keys;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// One lock.
@@ -63,8 +63,6 @@ pub(crate) struct Lock {
     /// None for a command that takes none: the lock says itself what is there.
     claim: Option<Claim>,
     locks: Locks,
-    /// The nodes that could not note in the log that the present lease has begun or ended.
-    unlogged: BTreeMap<usize, Fault>,
 }
 
 /// The request for a lock.
@@ -142,16 +140,6 @@ impl Lock {
             "" => format!("{granted} of {} nodes", nodes.len()),
             why => format!("{granted} of {} nodes ({why})", nodes.len()),
         }
-    }
-
-    fn note_unlogged(&mut self, answers: &Answers<Answer>) {
-        let faults = answers.iter().filter_map(|(node, _, answer)| Some((node, answer.unlogged.clone()?)));
-        self.unlogged.extend(faults);
-    }
-
-    /// The nodes that could not note in the log that a lease has begun or ended.
-    pub(crate) fn unlogged(&self) -> Vec<(String, Fault)> {
-        self.unlogged.iter().map(|(&node, fault)| (self.locks.nodes.name(node), fault.clone())).collect()
     }
 
     /// Comes back once a node that had closed its connection can be reached again.

@@ -4,8 +4,8 @@ use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::lease::Lease;
 use super::line::unmoved;
-use super::log::End;
 use super::quorum::Verdict;
+use super::run::End;
 use super::token::{self, BASE};
 use super::{Lock, scripts};
 use crate::error::{Error, Purpose};
@@ -27,11 +27,11 @@ impl Lock {
     }
 
     /// Releases one hold of the lease that `token` names: the hold whose token it is, else the newest. Returns how many are
-    /// left.
+    /// left. `status` is that of what was done under the lease, for the memory.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].
-    pub(crate) async fn release_token(&mut self, token: &str) -> Result<u64, Error> {
+    pub(crate) async fn release_token(&mut self, token: &str, status: Option<u8>) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
         let newest = match hold {
             // A node that missed a hold would release an older one: all have to be asked for the same.
@@ -39,6 +39,7 @@ impl Lock {
             _ => None,
         };
         let args = Args::default().with("token", stem).given("hold", hold.or(newest.as_deref()));
+        let args = args.given("outcome", status.map(|_| "exited")).given("code", status);
         self.release_by(self.call_noted(&scripts::RELEASE, stem, args), token).await
     }
 
@@ -47,6 +48,7 @@ impl Lock {
         let keep = keep.filter(|keep| keep.as_millis() > 0);
         let args = Args::default().with("token", stem).with("hold", hold).time("keep", keep);
         let args = args.given("outcome", end.map(End::word)).given("code", end.and_then(|end| end.code));
+        let args = args.time("ended", end.map(|end| end.at.elapsed()));
         self.call(&scripts::RELEASE, args.given("gone", end.map(End::word_if_gone)))
     }
 
@@ -57,7 +59,6 @@ impl Lock {
         if answers.verdict(is_done) != Verdict::Yes {
             return Err(self.not_done(Purpose::Use, token, &answers, is_done));
         }
-        self.note_unlogged(&answers);
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
         if answers.verdict(|answer| answer.word == Word::Released) == Verdict::Yes {
             return Ok(0);

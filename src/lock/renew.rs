@@ -145,7 +145,8 @@ impl Lock {
         let args = lease.owner.add_to(lease.args()).with("hold", &lease.hold);
         let args = args.with("fence", lease.fencing_token).given("run", run);
         let args = args.flag("alone", self.locks.nodes.len() == 1);
-        let args = args.time("held", lease.since.elapsed()).given("log", Some(lease.log).filter(|&runs| runs > 0));
+        let args = args.time("held", lease.since.elapsed()).time("waited", lease.waited).flag("once", lease.is_once);
+        let args = args.given("log", Some(lease.log).filter(|&runs| runs > 0));
         self.call(&scripts::RECREATE, args).in_order()
     }
 

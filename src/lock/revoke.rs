@@ -4,10 +4,9 @@ use super::answer::{Answer, Word};
 use super::fields::Args;
 use super::holder::Holder;
 use super::line::unmoved;
-use super::log::LogPart;
 use super::owner::signature;
 use super::quorum::Verdict;
-use super::status::State;
+use super::status::{State, View};
 use super::{Lock, scripts};
 use crate::error::{Error, NotOurs, Purpose};
 use crate::redis::{Answers, Script};
@@ -33,7 +32,7 @@ impl Lock {
     /// [`Error::NotOurs`], [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         // By quorum: what a minority has left over must not be taken for the lease that is in force.
-        let mut status = self.inspect(LogPart::None).await?;
+        let mut status = self.inspect(View::STATE, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
         }
@@ -53,7 +52,6 @@ impl Lock {
             [] if !(status.holders().is_empty() && token_prefix.is_empty()) => {
                 return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(status.held())));
             }
-            // All of them.
             _ if token_prefix.is_empty() => None,
             several => {
                 let (count, name) = (several.len(), &self.name);

@@ -23,7 +23,8 @@ script!(RELEASE, "prelude", "line", "lease", "journal", "release");
 script!(REVOKE, "prelude", "line", "lease", "journal", "members", "revoke");
 script!(FIND, "prelude", "line", "lease", "members", "find");
 script!(HOLDS, "prelude", "line", "lease", "holds");
-script!(INSPECT, "prelude", "line", "lease", "journal", "inspect");
+script!(INSPECT, "prelude", "line", "lease", "inspect");
+script!(RUNS, "prelude", "line", "lease", "runs");
 
 #[cfg(test)]
 mod tests {

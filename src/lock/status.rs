@@ -4,18 +4,48 @@ use super::answer::Answer;
 use super::claim::Claim;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, Leases, leases};
-use super::log::{self, LogPart, Outcome, Run};
+use super::memory::{Memory, RunQuery};
 use super::quorum::{middle, quorum};
 use super::waiter::Waiter;
-use super::{Lock, scripts};
+use super::{Lock, scripts, token};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Fault};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The number of holders, and of waiters, that are asked for: of 10,000 a node would say too much.
-const MOST: u32 = 1_000;
+/// The bytes of a value that are asked for: with an empty prefix it may be anything.
+const BYTES: u32 = 128;
+
+/// The parts of a lock that a look asks for. Holders and waiters are always counted; so many of each are named.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    holders: u32,
+    waiters: u32,
+    pub(crate) runs: Option<RunQuery>,
+}
+
+impl View {
+    /// The state alone.
+    pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None };
+    /// What a message about a lock that is not free names.
+    pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
+    /// What a row of a table names.
+    pub(crate) const ROW: View = View { holders: 3, waiters: 0, runs: Some(RunQuery::LAST) };
+    pub(crate) const WHOLE: View = View { holders: 200, waiters: 200, runs: Some(RunQuery::LAST) };
+
+    /// The number of locks of which one answer can tell: a holder takes five kilobytes at most, with the lines of the protocol
+    /// (see redis/limit.rs), and the rest of a lock one and a half.
+    pub(super) fn locks_at_a_time(self) -> usize {
+        (2 << 20) / (1_500 + 5_000 * self.holders as usize)
+    }
+
+    pub(super) fn args(self) -> Args {
+        let waiters = Some(self.waiters).filter(|&most| most > 0);
+        Args::default().with("bytes", BYTES).with("most", self.holders).given("waiters", waiters)
+    }
+}
 
 /// The state of a lock as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -58,17 +88,19 @@ pub(crate) struct Status {
     /// The obstacle to a take, if it is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
     by: Option<Blocker>,
+    /// The number of leases on it.
+    holder_count: u64,
     /// The number of waiters in line for it.
     pub(crate) waiting: Option<u64>,
     /// The first of them, of a lock that was looked at alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiters: Option<Vec<Waiter>>,
-    /// The last run that has ended, and the last one that succeeded.
-    pub(crate) last: Option<Run>,
-    pub(crate) last_success: Option<Run>,
-    /// The runs that were asked for, the oldest first.
+    /// The last runs.
+    #[serde(flatten)]
+    pub(crate) memory: Memory,
+    /// The error that leaves them unknown.
     #[serde(skip)]
-    pub(crate) runs: Vec<Run>,
+    pub(crate) unremembered: Option<Error>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) nodes: Vec<NodeAnswer>,
     /// The error that leaves the state unknown.
@@ -85,6 +117,11 @@ impl Status {
     /// The rest of the lease, or of the promise to the next in line.
     pub(crate) fn lease(&self) -> Option<Duration> {
         self.by.as_ref().and_then(Blocker::left)
+    }
+
+    /// The number of leases on it, of which [`Status::holders`] are the first.
+    pub(crate) fn holder_count(&self) -> u64 {
+        self.holder_count
     }
 
     pub(crate) fn holders(&self) -> &[Holder] {
@@ -122,19 +159,19 @@ impl Status {
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes; if a part of its log is asked for, also at who waits. Changes nothing. Nodes that fail
-    /// are part of the answer.
+    /// Looks at the lock on all nodes. Changes nothing. The holder with the token `named` is named in any case. Nodes that
+    /// fail are part of the answer.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] when so many nodes refuse for good.
-    pub(crate) async fn inspect(&mut self, log: LogPart) -> Result<Status, Error> {
+    pub(crate) async fn inspect(&mut self, view: View, named: Option<&str>) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
             return Ok(Status { nodes, waiters: Some(Vec::new()), ..Status::unused(&name, &key) });
         }
-        let args = Args::default().with("most", MOST).given("waiters", (log != LogPart::None).then_some(MOST));
-        let call = self.call(&scripts::INSPECT, log.add_to(args));
+        let named = named.map(|token| token::split(token).0);
+        let call = self.call(&scripts::INSPECT, view.args().given("named", named));
         let together = |answers: &Answers<Answer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
             combine(&name, &key, &each.collect::<Vec<_>>())
@@ -159,7 +196,20 @@ impl Lock {
             Some(NodeAnswer { node: self.locks.nodes.name(node), answer, detail })
         };
         status.nodes = (0..answers.nodes()).filter_map(node_answer).collect();
+        if let (Some(query), None) = (view.runs, &status.unanswered) {
+            match self.remember(query).await? {
+                Ok(memory) => status.memory = memory,
+                Err(error) => status.unremembered = Some(error),
+            }
+        }
         Ok(status)
+    }
+
+    /// What the lock remembers of its runs, or why too few nodes can tell.
+    async fn remember(&mut self, query: RunQuery) -> Result<Result<Memory, Error>, Error> {
+        let key = [self.keys.lock.clone()];
+        let memory = self.locks.remember(&key, query, &mut BTreeMap::new()).await?.remove(0);
+        Ok(memory.map_err(|fault| self.locks.untold(&self.name, &fault)))
     }
 }
 
@@ -199,12 +249,10 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     };
     // A waiter stands in line wherever it can: the longest line lacks the fewest, and is in order.
     let line = known.iter().max_by_key(|answer| answer.waiting);
-    let runs = log::merge(&known.iter().map(|answer| answer.runs.as_slice()).collect::<Vec<_>>(), needed);
-    let last = |counts: fn(&&Run) -> bool| runs.iter().rev().find(counts).cloned();
     Status {
-        last: last(|run| run.outcome != Outcome::Running),
-        last_success: runs.iter().filter(|run| run.succeeded()).max_by_key(|run| run.ended).cloned(),
-        runs,
+        holder_count: if by.as_ref().is_some_and(|by| !by.holders().is_empty()) { count } else { 0 },
+        memory: Memory::default(),
+        unremembered: None,
         name: name.to_owned(),
         key: key.to_owned(),
         state,

@@ -3,9 +3,9 @@
 use super::{COLUMN, aligned, json};
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
-use crate::sys::clock::local_date;
+use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals;
-use crate::text::{escaped, exact, seconds, who};
+use crate::text::{escaped, exact, human, seconds, who};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -17,61 +17,105 @@ struct Entry<'a> {
 }
 
 /// Runs, each with the name of its lock: an object or a line each. In text the names are left out where all are of one lock.
-pub(crate) fn runs(runs: &[(&str, &Run)], is_json: bool, of_one: bool) -> String {
+pub(crate) fn runs(runs: &[(String, Run)], is_json: bool, of_one: bool, verbose: bool) -> String {
     if is_json {
-        return runs.iter().map(|&(name, run)| json(&Entry { name, run })).collect();
+        return runs.iter().map(|(name, run)| json(&Entry { name, run })).collect();
     }
-    let rows: Vec<Vec<String>> = runs.iter().map(|(name, run)| row(Some(*name).filter(|_| !of_one), run)).collect();
+    let rows: Vec<Vec<String>> =
+        runs.iter().map(|(name, run)| row(Some(name.as_str()).filter(|_| !of_one), run, verbose)).collect();
     aligned(&rows)
 }
 
-fn row(name: Option<&str>, run: &Run) -> Vec<String> {
+fn row(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String> {
     let unknown = || "-".to_owned();
     let name = name.map(|name| escaped(name, LONGEST_NAME));
     let cells = [run.began.and_then(local_date).unwrap_or_else(unknown)].into_iter().chain(name);
     let duration = run.duration.map_or_else(unknown, seconds);
-    let who = who(&run.user, &run.host, None, run.label.as_deref());
-    cells.chain([duration, who, result(run)]).collect()
+    let who = match (&run.user, &run.host) {
+        (None, None) => unknown(),
+        (user, host) => {
+            let text = |part: &Option<String>| part.clone().unwrap_or_default();
+            who(&text(user), &text(host), None, run.label.as_deref())
+        }
+    };
+    let slot = run.slot.map_or_else(String::new, |slot| format!("slot {slot}, "));
+    let waited = run.waited.filter(|_| verbose).map_or_else(String::new, |time| format!(", waited {}", human(time)));
+    cells.chain([duration, who, format!("{slot}{}{waited}", result(run))]).collect()
 }
 
-/// Continues "backup  free": the last run, and the last success if that was another. Empty without a log.
-pub(super) fn last_run(status: &Status) -> String {
-    let Some(run) = &status.last else { return String::new() };
+/// The line about a log that does not reach back to the time that was asked for.
+pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
+    let date = |time| local_date(time).unwrap_or_default();
+    let (before, today) = (date(before), date(unix_time()));
+    let minutes = before.get(..16).unwrap_or_default();
+    let time = minutes.strip_prefix(today.get(..11).unwrap_or("-")).unwrap_or(minutes);
+    format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
+}
+
+/// The last run, and the last success if that was another: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0`. None
+/// without a log.
+pub(super) fn last_run(status: &Status) -> Option<String> {
+    let run = status.memory.last.as_ref()?;
     let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, COLUMN)));
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
-    let success = match &status.last_success {
+    let success = match &status.memory.last_success {
         _ if run.succeeded() || run.outcome == Outcome::Released => String::new(),
         Some(success) => format!("; last success{}", ago(success).trim_start_matches(',')),
         None => "; no success known".to_owned(),
     };
-    format!("; last run on {}{label}{}{duration}, {result}{success}", escaped(&run.host, COLUMN), ago(run))
+    Some(format!("{}{label}{}{duration}, {result}{success}", on(run).trim_start(), ago(run)))
+}
+
+/// ` on web-3`
+fn on(run: &Run) -> String {
+    run.host.as_ref().map_or_else(String::new, |host| format!(" on {}", escaped(host, COLUMN)))
 }
 
 /// `, 2h 4m ago`
 fn ago(run: &Run) -> String {
-    run.ago.map_or_else(String::new, |ago| format!(", {} ago", seconds(ago)))
+    match run.ago {
+        _ if run.is_ahead => format!(", {AHEAD}"),
+        Some(ago) => format!(", {} ago", seconds(ago)),
+        None => String::new(),
+    }
 }
+
+const AHEAD: &str = "in the future: the server's clock was changed";
 
 /// Whether a run has succeeded within that time, in one line.
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
     let (name, within) = (&status.name, exact(within));
     let has = if is_recent { "has" } else { "has not" };
-    let success = status.last_success.as_ref().map(|run| format!("last on {}{}", escaped(&run.host, COLUMN), ago(run)));
+    let success = status.memory.last_success.as_ref().map(|run| format!("last{}{}", on(run), ago(run)));
     let success = success.unwrap_or_else(|| "no success is known".to_owned());
-    let last = status.last.as_ref().filter(|last| status.last_success.as_ref() != Some(last));
+    let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
     let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", ago(last), result(last)));
-    format!("{name:?} {has} succeeded within {within}: {success}{last}\n")
+    format!("{name:?} {has} succeeded within {within}: {success}{last}")
+}
+
+/// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with the time since the last
+/// success of each lock.
+pub(crate) fn nagios<'a>(word: &str, text: &str, locks: impl Iterator<Item = &'a Status>) -> String {
+    let age = |status: &Status| {
+        let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead)?.ago?;
+        let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");
+        Some(format!("'{name}'={}s", age.as_secs()))
+    };
+    let ages: Vec<String> = locks.filter_map(age).collect();
+    let data = if ages.is_empty() { String::new() } else { format!(" | {}", ages.join(" ")) };
+    format!("{word} - {}{data}\n", text.replace('|', "_"))
 }
 
 /// The last run in a column of a table.
 pub(super) fn last_cell(status: &Status) -> String {
-    status.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), ago(run)))
+    status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), ago(run)))
 }
 
 /// The end of a run in few words.
 fn result(run: &Run) -> String {
-    match (run.outcome, run.status, run.signal) {
+    let ahead = if run.is_ahead { format!(", {AHEAD}") } else { String::new() };
+    let end = match (run.outcome, run.status, run.signal) {
         (Outcome::Exited, Some(status), _) => format!("exit {status}"),
         (Outcome::Signaled, _, Some(signal)) => signals::name(signal.into()),
         (Outcome::Exited | Outcome::Signaled, ..) => "ended".to_owned(),
@@ -84,5 +128,7 @@ fn result(run: &Run) -> String {
         (Outcome::Released, ..) => "released".to_owned(),
         (Outcome::Expired, ..) => "lease ran out".to_owned(),
         (Outcome::Running, ..) => "running".to_owned(),
-    }
+        (Outcome::Unreadable, ..) => "cannot be read".to_owned(),
+    };
+    end + &ahead
 }

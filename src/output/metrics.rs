@@ -1,45 +1,77 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
-use crate::lock::{Holder, Run, State, Status};
+use crate::lock::{Holder, Outcome, Run, State, Status};
 use crate::text::printable;
 use std::time::Duration;
 
-/// The value of a metric for one lock; none where it is not known.
-type Value = fn(&Status) -> Option<f64>;
+/// The values of a metric for one lock, each with labels besides its name; none where it is not known.
+type Values = fn(&Status) -> Vec<(String, f64)>;
 
-/// The metric that names the holder, in labels.
-const HOLDER: &str = "holder_info";
+const GAUGE: &str = "gauge";
+const COUNTER: &str = "counter";
 
-/// Every metric: its name, its meaning, its value. All are gauges.
-const METRICS: [(&str, &str, Value); 12] = [
-    ("held", "Whether the lock is held, or reserved for the next in line (1), or free (0).", |status| {
-        known(status, if status.state == State::Free { 0.0 } else { 1.0 })
+/// Every metric: its name, its type, its meaning, its values.
+const METRICS: [(&str, &str, &str, Values); 14] = [
+    ("held", GAUGE, "Whether the lock is held, or reserved for the next in line (1), or free (0).", |status| {
+        one(known(status, if status.state == State::Free { 0.0 } else { 1.0 }))
     }),
-    (HOLDER, "The holder of the lock, as labels.", |status| named(status).map(|_| 1.0)),
-    ("holders", "The number of leases on the lock.", |status| known(status, status.holders().len() as f64)),
-    ("acquired_timestamp_seconds", "When the lease that is held longest was acquired.", |status| {
-        seconds(status.holders().iter().filter_map(|holder| holder.acquired_at).min())
+    ("holder_info", GAUGE, "A holder of the lock, as labels.", holder),
+    ("holders", GAUGE, "The number of leases on the lock.", |status| one(known(status, status.holder_count() as f64))),
+    ("acquired_timestamp_seconds", GAUGE, "When the lease of that holder was acquired.", |status| {
+        seconds(named(status).and_then(|holder| holder.acquired_at))
     }),
-    ("waiters", "The number of waiters in line.", |status| Some(status.waiting? as f64)),
-    ("last_run_begin_timestamp_seconds", "When the last run began that has ended.", |status| {
-        seconds(last(status)?.began)
+    ("waiters", GAUGE, "The number of waiters in line.", |status| one(status.waiting.map(|waiting| waiting as f64))),
+    ("last_run_begin_timestamp_seconds", GAUGE, "When the last run began that has ended.", |status| {
+        seconds(last(status).and_then(|run| run.began))
     }),
-    ("last_run_end_timestamp_seconds", "When the last run ended.", |status| seconds(last(status)?.ended)),
-    ("last_run_duration_seconds", "How long the last run lasted.", |status| seconds(last(status)?.duration)),
-    ("last_run_wait_seconds", "How long the last run had waited in line.", |status| seconds(last(status)?.waited)),
-    ("last_run_exit_status", "The exit status of the last run, if its command exited.", |status| {
-        Some(last(status)?.status?.into())
+    ("last_run_end_timestamp_seconds", GAUGE, "When the last run ended.", |status| {
+        seconds(last(status).and_then(|run| run.ended))
     }),
-    ("last_run_success", "Whether the last run exited with status 0 (1) or ended in another way (0).", |status| {
-        Some(if last(status)?.succeeded() { 1.0 } else { 0.0 })
+    ("last_run_duration_seconds", GAUGE, "How long the last run lasted.", |status| {
+        seconds(last(status).and_then(|run| run.duration))
     }),
-    ("last_success_timestamp_seconds", "When the last run ended that succeeded.", |status| {
-        seconds(status.last_success.as_ref()?.ended)
+    ("last_run_wait_seconds", GAUGE, "How long the last run had waited in line.", |status| {
+        seconds(last(status).and_then(|run| run.waited))
+    }),
+    ("last_run_exit_status", GAUGE, "The exit status of the last run, if its command exited.", |status| {
+        one(last(status).and_then(|run| run.status).map(f64::from))
+    }),
+    (
+        "last_run_success",
+        GAUGE,
+        "Whether the last run exited with status 0 (1) or ended in another way (0).",
+        |status| {
+            let is_told =
+                |run: &&Run| !matches!(run.outcome, Outcome::Released | Outcome::Expired | Outcome::Unreadable);
+            one(last(status).filter(is_told).map(|run| if run.succeeded() { 1.0 } else { 0.0 }))
+        },
+    ),
+    ("last_success_timestamp_seconds", GAUGE, "When the last run ended that succeeded.", |status| {
+        seconds(status.memory.last_success.as_ref().and_then(|run| run.ended))
+    }),
+    ("last_failure_timestamp_seconds", GAUGE, "When the last run ended that failed.", |status| {
+        seconds(status.memory.last_failure.as_ref().and_then(|run| run.ended))
+    }),
+    ("runs_total", COUNTER, "How many runs have said that they succeeded, and that they failed.", |status| {
+        let Some(counts) = status.memory.counts else { return Vec::new() };
+        let each = [("success", counts.succeeded), ("failure", counts.failed)];
+        each.map(|(result, count)| (format!(",result=\"{result}\""), count as f64)).into()
     }),
 ];
 
 fn last(status: &Status) -> Option<&Run> {
-    status.last.as_ref()
+    status.memory.last.as_ref()
+}
+
+fn one(value: Option<f64>) -> Vec<(String, f64)> {
+    value.map(|value| (String::new(), value)).into_iter().collect()
+}
+
+fn holder(status: &Status) -> Vec<(String, f64)> {
+    let Some(Holder { host, user, label, .. }) = named(status) else { return Vec::new() };
+    let label_of =
+        |(name, text): (&str, &Option<String>)| format!(",{name}=\"{}\"", escaped(text.as_deref().unwrap_or("")));
+    vec![([("host", host), ("user", user), ("label", label)].map(label_of).concat(), 1.0)]
 }
 
 fn known(status: &Status, value: f64) -> Option<f64> {
@@ -50,24 +82,20 @@ fn named(status: &Status) -> Option<&Holder> {
     status.holders().first().filter(|holder| holder.has_record())
 }
 
-fn seconds(time: Option<Duration>) -> Option<f64> {
-    Some(time?.as_secs_f64())
+fn seconds(time: Option<Duration>) -> Vec<(String, f64)> {
+    one(time.map(|time| time.as_secs_f64()))
 }
 
 /// The metrics of these locks.
 pub(crate) fn metrics(all: &[Status]) -> String {
     let mut text = String::new();
-    for (metric, meaning, value) in METRICS {
-        text.push_str(&format!("# HELP redlock_{metric} {meaning}\n# TYPE redlock_{metric} gauge\n"));
+    for (metric, kind, meaning, values) in METRICS {
+        text.push_str(&format!("# HELP redlock_{metric} {meaning}\n# TYPE redlock_{metric} {kind}\n"));
         for status in all {
-            let Some(value) = value(status) else { continue };
-            let mut labels = format!("name=\"{}\"", escaped(&status.name));
-            if let Some(Holder { host, user, label, .. }) = named(status).filter(|_| metric == HOLDER) {
-                for (name, text) in [("host", host), ("user", user), ("label", label)] {
-                    labels.push_str(&format!(",{name}=\"{}\"", escaped(text.as_deref().unwrap_or_default())));
-                }
+            let name = escaped(&status.name);
+            for (labels, value) in values(status) {
+                text.push_str(&format!("redlock_{metric}{{name=\"{name}\"{labels}}} {value}\n"));
             }
-            text.push_str(&format!("redlock_{metric}{{{labels}}} {value}\n"));
         }
     }
     text

@@ -7,7 +7,7 @@ use super::url::Host;
 use crate::sys::clock::Boot;
 use futures_util::future::join;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisResult, Value};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -72,12 +72,12 @@ impl Connection {
     }
 
     pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
-        self.requests.clone().send_packed_command(command).await.and_then(Value::extract_error)
+        self.send(command).await.and_then(Value::extract_error)
     }
 
-    /// Runs commands in one round trip, and returns the answer to each.
-    pub(super) async fn commands(&self, pipeline: &Pipeline, count: usize) -> RedisResult<Vec<Value>> {
-        self.requests.clone().send_packed_commands(pipeline, 0, count).await
+    /// The same, with an error reply as a value.
+    pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        self.requests.clone().send_packed_command(command).await
     }
 
     /// Runs a script by its name, and once more with its body on a server that does not know it.

@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
+    /// An answer that is longer than [`super::limit`] allows.
+    TooLarge,
     /// It answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The fields are
     /// the code, which may have a [`Meaning`], and the server's text.
     CannotServe(String, String),
@@ -57,7 +59,7 @@ impl Fault {
             return Fault::TlsFailure(why, advice);
         }
         match error.kind() {
-            FileTooLarge => Fault::Garbage("more than 4 MB"),
+            FileTooLarge => Fault::TooLarge,
             TimedOut => Fault::TimedOut,
             UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe => Fault::Closed,
             _ => {
@@ -89,12 +91,6 @@ impl Fault {
         }
     }
 
-    /// The fault for an error that a script has caught.
-    pub(crate) fn of_caught(error: &str) -> Fault {
-        let (code, detail) = error.split_once(' ').unwrap_or((error, ""));
-        classified(code, detail)
-    }
-
     /// The same fault with the name of the server at fault, for a node that has several.
     pub(super) fn of_server(self, server: &Host) -> Fault {
         match self {
@@ -122,6 +118,17 @@ impl Fault {
     /// True if the server says that it is no longer a primary. Its name may lead to another server by now.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
+    }
+
+    /// True if the server refuses only what it was asked about one lock: a key of another type, or one that the user may not
+    /// read.
+    pub(super) fn is_of_one_lock(&self) -> bool {
+        match self {
+            Fault::CannotServe(code, _) | Fault::Refused(code, _) => {
+                ["WRONGTYPE", "NOPERM", "ERR"].contains(&code.as_str())
+            }
+            fault => *fault == Fault::TooLarge,
+        }
     }
 
     /// True if a try over a new connection may succeed at once: the server is gone, or just coming back.
@@ -164,7 +171,7 @@ impl Fault {
             Fault::Exited(_) => (3, "is its disk full?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
             Fault::Young { .. } => (3, "wait, or lower --quarantine if no lease can have been lost"),
-            Fault::Garbage(_) => (2, "is the address right?"),
+            Fault::Garbage(_) | Fault::TooLarge => (2, "is the address right?"),
             // A TLS port closes a plain connection; a plain port waits for the end of the line.
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
             Fault::TimedOut => {
@@ -198,6 +205,7 @@ impl fmt::Display for Fault {
             Fault::Unconfirmed(confirmed, wanted) => {
                 write!(f, "had the lease confirmed by only {confirmed} of {wanted} replicas")
             }
+            Fault::TooLarge => f.write_str("sent an answer of more than 4 MB"),
             Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
     }
@@ -335,10 +343,7 @@ mod tests {
             ("@user_script: 12: Unknown Redis command called from Lua script", "unknown command"),
         ] {
             let is_known = |fault| matches!(&fault, Fault::CannotServe(met, _) | Fault::Refused(met, _) if met == code);
-            assert!(
-                is_known(classified("ERR", &format!("{script}{text}"))) && is_known(Fault::of_caught(text)),
-                "{text}"
-            );
+            assert!(is_known(classified("ERR", &format!("{script}{text}"))), "{text}");
         }
         assert!(matches!(classified("ERR", "READONLYNESS"), Fault::CannotServe(code, _) if code == "ERR"));
     }

@@ -140,8 +140,12 @@ impl Nodes {
         answers
     }
 
-    /// Runs one script for many locks on every node, in one round trip each.
-    pub(crate) async fn ask_many<A: FromReply>(&mut self, calls: &[Call], deadline: Boot) -> Answers<Vec<A>> {
+    /// Runs one script for many locks on every node, in one round trip each. Each call has an answer or a fault of its own.
+    pub(crate) async fn ask_many<A: FromReply>(
+        &mut self,
+        calls: &[Call],
+        deadline: Boot,
+    ) -> Answers<Vec<Result<A, Fault>>> {
         let silent = || RequestOutcome { sent: Boot::now(), answer: Err(Fault::TimedOut) };
         let asked = self.nodes.iter_mut().map(|node| async { within(deadline, node.ask_many(calls)).await });
         Answers(join_all(asked).await.into_iter().map(|got| Some(got.unwrap_or_else(silent))).collect())
@@ -211,6 +215,11 @@ impl<A> Answers<A> {
             Some(RequestOutcome { sent, answer: Ok(answer) }) => Some((node, *sent, answer)),
             _ => None,
         })
+    }
+
+    /// The answers that came, by their nodes.
+    pub(crate) fn into_answers(self) -> impl Iterator<Item = (usize, A)> {
+        self.0.into_iter().enumerate().filter_map(|(node, got)| Some((node, got?.answer.ok()?)))
     }
 
     /// The answers without their nodes.

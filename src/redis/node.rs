@@ -9,8 +9,8 @@ use super::script::{Call, Delivery};
 use super::url::{Deployment, Host};
 use crate::sys::clock::Boot;
 use crate::sys::wait::{sleep_until, within};
-use futures_util::future::{select_all, try_join};
-use redis::{Cmd, Pipeline, Value};
+use futures_util::future::{join_all, select_all, try_join};
+use redis::{Cmd, Value};
 use std::fmt;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -148,11 +148,11 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Runs a script several times in one round trip, each time for another lock.
-    pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<A>> {
+    /// Runs a script several times in one round trip, each time for another lock. Each has an answer or a fault of its own.
+    pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
-        let answer = self.heed(answer).and_then(|values| values.into_iter().map(read).collect());
+        let answer = self.heed(answer).map(|values| values.into_iter().map(|value| read(value?)).collect());
         RequestOutcome { sent, answer }
     }
 
@@ -298,27 +298,35 @@ impl Node {
     }
 
     /// Runs the calls in one round trip. In a Cluster, an answer may say that its lock is elsewhere; that call is repeated
-    /// there.
-    async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Value>, Fault> {
-        let mut values = vec![Value::Nil; calls.len()];
+    /// there. So are the calls behind an answer that does not fit into the limit of a round trip.
+    async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
+        let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
         while let Some((&first, others)) = left.split_first() {
-            values[first] = self.run(&calls[first], sent).await?;
-            let mut pipeline = Pipeline::with_capacity(others.len());
-            for &other in others {
-                pipeline.add_command(calls[other].by_name());
-            }
-            let mut elsewhere = Vec::new();
-            if !others.is_empty() {
-                let more = self.connect().await?.commands(&pipeline, others.len()).await;
-                for (&other, value) in others.iter().zip(more.map_err(|error| Fault::of(&error))?) {
-                    match &value {
-                        Value::ServerError(error) if error.code() == "MOVED" => elsewhere.push(other),
-                        _ => values[other] = value,
-                    }
+            values[first] = match self.run(&calls[first], sent).await {
+                Err(fault) if !fault.is_of_one_lock() => return Err(fault),
+                value => value,
+            };
+            let requests: Vec<Cmd> = others.iter().map(|&other| calls[other].by_name()).collect();
+            let connection = self.connect().await?;
+            let answers = join_all(requests.iter().map(|request| connection.send(request))).await;
+            let answers: Vec<Result<Value, Fault>> =
+                answers.into_iter().map(|value| value.map_err(|error| Fault::of(&error))).collect();
+            let is_cut = answers.contains(&Err(Fault::TooLarge));
+            let mut again = Vec::new();
+            for (&other, value) in others.iter().zip(answers) {
+                match value {
+                    Ok(Value::ServerError(error)) if error.code() == "MOVED" => again.push(other),
+                    Ok(Value::ServerError(error)) => match Fault::of(&error.into()) {
+                        fault if fault.is_of_one_lock() => values[other] = Err(fault),
+                        fault => return Err(fault),
+                    },
+                    Err(Fault::TooLarge | Fault::Closed) if is_cut => again.push(other),
+                    Err(fault) => return Err(fault),
+                    value => values[other] = value,
                 }
             }
-            left = elsewhere;
+            left = again;
         }
         Ok(values)
     }
@@ -394,7 +402,9 @@ impl Node {
     /// Drops a connection that is closed or out of step, or whose server is no longer a primary.
     fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
-            Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::Unreachable(_)) => self.lose(),
+            Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::TooLarge | Fault::Unreachable(_)) => {
+                self.lose();
+            }
             Err(fault) if fault.is_demotion() => {
                 self.route.leave();
                 self.lose();

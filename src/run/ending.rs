@@ -38,7 +38,7 @@ impl JobEnd {
 }
 
 /// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
-pub(super) fn told(exit: Exit, has_run_out: bool) -> End {
+pub(super) fn told(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End {
     let (outcome, code) = match exit {
         Exit::TooLong => (Outcome::TooLong, None),
         Exit::Signal(signal) => (Outcome::Signaled, Some(signal.unsigned_abs())),
@@ -46,7 +46,7 @@ pub(super) fn told(exit: Exit, has_run_out: bool) -> End {
         Exit::Internal => (Outcome::Signaled, Some(libc::SIGKILL.unsigned_abs())),
         exit => (Outcome::Exited, Some(exit.status().into())),
     };
-    End { outcome: Some(outcome), code, has_run_out }
+    End { outcome: Some(outcome), code, at, has_run_out }
 }
 
 #[cfg(test)]
@@ -72,7 +72,9 @@ mod tests {
             (Exit::Internal, Outcome::Signaled, Some(9)),
             (Exit::TooLong, Outcome::TooLong, None),
         ] {
-            assert_eq!(told(exit, false), End { outcome: Some(outcome), code, has_run_out: false }, "{exit:?}");
+            let at = Boot::now();
+            let end = End { outcome: Some(outcome), code, at, has_run_out: false };
+            assert_eq!(told(JobEnd { exit, at }, false), end, "{exit:?}");
         }
     }
 }

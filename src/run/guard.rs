@@ -11,7 +11,7 @@ use super::renewal::Renewer;
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;
-use crate::lock::{End, Lease, Lock};
+use crate::lock::{End, Lease, Lock, Outcome};
 use crate::sys::clock::Boot;
 use crate::sys::packets::Packets;
 use crate::sys::process::{self, Handle};
@@ -127,7 +127,7 @@ async fn guard(task: &Task, socket: &Packets, lock: &mut Lock) -> io::Result<()>
         task.on_loss(&renewer, loss).await;
     }
     // Also what is left of a lost one, and what the release did not reach.
-    let _ = lock.release(&lease, None, if loss.is_some() { End::LOST } else { End::RELEASED }).await;
+    let _ = lock.release(&lease, None, End::now(if loss.is_some() { Outcome::Lost } else { Outcome::Released })).await;
     Ok(())
 }
 

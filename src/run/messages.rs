@@ -1,7 +1,7 @@
 //! The messages of `run`, and which of them `--quiet` leaves.
 
 use super::loss::{Loss, Outage};
-use crate::error::{Error, NotOurs, unlogged};
+use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
 use crate::lock::{Lease, Lock};
 use crate::output;
@@ -65,13 +65,6 @@ impl Talk {
         };
         if self.verbose {
             self.tell(&format!("released {} after {}{result}", self.name, human(lasted)));
-        }
-    }
-
-    /// Reports with `--verbose` what the log lacks.
-    pub(super) fn unlogged(&self, lock: &Lock) {
-        if let Some(message) = unlogged(lock).filter(|_| self.verbose) {
-            self.tell(&message);
         }
     }
 

@@ -29,7 +29,7 @@ use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::stdio;
 use crate::sys::trial;
 use crate::sys::wait::{self, Readable, within};
-use ending::told;
+use ending::{JobEnd, told};
 use futures_util::future::{join_all, try_join_all};
 use loss::Loss;
 use messages::Talk;
@@ -263,7 +263,7 @@ impl Supervisor {
 /// Releases leases without a job; a signal does not wait long for that.
 async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
-        exit @ (Exit::NotFound | Exit::CannotExecute) => told(exit, false),
+        exit @ (Exit::NotFound | Exit::CannotExecute) => told(JobEnd { exit, at: Boot::now() }, false),
         _ => End::UNUSED,
     };
     let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));

@@ -8,7 +8,7 @@ use super::{Grant, Supervisor, ends, lost_before_start, next_signal};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::{Cause, Order, Progress, Report};
-use crate::lock::{End, FAREWELL, Lease};
+use crate::lock::{End, FAREWELL, Lease, Outcome};
 use crate::sys::clock::Boot;
 use crate::sys::signals::SignalEvent;
 use crate::sys::wait::{sleep_until, within};
@@ -210,17 +210,20 @@ impl<'a> Supervision<'a> {
         let release = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
             if lost == Some(at) {
                 // It is not worth a long wait for the nodes that may still have it.
-                within(Boot::now() + FAREWELL, lock.release(lease, None, End::LOST)).await;
+                within(
+                    Boot::now() + FAREWELL,
+                    lock.release(lease, None, End { at: end.at, ..End::now(Outcome::Lost) }),
+                )
+                .await;
                 return None;
             }
             let has_run_out = end.is_before(self.renewers[at].valid_until());
-            Some(lock.release(lease, keep, told(end.exit, has_run_out)).await)
+            Some(lock.release(lease, keep, told(end, has_run_out)).await)
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
         let mut exit = if lost.is_some() { Exit::Lost } else { end.exit };
-        for ((renewer, Grant { lock, lease }), release) in self.renewers.iter().zip(&grants).zip(releases) {
+        for ((renewer, Grant { lease, .. }), release) in self.renewers.iter().zip(&grants).zip(releases) {
             let (talk, valid_until) = (&renewer.talk, renewer.valid_until());
-            talk.unlogged(lock);
             match release {
                 Some(Ok(holds)) if holds > 0 && lease.is_outermost() => talk.inner_hold(valid_until),
                 Some(Ok(_)) if keep.is_none() => talk.released(acquired_at.elapsed(), end.exit),

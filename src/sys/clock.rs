@@ -74,7 +74,7 @@ pub(crate) fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// A time since 1970 as the date and time of this machine's time zone: `2026-11-21 03:00:02`.
+/// A time since 1970 as the date and time of this machine's time zone: `2026-11-21 03:00:02 +0100`.
 pub(crate) fn local_date(since: Duration) -> Option<String> {
     let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
     let mut parts = MaybeUninit::uninit();
@@ -87,5 +87,7 @@ pub(crate) fn local_date(since: Duration) -> Option<String> {
     };
     let (year, month) = (parts.tm_year + 1900, parts.tm_mon + 1);
     let (day, hour, minute, second) = (parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
-    Some(format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}"))
+    let (sign, zone) = (if parts.tm_gmtoff < 0 { '-' } else { '+' }, parts.tm_gmtoff.abs() / 60);
+    let zone = format!("{sign}{:02}{:02}", zone / 60, zone % 60);
+    Some(format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} {zone}"))
 }

@@ -38,7 +38,7 @@ fn a_lease_ends_after_its_ttl_and_takes_everything_with_it_but_the_counter() {
     eventually(SOON, "all keys but the counter have expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
     let left = redis.pttl("{redlock:backup}:\u{1f}fence");
     let day = 24 * 3600 * 1000;
-    assert!((29 * day..=30 * day).contains(&left), "{left}");
+    assert!((99 * day..=100 * day).contains(&left), "{left}");
 }
 
 #[test]

@@ -34,7 +34,9 @@ fn holders_of_slots_are_shown_with_their_slots() {
     let token = status(&redis, "dl")["holders"][1]["token_prefix"].clone();
     redlock(&redis, "release dl --force --token").arg(token.as_str().unwrap()).stdout(any()).run();
     let blocks: String = [0, 2].map(|slot| block(&format!("  slot    {slot}\n"))).concat();
-    redlock(&redis, "status dl").stdout(like(format!("dl  2 of 3 slots taken\n{blocks}"))).run();
+    redlock(&redis, "status dl")
+        .stdout(like(format!("dl  2 of 3 slots taken\n{blocks}  last    <any>, revoked by <any>\n")))
+        .run();
     let object = status(&redis, "dl");
     assert_eq!((&object["mode"], &object["limit"], &object["state"]), (&"slots".into(), &3.into(), &"held".into()));
     redlock(&redis, "status --exit-code dl").stdout(any()).status(75).run();

@@ -28,7 +28,7 @@ fn a_free_lock() {
     redlock(&redis, "status backup").stdout(when("free", |text| text.contains("free"))).run();
     let expected = json!({
         "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "limit": null, "holders": [],
-        "waiting": 0, "waiters": [], "last": null, "last_success": null,
+        "holder_count": 0, "waiting": 0, "waiters": [], "last": null, "last_success": null,
         "nodes": [{"node": "socket", "answer": "free"}],
     });
     let mut object = steady(status(&redis, "backup"));
@@ -49,7 +49,7 @@ fn a_held_lock_in_the_exact_shape() {
         "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"limit\":null,\"holders\":[{{\
          \"token_prefix\":\"{}\",\"slot\":null,\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":\"nightly\",\
          \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":1,\"ttl_ms\":25000,\
-         \"lease_ms\":<n>}}],\"waiting\":0,\"waiters\":[],\"last\":null,\"last_success\":null,\
+         \"lease_ms\":<n>}}],\"holder_count\":1,\"waiting\":0,\"waiters\":[],\"last\":null,\"last_success\":null,\
          \"nodes\":[{{\"node\":\"<word>\",\"answer\":\"held\"}}]}}\n",
         &token[..8]
     );
@@ -152,7 +152,7 @@ fn a_lock_whose_job_has_ended_is_kept() {
     assert_eq!(status(&redis, "backup")["state"], "kept");
     redlock(&redis, "status -q backup").status(75).run();
     let shown = like(
-        "backup  held (job ended)\n  by      <any>\n  for     <any>\n  ended   <duration> ago\n  kept    for <duration> more\n  token   <any>\n",
+        "backup  held (job ended)\n  by      <any>\n  for     <any>\n  ended   <duration> ago\n  kept    for <duration> more\n  token   <any>\n  last    on <host> (true), <duration> ago, for <duration>, exit status 0\n",
     );
     redlock(&redis, "status backup").stdout(shown).run();
     let (_, host) = myself();

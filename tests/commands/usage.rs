@@ -267,8 +267,10 @@ fn with_json_a_usage_error_is_an_object_too() {
     assert_eq!(keys, ["holder", "message", "name", "outcome", "status"]);
     assert_eq!(object["status"], 64);
     assert!(object["holder"].is_null());
-    // Of a command line that cannot be understood, one line for people says what is wrong.
-    server.refuses(&["acquire", "x", "--format", "json", "--ttl", "0s"], ["100ms"]);
+    // So is that of a command line that cannot be understood.
+    let test = redlock(server.url().as_str(), "acquire x --format json --ttl 0s").status(64);
+    let object = test.stdout(any()).stderr(message(["100ms"])).run().json();
+    assert_eq!((&object["outcome"], &object["status"]), (&"usage".into(), &64.into()));
     server.assert();
 }
 

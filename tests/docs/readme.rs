@@ -155,7 +155,9 @@ impl Scene {
             expected.push('\n');
         }
         if text.contains("--ran-within") {
-            self.test("redlock").args(["run", "-q", "backup", "--", "true"]).run();
+            for name in ["backup", "report"] {
+                self.test("redlock").args(["run", "-q", name, "--", "true"]).run();
+            }
         }
         if text.contains("redlock log") {
             for (command, status) in [("true", 0), ("false", 1)] {
@@ -168,6 +170,20 @@ impl Scene {
         let waiter = text.contains("  waiting 1\n").then(|| self.job("next", |lock| lock["waiting"] == 1));
         self.test("sh").args(["-c", &script]).any_end().stdout(like(expected)).run();
         drop((holder, waiter));
+    }
+
+    /// The metrics of an alert are those of a lock, whether it ever ran or not.
+    fn alert(&self, text: &str) {
+        let printed = |metric: &str| {
+            let words = ["status", "backup", "--format", "prometheus"];
+            let metrics = self.test("redlock").args(words).stdout(any()).run().stdout;
+            metrics.lines().any(|line| line.starts_with(metric))
+        };
+        let used = Regex::new("redlock_[a-z_]+").unwrap();
+        let used: Vec<&str> = used.find_iter(text).map(|found| found.as_str()).collect();
+        assert!(used.iter().any(|metric| printed(metric)) && !used.iter().all(|metric| printed(metric)), "never ran");
+        self.test("redlock").args(["run", "-q", "backup", "--", "true"]).run();
+        assert!(used.iter().all(|metric| printed(metric)), "{used:?}");
     }
 
     /// A job of four seconds that holds the lock of the consoles or waits for it, once `status` shows that.
@@ -188,7 +204,7 @@ fn with_holes(line: &str) -> String {
         (r"\b[0-9a-f]{32}\b", "<token>"),
         (r"\b[0-9a-f]{8}…", "<prefix>…"),
         (r"\b[0-9-]{10}T[0-9:]{8}Z", "<time>"),
-        (r"\b[0-9-]{10} [0-9:]{8}\b", "<date>"),
+        (r"\b[0-9-]{10} [0-9:]{8} [+-][0-9]{4}\b", "<date>"),
         (r" on [\w.-]+ \(", " on <host> ("),
         (r" on [\w-]+, ", " on <host>, "),
         (r"[\w.-]+@[\w.-]+", "<user>@<host>"),
@@ -215,6 +231,7 @@ fn every_example_works() {
             "crontab" => scene.crontab(&block.text),
             "ini" | "yaml" | "dockerfile" => scene.settings(&block.text),
             "console" => scene.console(&block.text),
+            "yaml alert" => scene.alert(&block.text),
             "redis" => scene.redis.command(&block.text.split_whitespace().collect::<Vec<_>>()),
             // It needs root or the network.
             "sh not-run" => drop(scene.test("sh").args(["-n", "-c", &block.text]).stdout("").stderr("").run()),

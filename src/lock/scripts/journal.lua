@@ -1,89 +1,180 @@
--- Stands behind lease.lua in what begins, ends or tells runs: the memory of the last runs of a lock. It must never fail a grant or
--- a release, so it is written last there, by pcall, and calls no command that the other scripts do not call.
--- Keys, which are named here, as a longer request would not be read to its end: log:open (hash: token -> run that has not ended),
--- log (string: runs, newest first, a line each). A run is: how many to keep, token (its beginning), host, pid, user, label,
--- began (ms), waited (ms), fence; and if its end is known: ended (ms), outcome, code (exit status or signal), by.
--- Between them stands U+001F. The newest runs are kept, and besides the last that succeeded.
-local LOG = BASE .. 'log'
-local SUCCESS = '\31exited\0310\31'
+-- Stands behind lease.lua in what begins or ends runs: the only writer of a lock's memory (its only reader is runs.lua). It must
+-- never fail a grant or a release, so it is called last there, by pcall. What cannot be written is forgotten.
+-- Keys, which are named here, as a longer request would not be read to its end; all last for FENCE_MS after the last write:
+--   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in open),
+--   log (list: the last runs that have ended, in the order in which that was written, newest first),
+--   runs (hash: success, failure: of the runs that were told as one, the one that ended last; once: of the successes with
+--     --once-per, the one that began last; succeeded, failed: how many were told; kept: to how many the log has been cut;
+--     forced: an object whose y and b say who freed the lock for all its holders, and when)
+-- A run is a JSON object of texts: t token, h host, p pid, u user, l label, b began (ms), w waited (ms), f fence, i place,
+-- q if it had --once-per, n how many runs to keep (only in open, and not if 20); with its end: d duration (ms), and as outcome x
+-- (exit status) or s (signal) or o (another one); none of them: its lease ran out. y is the signature of a revocation.
+local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
+local SEARCHED = 200 -- so many of the newest are looked through for a run that ended without a word
+local CLOSED = 100   -- so many of those that have ended without a word are closed by one grant
 
--- The last run in a log that succeeded, and where it begins.
-local function last_success(log)
-  local at = string.find(log, SUCCESS, 1, true)
-  local from = at and string.match(string.sub(log, 1, at), '^.*\n()') or 1
-  return at and string.match(log, '^[^\n]*', from), from
-end
-
--- The newest runs of a log, so many, and the last that succeeded.
-local function newest(most, log)
-  local last = 0
-  for _ = 1, most do
-    last = string.find(log, '\n', last + 1, true)
-    if not last then return log end
-  end
-  local success, from = last_success(log)
-  return string.sub(log, 1, last - 1) .. (success and from > last and '\n' .. success or '')
-end
-
-local function try(write)
-  local ok, fault = pcall(write)
-  if not ok then unlogged = type(fault) == 'table' and fault.err or fault end
-end
-
--- Moves a run that is open to the log, with its end, if that is known. An unused lease leaves nothing.
-local function note_end(token, outcome, code, by)
-  try(function()
-    local run = redis.call('HGET', OPEN, token)
-    redis.call('HDEL', OPEN, token)
-    if not run or outcome == 'unused' then return end
-    local most = tonumber(string.match(run, '%d+'))
-    if outcome then run = table.concat({run, digits(server_ms()), outcome, code or '', by or ''}, '\31') end
-    local log = redis.call('GET', LOG)
-    redis.call('SET', LOG, newest(most, log and run .. '\n' .. log or run), 'PX', FENCE_MS)
-  end)
-end
-
--- The last run that succeeded, if it began less than ARG.once ms ago.
-local function recent_success()
-  local now, run = server_ms(), last_success(redis.call('GET', LOG) or '')
-  local began = run and tonumber(string.match(run, string.rep('[^\31]*\31', 6) .. '(%d+)')) or 0
-  return began > 0 and now - began < tonumber(ARG.once) and {runs = run, clock = digits(now)}
-end
-
--- So many characters of a text, without control characters.
+-- So many characters of a text, without control characters; nil if that leaves none.
 local function short(text, most)
   local count = 0
   for at in string.gmatch(#text > most and text or '', '()[^\128-\191]') do
     count = count + 1
     if count > most then text = string.sub(text, 1, at - 1) break end
   end
-  return (string.gsub(text, '%c', '?'))
+  return text ~= '' and string.gsub(text, '%c', '?') or nil
 end
 
--- A lease has begun. What is still open of others, which have ended without a word, goes to the log.
-local function note_begin(fence)
-  try(function()
-    -- Beside others it looks at all only when some have run out.
-    local swept = shape and redis.call('HDEL', L, 'swept') == 1
-    local open = (not shape or swept or redis.call('ZCARD', M) == 1) and redis.call('HGETALL', OPEN) or {}
-    for i = 1, #open, 2 do
-      if not mine(open[i]) then note_end(open[i]) end
+-- The run of this grant.
+local function new_run(fence, place, began)
+  return {t = ARG.token, h = short(ARG.host, 60), p = ARG.pid, u = short(ARG.user, 32), l = short(ARG.label, 40), b = digits(began),
+    w = ARG.waited ~= '0' and ARG.waited or nil, f = digits(fence), i = place and digits(place), q = ARG.once and '1',
+    n = ARG.log ~= '20' and ARG.log or nil}
+end
+
+-- Puts runs that have ended in front of the log, which keeps so many.
+local function push(runs, most)
+  local lines = {}
+  for i, run in ipairs(runs) do
+    run.n = nil
+    lines[i] = cjson.encode(run)
+  end
+  if redis.call('LPUSH', LOG, unpack(lines)) > most then
+    redis.call('LTRIM', LOG, 0, most - 1)
+    redis.call('HSET', RUNS, 'kept', most)
+    redis.call('PEXPIRE', RUNS, FENCE_MS)
+  end
+  redis.call('PEXPIRE', LOG, FENCE_MS)
+end
+
+-- True if this run is to take the place of the one in `runs`, which ended (once: began) earlier, or by a clock that was set back
+-- since.
+local function is_newer(line, field)
+  local function time(run)
+    local began, duration = string.match(run, '"b":"(%d+)"'), field ~= 'once' and string.match(run, '"d":"(%d+)"')
+    return (began or 0) + (duration or 0)
+  end
+  local known = time(redis.call('HGET', RUNS, field) or '')
+  return known <= time(line) or known > server_ms()
+end
+
+-- Counts a run whose end was told, unless it is neither a success nor a failure.
+local function count_end(run)
+  local success = run.x == '0' and not run.o
+  if not success and (run.o == 'released' or run.o == 'expired') then return end
+  local line, result = cjson.encode(run), success and 'success' or 'failure'
+  if is_newer(line, result) then redis.call('HSET', RUNS, result, line) end
+  if success and run.q and is_newer(line, 'once') then redis.call('HSET', RUNS, 'once', line) end
+  redis.call('HINCRBY', RUNS, success and 'succeeded' or 'failed', 1)
+  redis.call('PEXPIRE', RUNS, FENCE_MS)
+end
+
+-- Where in the newest of the log the run of this token is, and the run.
+local function find_logged(token)
+  for at, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    if string.find(line, '"t":"' .. token .. '"', 1, true) then return at - 1, cjson.decode(line) end
+  end
+end
+
+-- Takes runs out of those that go on, and returns them.
+local function take_open(tokens)
+  local lines, runs = redis.call('HMGET', OPEN, unpack(tokens)), {}
+  redis.call('HDEL', OPEN, unpack(tokens))
+  redis.call('ZREM', ENDS, unpack(tokens))
+  for i, line in ipairs(lines) do
+    local ok, run = pcall(cjson.decode, line)
+    runs[i] = ok and run
+  end
+  return runs
+end
+
+-- Writes into a run that it has ended then (ms).
+local function set_time(run, ended)
+  run.d = digits(math.max(ended - run.b, 0))
+end
+
+-- Writes into a run how it has ended.
+local function set_end(run, outcome, code, by, ended)
+  set_time(run, ended)
+  if outcome == 'exited' then run.x = code elseif outcome == 'signaled' then run.s = code else run.o = outcome end
+  run.y = by and short(by, 100) or nil
+end
+
+-- Who has freed the lock for all its holders, and when, if that was done.
+local function last_force()
+  local forced = redis.call('HGET', RUNS, 'forced')
+  return forced and cjson.decode(forced)
+end
+
+-- True if the run began before that; then it has ended by it.
+local function is_forced(run, forced)
+  if not forced or tonumber(run.b) > tonumber(forced.b) then return false end
+  set_end(run, 'revoked', nil, forced.y, forced.b)
+  return true
+end
+
+-- The run of this token has ended, ARG.ended ms ago. An unused lease leaves nothing. What a later grant has closed without an
+-- outcome gets this one; only its status, if that comes from who has released a lease that had run out (`late`).
+local function note_end(token, outcome, code, by, late)
+  pcall(function()
+    local score = late and redis.call('ZSCORE', ENDS, token)
+    local run, at = take_open({token})[1], nil
+    if outcome == 'unused' then return end
+    if not run and (late or ARG.gone) then
+      at, run = find_logged(token)
+      if run and (run.x or run.s or run.o) then run = nil end
     end
-    if not ARG.log then return end
-    local began = server_ms() - (tonumber(ARG.held) or 0)
-    local run = {ARG.log, string.sub(ARG.token, 1, 8), short(ARG.host, 60), ARG.pid, short(ARG.user, 32), short(ARG.label, 40),
-      digits(began), ARG.waited or '', digits(fence)}
-    redis.call('HSET', OPEN, ARG.token, table.concat(run, '\31'))
-    redis.call('PEXPIRE', OPEN, FENCE_MS)
+    if not run then return end
+    local most = tonumber(run.n) or 20
+    if late then
+      if not run.d then set_time(run, math.min(score or math.huge, server_ms())) end
+      run.o, run.x = 'expired', code
+    elseif not (ARG.gone and is_forced(run, last_force())) then
+      set_end(run, outcome, code, by, server_ms() - (tonumber(ARG.ended) or 0))
+    end
+    if at then redis.call('LSET', LOG, at, cjson.encode(run)) else push({run}, most) end
+    count_end(run)
   end)
 end
 
--- Adds what is known of the last runs to an answer.
-local function tell_runs(fields)
-  local open = redis.call('HGETALL', OPEN)
-  for i = 1, #open, 2 do
-    local what = mine(open[i]) and 'running' or 'expired'
-    fields[what] = (fields[what] or '') .. open[i + 1] .. '\n'
+-- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
+local function close_runs()
+  local now, last = digits(server_ms()), {'LIMIT', 0, CLOSED, 'WITHSCORES'}
+  local over = redis.call('ZRANGE', ENDS, '-inf', shape and now or '+inf', 'BYSCORE', unpack(last))
+  local tokens, ends = {}, {}
+  for i = 1, #over, 2 do
+    if over[i] ~= ARG.token then
+      tokens[#tokens + 1], ends[#ends + 1] = over[i], math.min(over[i + 1], now)
+    end
   end
-  fields.runs = newest(tonumber(ARG.log), redis.call('GET', LOG) or '')
+  if #tokens == 0 then return end
+  local closed, most, forced = {}, tonumber(ARG.log), last_force()
+  for i, run in ipairs(take_open(tokens)) do
+    if run then
+      set_time(run, ends[i])
+      if is_forced(run, forced) then count_end(run) end
+      most = most or tonumber(run.n) or 20
+      closed[#closed + 1] = run
+    end
+  end
+  if #closed > 0 then push(closed, most) end
+end
+
+-- A lease has begun, for ARG.ttl. Without a clock there is no memory.
+local function note_begin(fence, place)
+  pcall(function()
+    if server_ms() == 0 then return end
+    close_runs()
+    if not ARG.log then return end
+    redis.call('HSET', OPEN, ARG.token, cjson.encode(new_run(fence, place, server_ms() - (tonumber(ARG.held) or 0))))
+    redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
+    redis.call('PEXPIRE', OPEN, FENCE_MS)
+    redis.call('PEXPIRE', ENDS, FENCE_MS)
+  end)
+end
+
+-- The last success that had --once-per too, if it began less than ARG.once ms ago. By a clock that was set back since, it may
+-- be in the future: by up to as much it counts.
+local function recent_success()
+  local run = redis.call('HGET', RUNS, 'once')
+  local began = run and tonumber(string.match(run, '"b":"(%d+)"'))
+  return began and math.abs(server_ms() - began) < tonumber(ARG.once) and {success = run, clock = digits(server_ms())}
 end

@@ -1,5 +1,5 @@
 -- Stands behind line.lua in all scripts but undo.lua: records, holds, the fencing counter, identity.
-local FENCE_MS = 2592000000 -- the fencing counter outlives its last use by 30 days
+local FENCE_MS = 8640000000  -- the fencing counter and the memory outlive their last use by 100 days
 
 local astray -- a member was dropped that stood at another place than its own
 
@@ -166,9 +166,19 @@ local function lease(token)
   return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked(record[4], record[5])}
 end
 
+-- The lease of this token ends ttl ms from now: notes that in the memory, if its run is there (journal.lua). A run may outlast
+-- what the memory lasts.
+local function note_deadline(token, ttl)
+  if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end
+  if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
+    for _, key in ipairs({OPEN, ENDS}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
+  end
+end
+
 -- An exclusive lease lasts ttl ms from now.
-local function expire(ttl)
+local function expire(token, ttl)
   for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
+  note_deadline(token, ttl)
 end
 
 -- Makes the lease last ttl ms from now, but never shortens it. Returns its rest; -1 when it never expires.
@@ -180,8 +190,9 @@ local function lengthen(token, ttl)
     redis.call('PEXPIRE', S, FENCE_MS)
     note_ttl(ttl)
     lasts(token, ttl)
+    note_deadline(token, ttl)
   else
-    expire(ttl)
+    expire(token, ttl)
   end
   return ttl
 end

@@ -4,12 +4,12 @@
 --       reserved (string: waiter, or token of a holder), holds (sorted set: hold -> age),
 --       members (sorted set: token -> deadline in ms), places (sorted set: token -> place), fences (hash: place -> counter, all)
 -- A lock that several hold bears a mark, `shared.` or `slots:L.` and a nonce: no other program takes that for its own token. Then
--- members lists the leases, `member:TOKEN` is the record of each, and lease has the fields `longest`, their longest ttl, `swept` when
--- some have run out, `revoked` (when in us, and by whom: all members that were granted before), and `some_kept` when a member is kept
+-- members lists the leases, `member:TOKEN` is the record of each, and lease has the fields `longest`, their longest ttl,
+-- `revoked` (when in us, and by whom: all members that were granted before), and `some_kept` when a member is kept
 -- though its job has ended. No script takes longer than 5 ms, however many there are of anything.
 -- ARGV: name, value, name, value; read as ARG.name. `claim` is the way to have the lock (see fits), nil for a command that takes
 --       none. The head of a script names its other arguments. An argument that is not given is nil.
--- Answers are name, value, name, value too, and always have an `outcome`, and `unlogged` and `more` where they are set. `holders` is a list of such lists: value, left (ms,
+-- Answers are name, value, name, value too, and always have an `outcome`, and `more` where it is set. `holders` is a list of such lists: value, left (ms,
 -- PTTL), the owner record and now (us), of a member its claim and slot; or type and left for a key that is no string. With members
 -- there are `members` (their number), `next` (ms, until one of them runs out) and `longest`. `node` is uptime (s) and run, ''
 -- where INFO is refused.
@@ -17,7 +17,7 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG = {}
 for i = 1, #ARGV, 2 do ARG[ARGV[i]] = ARGV[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
-local OPEN = BASE .. 'log:open'       -- see journal.lua
+local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see journal.lua
 
 local QUEUE_MS = 900000  -- a queue that no waiter looks after is forgotten
 local SWEPT = 100        -- no script forgets more members that have run out
@@ -32,7 +32,6 @@ elseif value and string.sub(value, 1, 1) == 's' then
   shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
 local us    -- the server's clock
-local unlogged -- the error that has kept a run out of the log, if any
 local unswept -- more members may have run out
 local more    -- the line has not been passed on to its end: leave.lua without arguments goes on
 
@@ -102,7 +101,7 @@ end
 
 local function answer(outcome, fields)
   fields = fields or {}
-  fields.outcome, fields.unlogged, fields.more = outcome, unlogged, more
+  fields.outcome, fields.more = outcome, more
   return flat(fields)
 end
 
@@ -120,6 +119,7 @@ end
 local function undo(token)
   if mine(token) and not pcall(drop, token) and not shape then redis.call('PEXPIRE', K, 1) end
   redis.pcall('HDEL', OPEN, token or '')
+  redis.pcall('ZREM', ENDS, token or '')
 end
 
 -- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
@@ -127,9 +127,6 @@ end
 if shape then
   local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
   unswept = #over == SWEPT
-  if #over > 0 then
-    forget(over)
-    redis.call('HSET', L, 'swept', 1) -- for the log, which the next grant looks after
-  end
+  if #over > 0 then forget(over) end
   last_deadline()
 end

@@ -1,6 +1,6 @@
 -- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue nor
 -- the reservation: the holder goes before all that wait.
--- ARG: token, place, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms), log
+-- ARG: token, place, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms), waited, once, log
 --      run (of the node that said gone; nil: refused), alone (the only node)
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node, and it
 --      has granted a later lease since), revoked (by), other (holders)
@@ -11,7 +11,7 @@ if not here(ARG.token) then
   local count = counter(ARG.place)
   if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return seen('higher') end
   grant(fence, math.max(count, fence), ARG.place)
-  note_begin(fence)
+  note_begin(fence, ARG.place)
   -- The lock was promised to this holder, or to a waiter that has to go behind it; others may hold it beside a member.
   if not shape or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end

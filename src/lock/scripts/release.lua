@@ -1,7 +1,7 @@
 -- Releases one hold of a lease, and frees the lock with the last one.
 -- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms), note (nil: none; the key that tells the process
 --      that renews the lease, for as long as that would have lasted, that it was released)
---      for the log: outcome (nil: released), code, gone (the outcome if the lease is not here; nil: not known)
+--      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known)
 -- Answers: released, still-held (holds), gone (node), other (holders)
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
@@ -13,7 +13,7 @@ local function leave_note()
 end
 
 if not ours then
-  if ARG.gone then note_end(ARG.token, ARG.gone, ARG.code) end
+  if ARG.gone then note_end(ARG.token, ARG.gone, ARG.code) elseif ARG.code then note_end(ARG.token, nil, ARG.code, nil, true) end
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'
   if value ~= false and not shape or not outer or redis.call('GET', R) ~= ARG.token then return not_mine() end
@@ -43,7 +43,7 @@ if left > 0 then
   for i = 1, lasts and #record or 0, 2 do
     if string.sub(record[i], 1, 3) == 'to:' then lasts = math.max(lasts, math.floor((record[i + 1] - now) / 1000)) end
   end
-  if lasts and until_end(value) > lasts then expire(lasts) end
+  if lasts and until_end(value) > lasts then expire(value, lasts) end
   return answer('still-held', {holds = left})
 end
 if keep then

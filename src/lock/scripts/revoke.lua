@@ -8,8 +8,8 @@ local FREED = 100
 -- The lock was freed for all its holders: runs that began before have ended by that, see journal.lua.
 local function note_forced()
   if redis.call('EXISTS', OPEN) == 0 then return end
-  redis.pcall('HSET', BASE .. 'runs', 'forced', cjson.encode({y = ARG.by, e = digits(server_ms())}))
-  redis.pcall('PEXPIRE', BASE .. 'runs', FENCE_MS)
+  redis.pcall('HSET', RUNS, 'forced', cjson.encode({t = '', y = short(ARG.by, 100), b = digits(server_ms())}))
+  redis.pcall('PEXPIRE', RUNS, FENCE_MS)
 end
 
 -- Ends the lease of this token. Returns the outcome.

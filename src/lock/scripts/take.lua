@@ -3,12 +3,12 @@
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970), host, pid, user, label, quarantine (s; nil: off),
 --      waiter (nil: takes or leaves it), ticket (nil: the server gives one)
 --      start (slots: the first place to look at), list (slots: how many free places to tell)
---      once (ms: nothing is granted if a run that has succeeded began less than that ago)
+--      once (ms: nothing is granted if a success of a run with it began less than that ago)
 --      log (how many runs to keep; nil: none), waited (ms in line before this)
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
 -- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
---      node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (runs: the last success; clock: see journal.lua)
+--      node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (success, clock in ms: see journal.lua)
 --      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
@@ -69,7 +69,7 @@ local function take()
   if ARG.claim ~= 'shared' then fence = fence + 1 end
   fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now)) or fence
   grant(fence, fence, place)
-  note_begin(fence)
+  note_begin(fence, place)
   if shape then hand_over() end
   return granted(digits(fence), place)
 end

@@ -1,0 +1,312 @@
+//! What a lock remembers of its runs: the word of each node (runs.lua), and of all together.
+
+use super::answer::Answer;
+use super::fields::Args;
+use super::keys::Keys;
+use super::locks::{Locks, NodeFault, Page};
+use super::run::{Outcome, Run};
+use super::scripts;
+use crate::error::Error;
+use crate::redis::{Call, Fault, FromReply, Reply};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The number of runs of the log that runs.lua looks at.
+const PAGE: usize = 200;
+/// The number of runs that a request may ask for, of all locks together: one takes a kilobyte at most.
+const RUNS: usize = 2_000;
+/// The number of further runs that each of several nodes is asked for: those that a quorum does not know are left out.
+const SPARE: usize = 10;
+/// The number of locks that one request asks for.
+pub(super) const LOCKS: usize = 500;
+
+/// The runs that are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunQuery {
+    /// So many, the newest.
+    pub(crate) most: usize,
+    /// Those that ended within this time, or go on.
+    pub(crate) since: Option<Duration>,
+    /// Those that failed.
+    pub(crate) failed: bool,
+}
+
+/// What a lock remembers of its runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Memory {
+    /// The last run that has ended, and the last that succeeded and that failed.
+    pub(crate) last: Option<Run>,
+    pub(crate) last_success: Option<Run>,
+    #[serde(skip)]
+    pub(crate) last_failure: Option<Run>,
+    /// The runs that were asked for, by their beginning.
+    #[serde(skip)]
+    pub(crate) runs: Vec<Run>,
+    /// The number of runs that go on, of which `runs` has the first.
+    #[serde(skip)]
+    pub(crate) running: u64,
+    /// The number of ends that were told, if all nodes have answered.
+    #[serde(skip)]
+    pub(crate) counts: Option<Counts>,
+    /// With `since`: the end of the oldest run of a log that has been cut, and how many it keeps.
+    #[serde(skip)]
+    pub(crate) forgotten: Option<(Duration, u64)>,
+}
+
+/// The number of runs that have succeeded and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+}
+
+/// What one node remembers.
+#[derive(Clone, Debug, Default)]
+struct NodeMemory {
+    runs: Vec<Run>,
+    running: u64,
+    /// The last success and the last failure.
+    marks: Vec<Run>,
+    counts: Counts,
+    kept: Option<u64>,
+    oldest: Option<Run>,
+    more: bool,
+}
+
+impl RunQuery {
+    /// The last run.
+    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false };
+
+    /// The number of runs that each of so many nodes is asked for.
+    fn each(self, nodes: usize) -> usize {
+        self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
+    }
+
+    fn asks_for(self, run: &Run) -> bool {
+        !self.failed || run.failed() || matches!(run.outcome, Outcome::Expired | Outcome::Unreadable)
+    }
+}
+
+impl NodeMemory {
+    /// Adds what the node tells of a further page of the log.
+    fn add(&mut self, page: NodeMemory) {
+        self.runs.extend(page.runs);
+        self.more = page.more;
+    }
+}
+
+impl FromReply for NodeMemory {
+    fn from_reply(reply: &Reply) -> Option<NodeMemory> {
+        let now = reply.get("clock").as_time().filter(|now| !now.is_zero());
+        let read = |text: &Reply, untold| Run::read(text.as_text().unwrap_or_default(), untold, now);
+        let mark = |name: &str| reply.has(name).then(|| read(reply.get(name), Outcome::Unreadable));
+        let mut runs: Vec<Run> = reply.get("going").items().iter().map(|text| read(text, Outcome::Running)).collect();
+        for pair in reply.get("over").items().chunks_exact(2) {
+            let mut run = read(&pair[0], Outcome::Expired);
+            if let (Outcome::Expired, Some(deadline)) = (run.outcome, pair[1].as_time()) {
+                run.set_end(now.unwrap_or(deadline).min(deadline), now);
+            }
+            if runs.iter().all(|going| going.token != run.token) {
+                runs.push(run);
+            }
+        }
+        // Who has freed the lock for all its holders has ended what had begun then.
+        if let Some(force) = mark("forced") {
+            for run in runs.iter_mut().filter(|run| run.began.zip(force.began).is_some_and(|(began, at)| began <= at)) {
+                run.outcome = Outcome::Revoked;
+                run.revoked_by.clone_from(&force.revoked_by);
+                run.set_end(force.began.unwrap_or_default(), now);
+            }
+        }
+        runs.extend(reply.get("ended").items().iter().map(|text| read(text, Outcome::Expired)));
+        let count = |name: &str| reply.get(name).as_count().unwrap_or(0);
+        Some(NodeMemory {
+            runs,
+            running: count("running"),
+            marks: [mark("success"), mark("failure")].into_iter().flatten().collect(),
+            counts: Counts { succeeded: count("succeeded"), failed: count("failed") },
+            kept: reply.get("kept").as_count(),
+            oldest: mark("oldest"),
+            more: reply.has("more"),
+        })
+    }
+}
+
+impl Memory {
+    /// True if any run is known.
+    pub(super) fn is_known(&self) -> bool {
+        self.last.is_some() || !self.runs.is_empty()
+    }
+
+    /// What the nodes that have answered remember together.
+    fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
+        let known = || nodes.iter().flatten();
+        let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
+        let mut runs = merge(&all, needed);
+        let marks: Vec<Run> = known().flat_map(|node| node.marks.clone()).chain(runs.clone()).collect();
+        // Each mark was told; what a quorum has to know has been left out already.
+        let marks = merge(&[&marks], 1);
+        let last =
+            |is: fn(&&Run) -> bool| marks.iter().filter(is).max_by_key(|run| (!run.is_ahead, run.ended)).cloned();
+        runs.retain(|run| query.asks_for(run));
+        runs.sort_by_key(|run| Reverse((run.outcome == Outcome::Running, run.ended.or(run.began))));
+        runs.truncate(query.most);
+        runs.sort_by_key(|run| (run.began, run.fencing_token));
+        let oldest = known().map(|node| Some((node.oldest.as_ref()?.ended?, node.kept?)));
+        Memory {
+            last: last(|run| run.outcome.weight() > 0),
+            last_success: last(|run| run.succeeded()),
+            last_failure: last(|run| run.failed()),
+            running: known().map(|node| node.running).max().unwrap_or(0),
+            counts: nodes.iter().map(|node| Some(node.as_ref()?.counts)).reduce(Counts::larger).flatten(),
+            // A node whose log was never cut remembers all.
+            forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
+            runs,
+        }
+    }
+}
+
+impl Counts {
+    fn larger(one: Option<Counts>, other: Option<Counts>) -> Option<Counts> {
+        let (one, other) = one.zip(other)?;
+        let (succeeded, failed) = (one.succeeded.max(other.succeeded), one.failed.max(other.failed));
+        Some(Counts { succeeded, failed })
+    }
+}
+
+impl Locks {
+    /// What each of these locks remembers, or why too few nodes can tell.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if so few nodes answer at all.
+    pub(super) async fn remember(
+        &mut self,
+        keys: &[String],
+        query: RunQuery,
+        faults: &mut BTreeMap<usize, Fault>,
+    ) -> Result<Vec<Result<Memory, NodeFault>>, Error> {
+        // Of the log, of those that have ended without a word, and the marks.
+        let each = 2 * query.each(self.nodes.len()).min(PAGE) + 4;
+        let locks = (RUNS / each).clamp(1, LOCKS);
+        let mut all = Vec::new();
+        for page in keys.chunks(locks) {
+            all.extend(self.remember_page(page, query, faults).await?);
+        }
+        Ok(all)
+    }
+
+    async fn remember_page(
+        &mut self,
+        keys: &[String],
+        query: RunQuery,
+        faults: &mut BTreeMap<usize, Fault>,
+    ) -> Result<Vec<Result<Memory, NodeFault>>, Error> {
+        let (nodes, each) = (self.nodes.len(), query.each(self.nodes.len()));
+        let args = Args::default().with("most", each.min(PAGE)).time("since", query.since).flag("failed", query.failed);
+        let mut told: Vec<Vec<Option<NodeMemory>>> = vec![vec![None; nodes]; keys.len()];
+        let mut unread: Vec<Option<NodeFault>> = vec![None; keys.len()];
+        let mut pending: Vec<usize> = (0..keys.len()).collect();
+        let mut from = 0;
+        while !pending.is_empty() {
+            let args = args.clone().given("from", Some(from).filter(|&from| from > 0));
+            let calls: Vec<Call> =
+                pending.iter().map(|&at| Keys::of(&keys[at]).call(&scripts::RUNS, args.clone())).collect();
+            let answers: Page<NodeMemory> = self.ask_page(&calls, faults).await?;
+            for (&at, answers) in pending.iter().zip(answers) {
+                for (node, answer) in answers {
+                    match answer {
+                        Ok(page) if from == 0 => told[at][node] = Some(page),
+                        Ok(page) => told[at][node].iter_mut().for_each(|before| before.add(page.clone())),
+                        Err(fault) => unread[at] = Some((node, fault)),
+                    }
+                }
+            }
+            from += PAGE;
+            pending.retain(|&at| {
+                let goes_on = |node: &NodeMemory| node.more && node.runs.len() < each;
+                unread[at].is_none() && told[at].iter().flatten().any(goes_on)
+            });
+        }
+        let needed = self.quorum();
+        let together = |(told, unread): (Vec<Option<NodeMemory>>, Option<NodeFault>)| match unread {
+            Some(fault) if told.iter().flatten().count() < needed => Err(fault),
+            _ => Ok(Memory::of(&told, needed, query)),
+        };
+        Ok(told.into_iter().zip(unread).map(together).collect())
+    }
+}
+
+/// The runs of all nodes, each once. A run whose end was told to any node has ended so. Of another one, a take that got no
+/// quorum may have left traces: it counts if `needed` nodes know it.
+fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
+    let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
+    for run in nodes.iter().copied().flatten() {
+        runs.entry(&run.token).or_default().push(run);
+    }
+    runs.into_values().filter_map(|same| agreed(&same, needed)).collect()
+}
+
+/// One run from the words of several nodes.
+fn agreed(same: &[&Run], needed: usize) -> Option<Run> {
+    let is_running = |run: &Run| run.outcome == Outcome::Running;
+    let running = same.iter().filter(|run| is_running(run)).count();
+    let told = same.iter().filter(|run| run.outcome.weight() > 1).max_by_key(|run| run.outcome.weight());
+    let word = match told {
+        Some(told) => told,
+        None if same.len() < needed => return None,
+        None => same.iter().find(|run| is_running(run) == (running >= needed))?,
+    };
+    Some(Run { fencing_token: same.iter().filter_map(|run| run.fencing_token).max(), ..(*word).clone() })
+}
+
+impl Answer {
+    /// The run that a refusal by `--once-per` names.
+    pub(super) fn read_success(reply: &Reply) -> Option<Run> {
+        let now = reply.get("clock").as_time();
+        Some(Run::read(reply.get("success").as_text()?, Outcome::Unreadable, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGUN: &str = r#""t":"aaaaaaaa77","b":"1763715123004","f":"7""#;
+
+    fn run(end: &str, untold: Outcome) -> Run {
+        Run::read(&format!("{{{BEGUN}{end}}}"), untold, Some(Duration::from_millis(1_763_715_200_000)))
+    }
+
+    #[test]
+    fn nodes_are_heard_together() {
+        let (open, gone) = (run("", Outcome::Running), run(r#","d":"2000""#, Outcome::Expired));
+        let lost = run(r#","d":"3000","o":"lost""#, Outcome::Expired);
+        let ended = run(r#","d":"1000","x":"0""#, Outcome::Expired);
+        let outcome = |nodes: &[&Run]| {
+            let nodes: Vec<&[Run]> = nodes.iter().map(|run| std::slice::from_ref(*run)).collect();
+            merge(&nodes, 2).first().map(|run| (run.outcome, run.ended.map(|ended| ended.as_secs() % 10)))
+        };
+        // A minority may have been left over from a take that got no quorum.
+        assert_eq!((outcome(&[&open]), outcome(&[&gone])), (None, None));
+        assert_eq!(outcome(&[&open, &open]), Some((Outcome::Running, None)));
+        assert_eq!(outcome(&[&open, &gone]), Some((Outcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&gone, &open, &open]), Some((Outcome::Running, None)));
+        assert_eq!(outcome(&[&ended]), Some((Outcome::Exited, Some(4))));
+        // What was told wins, and its time with it.
+        assert_eq!(outcome(&[&lost, &gone, &ended]), Some((Outcome::Exited, Some(4))));
+        assert_eq!(outcome(&[&lost, &gone, &open]), Some((Outcome::Lost, Some(6))));
+        let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
+        assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
+    }
+
+    #[test]
+    fn counts_are_told_if_all_nodes_have_answered() {
+        let node = |succeeded| NodeMemory { counts: Counts { succeeded, failed: 1 }, ..NodeMemory::default() };
+        let counts = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).counts;
+        let all = [Some(node(3)), Some(node(5)), Some(node(4))];
+        assert_eq!(counts(&all), Some(Counts { succeeded: 5, failed: 1 }));
+        assert_eq!(counts(&[Some(node(3)), None, Some(node(4))]), None);
+    }
+}

@@ -1,0 +1,268 @@
+//! One run of a lock, as journal.lua writes it, and the end that a release tells.
+
+use super::holder::{date, ms};
+use super::token;
+use crate::sys::clock::Boot;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// A run that began so much later than now was written by a clock that was set back since.
+const FUTURE: Duration = Duration::from_secs(60);
+
+/// One use of a lock, from its grant to its release.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Run {
+    /// The whole token; of a run that cannot be read, its text.
+    #[serde(skip)]
+    pub(super) token: String,
+    pub(crate) token_prefix: Option<String>,
+    pub(crate) host: Option<String>,
+    pub(crate) pid: Option<u64>,
+    pub(crate) user: Option<String>,
+    pub(crate) label: Option<String>,
+    /// Its place, of a lock that has several.
+    pub(crate) slot: Option<u32>,
+    /// By the server's clock, as all its times: time since 1970.
+    #[serde(rename = "began_at", serialize_with = "date")]
+    pub(crate) began: Option<Duration>,
+    /// None if it goes on.
+    #[serde(rename = "ended_at", serialize_with = "date")]
+    pub(crate) ended: Option<Duration>,
+    /// The time in line before it.
+    #[serde(rename = "waited_ms", serialize_with = "ms")]
+    pub(crate) waited: Option<Duration>,
+    /// So far, if it goes on.
+    #[serde(rename = "duration_ms", serialize_with = "ms")]
+    pub(crate) duration: Option<Duration>,
+    pub(crate) outcome: Outcome,
+    /// The exit status of the command.
+    pub(crate) status: Option<u8>,
+    /// The signal that ended it.
+    pub(crate) signal: Option<u8>,
+    /// The signature of the revocation.
+    pub(crate) revoked_by: Option<String>,
+    pub(crate) fencing_token: Option<u64>,
+    /// The time since its end, or since it began if it goes on.
+    #[serde(skip)]
+    pub(crate) ago: Option<Duration>,
+    /// It began in the future: the server's clock was set back since.
+    #[serde(skip)]
+    pub(crate) is_ahead: bool,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Outcome {
+    Exited,
+    Signaled,
+    /// The lease was lost while the command ran.
+    Lost,
+    /// `--max-run`
+    TooLong,
+    Revoked,
+    /// By its token, so without a status.
+    Released,
+    /// The lease ran out, and nothing else was heard.
+    Expired,
+    Running,
+    /// What stands there is not a run that this version can read.
+    Unreadable,
+}
+
+/// The end of a run, as it is told with the release of its lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// None if no command was started under the lease: it leaves nothing.
+    pub(crate) outcome: Option<Outcome>,
+    /// The exit status, or the signal.
+    pub(crate) code: Option<u32>,
+    /// The time at which the job ended.
+    pub(crate) at: Boot,
+    /// The lease can have run out since, after a job that ended in time. Otherwise a lease that is gone was lost.
+    pub(crate) has_run_out: bool,
+}
+
+impl End {
+    pub(crate) const UNUSED: End = End { outcome: None, code: None, at: Boot::NEVER, has_run_out: false };
+
+    /// An end without a status, now.
+    pub(crate) fn now(outcome: Outcome) -> End {
+        End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
+    }
+
+    /// Its name in the scripts.
+    pub(super) fn word(self) -> &'static str {
+        self.outcome.map_or("unused", Outcome::word)
+    }
+
+    /// The same for a node where the lease is gone.
+    pub(super) fn word_if_gone(self) -> &'static str {
+        let is_loss = self.outcome.is_some() && !self.has_run_out;
+        if is_loss { Outcome::Lost.word() } else { self.word() }
+    }
+}
+
+impl Outcome {
+    /// The outcomes that the memory names by a word; a status or a signal stands for itself.
+    const NAMED: [Outcome; 5] =
+        [Outcome::Lost, Outcome::TooLong, Outcome::Revoked, Outcome::Released, Outcome::Expired];
+
+    /// Its name in the scripts.
+    fn word(self) -> &'static str {
+        match self {
+            Outcome::Exited => "exited",
+            Outcome::Signaled => "signaled",
+            Outcome::Lost => "lost",
+            Outcome::TooLong => "too-long",
+            Outcome::Revoked => "revoked",
+            Outcome::Released => "released",
+            Outcome::Expired => "expired",
+            Outcome::Running => "running",
+            Outcome::Unreadable => "unreadable",
+        }
+    }
+
+    /// The weight of a node's word on a run: an end that was told wins over a loss, which a node that has forgotten the lease
+    /// assumes, and that over an expiry.
+    pub(super) fn weight(self) -> u8 {
+        match self {
+            Outcome::Running | Outcome::Unreadable => 0,
+            Outcome::Expired => 1,
+            Outcome::Lost => 2,
+            _ => 3,
+        }
+    }
+}
+
+/// A run as it stands in Redis; journal.lua says what each letter means. Every value is text: the precision of numbers is a
+/// setting of the whole server there.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Entry {
+    t: Option<String>,
+    h: Option<String>,
+    p: Option<String>,
+    u: Option<String>,
+    l: Option<String>,
+    b: Option<String>,
+    w: Option<String>,
+    f: Option<String>,
+    i: Option<String>,
+    d: Option<String>,
+    x: Option<String>,
+    s: Option<String>,
+    o: Option<String>,
+    y: Option<String>,
+}
+
+impl Entry {
+    fn outcome(&self, untold: Outcome) -> Outcome {
+        match (&self.o, &self.x, &self.s) {
+            (Some(word), ..) => {
+                Outcome::NAMED.into_iter().find(|known| known.word() == word).unwrap_or(Outcome::Unreadable)
+            }
+            (None, Some(_), _) => Outcome::Exited,
+            (None, None, Some(_)) => Outcome::Signaled,
+            (None, None, None) => untold,
+        }
+    }
+}
+
+impl Run {
+    /// The run in this text, whose outcome is `untold` if it does not say one. `now` is the node's clock.
+    pub(super) fn read(text: &str, untold: Outcome, now: Option<Duration>) -> Run {
+        let entry: Entry = serde_json::from_str(text).unwrap_or_default();
+        let Some(token) = entry.t.clone() else { return Run::unreadable(text) };
+        let number = |text: &Option<String>| text.as_ref()?.parse::<u64>().ok();
+        let time = |text: &Option<String>| number(text).map(Duration::from_millis);
+        let code = |text: &Option<String>| text.as_ref()?.parse::<u8>().ok();
+        let (began, outcome) = (time(&entry.b), entry.outcome(untold));
+        let ended = began.zip(time(&entry.d)).map(|(began, duration)| began.saturating_add(duration));
+        let mut run = Run {
+            token_prefix: Some(token::shown(&token)),
+            pid: number(&entry.p),
+            slot: entry.i.as_ref().and_then(|place| place.parse().ok()),
+            began,
+            ended: None,
+            waited: time(&entry.w).or(Some(Duration::ZERO)),
+            duration: None,
+            outcome,
+            status: code(&entry.x),
+            signal: code(&entry.s),
+            fencing_token: number(&entry.f),
+            ago: now.zip(began).map(|(now, began)| now.saturating_sub(began)),
+            is_ahead: now.zip(began).is_some_and(|(now, began)| began > now + FUTURE),
+            token,
+            host: entry.h,
+            user: entry.u,
+            label: entry.l,
+            revoked_by: entry.y,
+        };
+        run.duration = run.ago.filter(|_| outcome == Outcome::Running);
+        if let Some(ended) = ended {
+            run.set_end(ended, now);
+        }
+        run
+    }
+
+    /// Something that is no run of this version.
+    fn unreadable(text: &str) -> Run {
+        let run = Run::read(r#"{"t":""}"#, Outcome::Unreadable, None);
+        Run { token: text.to_owned(), token_prefix: None, waited: None, ..run }
+    }
+
+    pub(super) fn set_end(&mut self, ended: Duration, now: Option<Duration>) {
+        self.ended = Some(ended);
+        self.duration = self.began.map(|began| ended.saturating_sub(began));
+        self.ago = now.map(|now| now.saturating_sub(ended));
+    }
+
+    /// The time since it began.
+    pub(crate) fn began_ago(&self) -> Option<Duration> {
+        let since_end = self.ended.and(self.duration).unwrap_or_default();
+        self.ago.map(|ago| ago + since_end)
+    }
+
+    /// True if its command has exited with status 0.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.outcome == Outcome::Exited && self.status == Some(0)
+    }
+
+    /// True if it was told to have ended otherwise.
+    pub(super) fn failed(&self) -> bool {
+        self.outcome.weight() > 1 && self.outcome != Outcome::Released && !self.succeeded()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(end: &str) -> Run {
+        let begun = r#""t":"aaaaaaaa77","h":"web-3","p":"42","u":"deploy","l":"nightly","b":"1763715123004","f":"7""#;
+        let now = Some(Duration::from_millis(1_763_715_200_000));
+        Run::read(&format!("{{{begun}{end}}}"), Outcome::Expired, now)
+    }
+
+    #[test]
+    fn entries_are_read() {
+        let ended = run(r#","w":"40","d":"1000","x":"3","later":{"a":[1]}"#);
+        assert_eq!((ended.outcome, ended.status, ended.signal), (Outcome::Exited, Some(3), None));
+        assert_eq!((ended.duration, ended.waited), (Some(Duration::from_secs(1)), Some(Duration::from_millis(40))));
+        assert_eq!((ended.token_prefix.as_deref(), ended.host.as_deref()), (Some("aaaaaaaa"), Some("web-3")));
+        let killed = run(r#","d":"1000","s":"9""#);
+        assert_eq!((killed.outcome, killed.status, killed.signal), (Outcome::Signaled, None, Some(9)));
+        assert_eq!((run("").outcome, run("").duration), (Outcome::Expired, None));
+        // Released with a status after it had run out.
+        let late = run(r#","d":"1000","x":"0","o":"expired""#);
+        assert_eq!((late.outcome, late.status, late.succeeded()), (Outcome::Expired, Some(0), false));
+        assert!(run(r#","d":"1000","x":"0""#).succeeded());
+        assert!(
+            run(r#","b":1"#).outcome == Outcome::Unreadable && run(r#","o":"later""#).outcome == Outcome::Unreadable
+        );
+        for text in ["", "x", "{}", "[]", r#"{"t":7}"#, "null"] {
+            assert_eq!(Run::read(text, Outcome::Running, None).outcome, Outcome::Unreadable, "{text}");
+        }
+    }
+}

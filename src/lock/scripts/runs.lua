@@ -1,0 +1,59 @@
+-- Tells the memory of a lock: its runs, as journal.lua writes them. Changes nothing.
+-- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended less than that
+--      ago), failed (only those that have not ended well: by status 0, or released without one)
+-- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, kept, forced)
+--      ended (runs of the log, the newest first; PAGE of it are looked at), more (there are others behind them), oldest (the last of
+--      them, with since), and unless `from`
+--      is given: over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
+--      going (the first runs that go on), running (how many do)
+local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
+local PAGE = 200
+local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
+local names = {'success', 'failure', 'succeeded', 'failed', 'kept', 'forced'}
+local fields = {clock = digits(now), ended = {}}
+for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
+
+-- The runs of these tokens, each followed by what stands behind it.
+local function open_runs(tokens, step)
+  local told = {}
+  for i = 1, #tokens, step do
+    told[#told + 1] = redis.call('HGET', OPEN, tokens[i])
+    for behind = 1, told[#told] and step - 1 or 0 do told[#told + 1] = tokens[i + behind] end
+  end
+  return told
+end
+
+-- True if a run of the log is asked for, and whether it ended in time. One that cannot be read is.
+local function is_meant(line)
+  local ok, run = pcall(cjson.decode, line)
+  if not ok or type(run) ~= 'table' then return true, true end
+  local recent = not ARG.since or now - ((tonumber(run.b) or now) + (tonumber(run.d) or 0)) < tonumber(ARG.since)
+  local well = run.o == 'released' or run.x == '0' and not run.o
+  return recent and not (ARG.failed and well), recent
+end
+
+local by_content = ARG.since or ARG.failed
+local page, recent = redis.call('LRANGE', LOG, from, from + (by_content and PAGE or most) - 1), not by_content
+for _, line in ipairs(page) do
+  local meant, in_time = true, true
+  if by_content then meant, in_time = is_meant(line) end
+  recent = recent or in_time
+  if meant and #fields.ended < most then fields.ended[#fields.ended + 1] = line end
+end
+-- Where a whole page is too old, so is what is behind it.
+fields.more = recent and redis.call('LLEN', LOG) > from + #page and 1
+fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
+
+if not ARG.from then
+  local going, from_now = {}, digits(now + 1)
+  if shape then
+    going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)
+    fields.running = math.min(redis.call('ZCOUNT', ENDS, from_now, '+inf'), redis.call('ZCARD', M))
+  elseif value and redis.call('HEXISTS', OPEN, value) == 1 then
+    going, fields.running = {value}, 1
+  end
+  fields.going = open_runs(going, 1)
+  local over = redis.call('ZRANGE', ENDS, shape and digits(now) or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
+  fields.over = open_runs(over, 2)
+end
+return seen('runs', fields)
