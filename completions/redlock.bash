@@ -33,10 +33,10 @@ _redlock() {
 
     for ((i = 1; i < last; i++)); do
         case ${words[i]} in
-        --redis | --prefix | --password-file) nodes+=("${words[@]:i:2}") ;;&
-        --redis=* | --prefix=* | --password-file=*) nodes+=("${words[i]}") ;;
+        --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
+        --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=option ;;&
-        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | -n | --lines)
+        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -63,15 +63,15 @@ _redlock() {
     local options candidates=() head= candidate
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --once-per --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --grace --kill-after --on-lost --hold-at-least --once-per --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
     acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    status) options='--name --all --token --exit-code --ran-within --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    log) options='--name --lines --since --failed --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    wait) options='--name --timeout --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    doctor) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    completions) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
+    extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    status) options='--name --all --token --exit-code --ran-within --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    log) options='--name --lines --since --failed --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    wait) options='--name --timeout --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    doctor) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    completions) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --quiet --verbose --help' ;;
     esac
     if [[ $current == --*=* ]]; then
         option=${current%%=*}
@@ -80,13 +80,26 @@ _redlock() {
     if [[ $option ]]; then
         case $option in
         --name) mapfile -t candidates < <(_redlock_names "${nodes[@]}") ;;
-        --password-file) compopt -o default ;;
-        --format) candidates=(text json prometheus nagios env) ;;
+        --password-file | --tls-ca | --tls-cert | --tls-key) compopt -o default ;;
         --on-lost) candidates=(stop continue) ;;
+        --format)
+            case $command in
+            '') candidates=(text json prometheus nagios env) ;;
+            run) candidates=() ;;
+            acquire) candidates=(text json env) ;;
+            extend) candidates=(text json) ;;
+            release) candidates=(text json) ;;
+            status) candidates=(text json prometheus nagios) ;;
+            log) candidates=(text json) ;;
+            wait) candidates=(text json) ;;
+            doctor) candidates=(text json) ;;
+            completions) candidates=() ;;
+            esac
+            ;;
         esac
     elif [[ $current == -* ]]; then
         candidates=($options)
-    elif [[ ! $command ]]; then
+    elif [[ ! $command || $command$name == help ]]; then
         candidates=(run acquire extend release status log wait doctor completions)
     elif [[ $command$name == runplain ]]; then
         candidates=(--)
@@ -95,7 +108,7 @@ _redlock() {
         return
     elif [[ $command$name == completions ]]; then
         candidates=(bash zsh fish)
-    elif [[ ! $name ]]; then
+    elif [[ $command != @(help|doctor) && (! $name || $command == @(status|log)) ]]; then
         mapfile -t candidates < <(_redlock_names "${nodes[@]}")
     fi
 

@@ -8,9 +8,9 @@ function __redlock_names
         switch $tokens[$at]
             case --
                 break
-            case --redis --prefix --password-file
+            case --redis --prefix --password-file --tls-ca --tls-cert --tls-key
                 set -a nodes $tokens[$at..(math $at + 1)]
-            case '--redis=*' '--prefix=*' '--password-file=*'
+            case '--redis=*' '--prefix=*' '--password-file=*' '--tls-*=*'
                 set -a nodes $tokens[$at]
         end
     end
@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name option
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c -n --lines
+            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -53,14 +53,17 @@ function __redlock_parse --no-scope-shadowing
     set places options $command
     switch "$command $name"
         case ' *'
-            set -a places start
+            set -a places start command
+        case 'help '
+            set -a places command
         case 'run option'
             set -a places job
         case 'run plain'
             set -a places separator
         case 'completions '
             set -a places shell
-        case '* '
+        case 'help *' 'doctor *'
+        case '* ' 'status *' 'log *'
             set -a places lock
     end
 end
@@ -84,31 +87,31 @@ complete -c redlock -n '__redlock_at lock' -a '(__redlock_names)'
 complete -c redlock -n '__redlock_at separator' -a --
 complete -c redlock -n '__redlock_at job' -a '(__redlock_job)'
 complete -c redlock -n '__redlock_at shell' -a 'bash zsh fish'
-complete -c redlock -n '__redlock_at start' -a run -d 'Run a command while holding a lock'
-complete -c redlock -n '__redlock_at start' -a acquire -d 'Take a lock and print its token'
-complete -c redlock -n '__redlock_at start' -a extend -d 'Extend a lease'
-complete -c redlock -n '__redlock_at start' -a release -d 'Release a lock'
-complete -c redlock -n '__redlock_at start' -a status -d 'Show who holds a lock, and how its last run ended; or all locks'
-complete -c redlock -n '__redlock_at start' -a log -d 'Show whether jobs ran: who, when, how long, and the result'
-complete -c redlock -n '__redlock_at start' -a wait -d 'Wait until a lock is free, without taking it'
-complete -c redlock -n '__redlock_at start' -a doctor -d 'Check whether Redis is ready for locks'
-complete -c redlock -n '__redlock_at start' -a completions -d 'Print shell completions'
+complete -c redlock -n '__redlock_at command' -a run -d 'Run a command while holding a lock'
+complete -c redlock -n '__redlock_at command' -a acquire -d 'Take a lock and print its token'
+complete -c redlock -n '__redlock_at command' -a extend -d 'Extend a lease'
+complete -c redlock -n '__redlock_at command' -a release -d 'Release a lock'
+complete -c redlock -n '__redlock_at command' -a status -d 'Show who holds a lock, and how its last run ended; or all locks'
+complete -c redlock -n '__redlock_at command' -a log -d 'Show whether jobs ran: who, when, how long, and the result'
+complete -c redlock -n '__redlock_at command' -a wait -d 'Wait until a lock is free, without taking it'
+complete -c redlock -n '__redlock_at command' -a doctor -d 'Check whether Redis is ready for locks'
+complete -c redlock -n '__redlock_at command' -a completions -d 'Print shell completions'
 complete -c redlock -n '__redlock_at options' -l redis -x -d 'Redis address; with several, more than half must agree'
 complete -c redlock -n '__redlock_at options' -l prefix -x -d 'The key in Redis is this prefix followed by the name'
 complete -c redlock -n '__redlock_at options' -l node-timeout -x -d 'Time limit for one request to one node; above ttl/2 it counts as ttl/2'
 complete -c redlock -n '__redlock_at options' -l quarantine -x -d 'A node started less than D ago grants no lock, because it may have forgotten a lease'
 complete -c redlock -n '__redlock_at options' -l password-file -rF -d 'Read the password from the first line of FILE'
-complete -c redlock -n '__redlock_at options' -l tls-ca -x -d 'Trust the certificates in FILE (PEM) instead of the system\'s'
-complete -c redlock -n '__redlock_at options' -l tls-cert -x -d 'The client certificate (PEM) to show to the server'
-complete -c redlock -n '__redlock_at options' -l tls-key -x -d 'The key (PEM) of the client certificate'
+complete -c redlock -n '__redlock_at options' -l tls-ca -rF -d 'Trust the certificates in FILE (PEM) instead of the system\'s'
+complete -c redlock -n '__redlock_at options' -l tls-cert -rF -d 'The client certificate (PEM) to show to the server'
+complete -c redlock -n '__redlock_at options' -l tls-key -rF -d 'The key (PEM) of the client certificate'
 complete -c redlock -n '__redlock_at options' -l replicas -x -d 'Count a lease, and each renewal, only after N replicas have it (WAIT), so that a failover does not lose it'
-complete -c redlock -n '__redlock_at options' -l label -x -d 'How the holder appears to others; for run and acquire only'
-complete -c redlock -n '__redlock_at options' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
-complete -c redlock -n '__redlock_at options' -l format -xa 'text json prometheus nagios env' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at options' -s q -l quiet -d 'Print errors only'
 complete -c redlock -n '__redlock_at options' -s v -l verbose -d 'Print more detail'
 complete -c redlock -n '__redlock_at options' -s h -l help -d 'Print help (-h: one screen, --help: all of it)'
 complete -c redlock -n '__redlock_at start' -s V -l version -d 'Print the version'
+complete -c redlock -n '__redlock_at start' -l label -x -d 'How the holder appears to others; for run and acquire only'
+complete -c redlock -n '__redlock_at start' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
+complete -c redlock -n '__redlock_at start' -l format -xa 'text json prometheus nagios env' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at run' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME; run can hold several'
 complete -c redlock -n '__redlock_at run' -l ttl -x -d 'How long the lease lasts without a renewal'
 complete -c redlock -n '__redlock_at run' -s n -l nonblock -d 'Try once, like flock -n (the default)'
@@ -127,6 +130,8 @@ complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if it s
 complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
 complete -c redlock -n '__redlock_at run' -l whole -d 'The job lasts until its last process ends'
 complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c instead of COMMAND'
+complete -c redlock -n '__redlock_at run' -l label -x -d 'How the holder appears to others; for run and acquire only'
+complete -c redlock -n '__redlock_at run' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
 complete -c redlock -n '__redlock_at acquire' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME; run can hold several'
 complete -c redlock -n '__redlock_at acquire' -l ttl -x -d 'How long the lease lasts without a renewal'
 complete -c redlock -n '__redlock_at acquire' -s n -l nonblock -d 'Try once, like flock -n (the default)'
@@ -139,23 +144,32 @@ complete -c redlock -n '__redlock_at acquire' -l token -x -d 'With --reentrant: 
 complete -c redlock -n '__redlock_at acquire' -s w -l wait -d 'Wait in line for the lock, for at most D'
 complete -c redlock -n '__redlock_at acquire' -l while-pid -x -d 'Renew the lease until process PID ends, then release it'
 complete -c redlock -n '__redlock_at acquire' -l on-lost -xa 'stop continue' -d 'With --while-pid, when the lease is lost: stop or continue'
+complete -c redlock -n '__redlock_at acquire' -l label -x -d 'How the holder appears to others; for run and acquire only'
+complete -c redlock -n '__redlock_at acquire' -l log -x -d 'How many runs the log of the lock keeps, 0 for none; for run and acquire only'
+complete -c redlock -n '__redlock_at acquire' -l format -xa 'text json env' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at extend' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at extend' -l token -x -d 'The token that acquire printed'
 complete -c redlock -n '__redlock_at extend' -l ttl -x -d 'Make the lease last at least D from now'
+complete -c redlock -n '__redlock_at extend' -l format -xa 'text json' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at release' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at release' -l token -x -d 'The token that acquire printed; for --revoke and --force its first eight characters, which status shows, are enough'
 complete -c redlock -n '__redlock_at release' -l revoke -d 'End another holder\'s lease safely: its job is stopped first'
 complete -c redlock -n '__redlock_at release' -l force -d 'Free the lock now; the holder\'s job may still be running'
 complete -c redlock -n '__redlock_at release' -l status -x -d 'Tell the log how it went: the exit status of what was done'
+complete -c redlock -n '__redlock_at release' -l format -xa 'text json' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at status' -l name -xa '(__redlock_names)' -d 'A lock, in place of NAME'
 complete -c redlock -n '__redlock_at status' -s a -l all -d 'In a list: also locks that are free, if their last runs are known'
 complete -c redlock -n '__redlock_at status' -l token -x -d 'Exit 0 if this token holds the lock, else 77'
 complete -c redlock -n '__redlock_at status' -l exit-code -d 'Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing'
 complete -c redlock -n '__redlock_at status' -l ran-within -x -d 'Exit 0 if a run that ended within the last D succeeded, else 1'
 complete -c redlock -n '__redlock_at status' -l watch -d 'Refresh every D'
+complete -c redlock -n '__redlock_at status' -l format -xa 'text json prometheus nagios' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at log' -l name -xa '(__redlock_names)' -d 'A lock, in place of NAME'
 complete -c redlock -n '__redlock_at log' -s n -l lines -x -d 'Show the last N runs, of all these locks together'
 complete -c redlock -n '__redlock_at log' -l since -x -d 'Show runs that ended within the last D, or go on'
 complete -c redlock -n '__redlock_at log' -l failed -d 'Show only runs that failed, or whose lease ran out'
+complete -c redlock -n '__redlock_at log' -l format -xa 'text json' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at wait' -l name -xa '(__redlock_names)' -d 'The name of the lock, in place of NAME'
 complete -c redlock -n '__redlock_at wait' -l timeout -x -d 'Wait for at most D'
+complete -c redlock -n '__redlock_at wait' -l format -xa 'text json' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
+complete -c redlock -n '__redlock_at doctor' -l format -xa 'text json' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (status only) prometheus, or (status --ran-within only) nagios'
