@@ -28,7 +28,8 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut locks = locks(&settings, DEFAULT_TTL);
     // Who watches asks about locks that are free, too.
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
-    let mut listing = block_on(locks.list(selection, View::ROW, with_free))?;
+    let listing = block_on(locks.list(selection, View::ROW, with_free));
+    let mut listing = listing.map_err(|error| error.about(args.locks.one()))?;
     if let Some(within) = args.ran_within {
         return ran_within(listing, selection, within, common);
     }

@@ -437,7 +437,7 @@ fn ran_within_is_for_those_who_watch() {
     let json = redlock(&redis, "status backup --ran-within 1h --format json").stdout(any()).run().json();
     assert_eq!(json["last_success"]["status"], 0);
     let nobody = Test::new("unix:///nosuch/s").args(["status", "backup", "--ran-within", "1h"]).status(69);
-    nobody.stderr(message(["/nosuch/s is unreachable"])).run();
+    nobody.stderr(message(["\"backup\"", "/nosuch/s is unreachable"])).run();
     for (line, why) in [
         ("status --ran-within 1h", "name"),
         ("status a --ran-within 1h --exit-code", "--exit-code"),
