@@ -157,6 +157,14 @@ impl Error {
         }
     }
 
+    /// The same error with the name of the lock, where the command was about one.
+    pub(crate) fn about(mut self, lock: Option<&str>) -> Error {
+        if let Error::NoQuorum { name, .. } = &mut self {
+            *name = lock.map(str::to_owned).or(name.take());
+        }
+        self
+    }
+
     /// This command could not be found, or executed. A shortage may pass, so it has a status that tells to try again.
     pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
         if let Some(shortage) = host::shortage(&errno.into()) {
