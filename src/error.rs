@@ -137,14 +137,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The same error with the name of the lock, where the command was about one.
-pub(crate) fn about(mut self, lock: Option<&str>) -> Error {
-    if let Error::NoQuorum { name, .. } = &mut self {
-        *name = lock.map(str::to_owned).or(name.take());
-    }
-    self
-}
-
 impl Error {
     /// True if the failure may heal during a wait.
     pub(crate) fn can_heal(&self) -> bool {

@@ -26,7 +26,7 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 12] = [
     script!("prelude" "line" "lease" "journal" => "take"),
     script!("prelude" "line" "lease" => "fence"),
     script!("prelude" "line" => "undo"),
