@@ -77,6 +77,7 @@ mod lock {
     mod interop;
     mod owners;
     pub(crate) mod shapes;
+    pub(crate) mod sizes;
 }
 
 /// The servers: every deployment, and every way in which servers fail.
@@ -123,5 +124,6 @@ mod alone {
     mod handover;
     mod interrupts;
     mod margins;
+    mod sizes;
     mod slow;
 }

@@ -41,7 +41,7 @@ fn count<W: Where + ?Sized>(servers: &W) -> usize {
 
 /// A job with these arguments that has begun, and ends when what it reads from is closed.
 #[track_caller]
-fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) -> (Running, PipeWriter) {
+pub(super) fn job<W: Where + ?Sized>(servers: &W, arguments: &str, status: i32) -> (Running, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let test =
         redlock(servers, format!("run -q backup {arguments} -- sh -c")).arg("echo ready; cat").stdin_from(reader);

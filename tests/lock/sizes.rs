@@ -1,0 +1,118 @@
+//! Thousands hold a lock, wait for it, or have died: no script does all of it at once.
+
+use super::shapes::job;
+use crate::support::reset_command_calls;
+use crate::support::{Line, Redis, Test, acquire, any, command_calls, like, message, redlock, release};
+use std::time::Duration;
+
+const BASE: &str = "{redlock:backup}:\u{1f}";
+/// The end of a lease, in ms since 1970, that is far away.
+pub(crate) const LATER: &str = "99999999999999";
+
+/// Lists these under the parts of the lock, a thousand at a time.
+pub(crate) fn list(redis: &Redis, part: &str, items: impl Iterator<Item = (String, String)>) {
+    let items: Vec<(String, String)> = items.collect();
+    let key = format!("{BASE}{part}");
+    for items in items.chunks(1_000) {
+        let words = ["ZADD", &key].into_iter().chain(items.iter().flat_map(|(score, item)| [&**score, &**item]));
+        redis.command(&words.collect::<Vec<_>>());
+    }
+}
+
+pub(crate) fn token(number: usize) -> String {
+    format!("{number:032x}")
+}
+
+/// The lock is held by one reader, and so many whose leases run out at this time.
+pub(crate) fn readers(redis: &Redis, count: usize, ends: &str) {
+    redlock(redis, "acquire backup --shared --ttl 1h").stdout(like("<token>\n")).run();
+    list(redis, "members", (1..=count).map(|number| (ends.to_owned(), token(number))));
+}
+
+/// So many waiters that are dead, before all others.
+pub(crate) fn dead_waiters(redis: &Redis, count: usize) {
+    list(redis, "queue", (1..=count).map(|number| (number.to_string(), format!("dead{number}"))));
+}
+
+fn members(redis: &Redis) -> usize {
+    redis.query(&["ZCARD", &format!("{BASE}members")])
+}
+
+/// How many scripts the server has run for this command.
+#[track_caller]
+fn scripts(redis: &Redis, command: Test) -> u64 {
+    reset_command_calls(redis);
+    command.run();
+    let calls = command_calls(redis);
+    ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum()
+}
+
+#[test]
+fn of_thousands_that_have_died_a_request_forgets_a_hundred_and_names_and_counts_none() {
+    let redis = Redis::start();
+    readers(&redis, 3_000, "1");
+    redlock(&redis, "run -q backup --shared -- true").run();
+    // TAKE and RELEASE.
+    assert_eq!(members(&redis), 1 + 3_000 - 200);
+    redlock(&redis, "acquire backup").status(75).stderr(message(["\"backup\" is shared by 1: "])).run();
+    assert_eq!(members(&redis), 1 + 3_000 - 300);
+}
+
+#[test]
+fn thousands_are_freed_by_force_or_revoked_by_a_few_requests() {
+    let redis = Redis::start();
+    let (reader, end) = job(&redis, "--shared --ttl 1s", 76);
+    readers(&redis, 3_000, LATER);
+    let calls = scripts(&redis, redlock(&redis, "release backup --revoke").stdout(any()));
+    assert!(calls < 10, "{calls} scripts");
+    // Its renewal is told, and stops it.
+    reader.finish();
+    drop(end);
+    redlock(&redis, "run -q backup --shared -- true").run();
+    let calls = scripts(&redis, redlock(&redis, "release backup --force").stdout(any()));
+    assert!(calls < 10, "{calls} scripts");
+    assert!(!redis.exists(&format!("{BASE}members")));
+    redlock(&redis, "run -q backup -- true").run();
+}
+
+#[test]
+fn one_of_thousands_is_revoked_by_the_beginning_of_its_token() {
+    let redis = Redis::start();
+    readers(&redis, 3_000, LATER);
+    let last = token(3_000);
+    redis.command(&["ZADD", &format!("{BASE}members"), "99999999999998", "cafecafecafe"]);
+    let record = format!("{BASE}member:cafecafecafe");
+    redis.command(&["HSET", &record, "token", "cafecafecafe", "ttl", "1000", "host", "h", "pid", "1", "user", "u"]);
+    redlock(&redis, "release backup --revoke --token cafecafe").stdout(any()).run();
+    assert!(redis.query::<bool>(&["HEXISTS", &record, "revoked"]));
+    redlock(&redis, "release backup --force --token cafecafe").stdout(any()).run();
+    assert!(!redis.exists(&record));
+    redlock(&redis, "release backup --force --token cafecafe").status(77).stderr(any()).run();
+    let several = message(["tokens of 9 leases", &format!("{:?}", &last[..31])]);
+    redlock(&redis, format!("release backup --force --token {}", &last[..31])).status(64).stderr(several).run();
+    assert_eq!(members(&redis), 1 + 3_000);
+}
+
+#[test]
+fn one_try_passes_thousands_of_dead_waiters_a_part_at_a_time() {
+    let redis = Redis::start();
+    dead_waiters(&redis, 3_000);
+    let calls = scripts(&redis, redlock(&redis, "run -q backup -- true"));
+    assert!((6..20).contains(&calls), "{calls} scripts");
+    assert!(Line::is_clean(&redis));
+    dead_waiters(&redis, 3_000);
+    redlock(&redis, "wait -q backup").run();
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn a_release_calls_the_first_that_lives_behind_thousands_of_dead_waiters() {
+    let redis = Redis::start();
+    let holder = acquire(&redis, "backup");
+    dead_waiters(&redis, 3_000);
+    // It would look by itself in a minute.
+    let waiter = Line::join(&redis, Line::waiter(&redis).args(["60s"]).within(Duration::from_secs(20)));
+    release(&redis, "backup", &holder);
+    waiter.finish();
+    assert!(Line::is_clean(&redis));
+}
