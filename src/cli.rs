@@ -55,8 +55,8 @@ const COMMON: &str = "Options of every command (--redis, --prefix, -q, -v ...): 
 
 const STATUSES_SHORT: &str = "\
 Exit status: 0 done; run: the command's own (126 127: cannot execute, not found)
-   64 usage error   70 internal error   74 output failed   75 held by another
-   69 Redis unreachable or unable to serve   78 refused: password, ACL, ...
+   1 --ran-within: no success   64 usage error   70 internal   74 output failed
+   69 Redis unreachable or unable to serve   75 held   78 refused: password, ACL
    76 run: lease lost   77 token does not hold the lock   124 run: --max-run
 
 'redlock run -h' shows the options of run, 'redlock --help' everything.";
@@ -65,6 +65,7 @@ const STATUSES_LONG: &str = "\
 Exit status:
     0  done; for run, the command exited 0
     N  run: the command's own status
+    1  status --ran-within: no run succeeded in that time
    64  usage: a bad option, name, duration or URL, or an unsafe combination
    69  no quorum of nodes could be reached, or they cannot serve now; for
        doctor, something is broken
@@ -82,7 +83,11 @@ Exit status:
 
 Durations are written 500ms, 30s, 1m 30s or 2h; a bare number, such as 10 or
 0.5, is seconds. An unset variable is read from ~/.config/redlock/redlock.conf,
-then from /etc/redlock.conf, in lines like REDLOCK_REDIS=redis://10.0.0.1.";
+then from /etc/redlock.conf, in lines like REDLOCK_REDIS=redis://10.0.0.1.
+
+The job of run finds REDLOCK_NAME, REDLOCK_TOKEN and REDLOCK_FENCING_TOKEN in its
+environment; with --slots REDLOCK_SLOT; and REDLOCK_HELD, the tokens of all
+enclosing leases.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -486,7 +491,7 @@ pub(crate) struct StatusArgs {
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
     ///
-    /// A value that is not a duration is taken as NAME.
+    /// On a terminal q ends it, as Ctrl-C does. A value that is not a duration is taken as NAME.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
     pub(crate) watch: Option<Watch>,

@@ -9,9 +9,10 @@ use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
 use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter, renewal_interval};
+use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, human, printable, reason, rfc3339, seconds, unprintable, who};
+use crate::text::{cut, escaped, human, printable, reason, seconds, unprintable, who};
 pub(crate) use log::{forgotten, nagios, ran_within, runs};
 pub(crate) use metrics::metrics;
 use nix::libc;
@@ -319,8 +320,11 @@ fn status_text(status: &Status) -> String {
     if let Some(waiting) = status.waiting.filter(|&waiting| waiting > 0) {
         line("waiting", waiting.to_string());
     }
-    for waiter in status.waiters.iter().flatten().take(WAITERS) {
-        line("", waiter_line(waiter));
+    let named: Vec<&Waiter> = status.waiters.iter().flatten().take(WAITERS).collect();
+    named.iter().for_each(|waiter| line("", waiter_line(waiter)));
+    match status.waiting.unwrap_or_default().saturating_sub(named.len() as u64) {
+        more @ 1.. if !named.is_empty() => line("", format!("and {more} more")),
+        _ => {}
     }
     if let Some(last) = last.filter(|_| status.state != State::Free) {
         line("last", last);
@@ -351,7 +355,8 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
     }
     line("by", holder.to_string());
     if let Some(held) = holder.held {
-        let since = holder.acquired_at.and_then(rfc3339).map_or_else(String::new, |since| format!(", since {since}"));
+        let since =
+            holder.acquired_at.and_then(local_date).map_or_else(String::new, |since| format!(", since {since}"));
         line("for", seconds(held) + &since);
     }
     if let Some(kept) = holder.kept {
@@ -403,17 +408,22 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
             log::last_cell(status),
         ]);
     }
-    aligned(&rows)
+    aligned(&rows, Some(0))
 }
 
-/// Rows of as many cells as lines, with the cells below each other.
-fn aligned(rows: &[Vec<String>]) -> String {
+/// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the column of names
+/// has a limit, and a longer one, which is not cut, moves the rest of its row.
+fn aligned(rows: &[Vec<String>], names: Option<usize>) -> String {
     let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
     for row in rows {
         zip(&mut widths, row).for_each(|(width, cell)| *width = (*width).max(cell.width()));
     }
+    if let Some(width) = names.and_then(|names| widths.get_mut(names)) {
+        *width = (*width).min(COLUMN);
+    }
     let line = |row: &Vec<String>| {
-        let cells = zip(row, &widths).map(|(cell, width)| format!("{cell}{:1$}", "", width - cell.width() + 2));
+        let pad = |(cell, width): (&String, &usize)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2);
+        let cells = zip(row, &widths).map(pad);
         cells.collect::<String>().trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::output;
+use crate::sys::keys::Keys;
 use crate::sys::{inherited, signals, streams};
 use crate::text::cut;
 use nix::libc;
@@ -18,7 +19,9 @@ const USUAL_SIZE: (usize, usize) = (24, 80);
 
 /// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
-pub(crate) struct Screen;
+pub(crate) struct Screen {
+    keys: Option<Keys>,
+}
 
 impl Screen {
     /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was ignored at
@@ -32,15 +35,21 @@ impl Screen {
             return Ok(None);
         }
         output::show(ENTER)?;
-        let screen = Screen;
+        let screen = Screen { keys: Keys::open() };
         // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
         if !inherited::is_ignored(libc::SIGINT) {
-            ctrlc::set_handler(|| {
-                leave();
+            let keys = screen.keys.as_ref().map(Keys::share);
+            ctrlc::set_handler(move || {
+                leave(keys.as_ref());
                 signals::end_by(libc::SIGINT);
             })?;
         }
         Ok(Some(screen))
+    }
+
+    /// The keys pressed on it.
+    pub(crate) fn keys(&self) -> Option<&Keys> {
+        self.keys.as_ref()
     }
 
     /// The number of columns of the terminal.
@@ -63,15 +72,16 @@ impl Screen {
     /// # Errors
     /// The errors of standard output.
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
-        leave();
+        leave(self.keys());
         pause();
+        self.keys.iter().for_each(Keys::take);
         output::show(ENTER)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        leave();
+        leave(self.keys());
     }
 }
 
@@ -79,7 +89,8 @@ fn size() -> (usize, usize) {
     streams::size_of_output().unwrap_or(USUAL_SIZE)
 }
 
-fn leave() {
+fn leave(keys: Option<&Keys>) {
+    keys.into_iter().for_each(Keys::give_back);
     let _ = output::show(LEAVE);
 }
 

@@ -6,9 +6,11 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output;
 use crate::screen::Screen;
-use crate::sys::clock::unix_time;
+use crate::sys::clock::{local_date, unix_time};
+use crate::sys::keys::Keys;
 use crate::sys::signals::Signals;
-use crate::text::{exact, rfc3339};
+use crate::sys::wait::Readable;
+use crate::text::exact;
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use std::time::Duration;
 /// The signals that end the watch, and those of a terminal for a new size and for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
-/// Shows the page of `look` at this interval, until a signal ends it. `look` gets the columns of a screen, to fit its page.
+/// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit its page.
 ///
 /// # Errors
 /// The errors of `look`, unless Redis may come back; those of standard output; the signal.
@@ -27,6 +29,7 @@ pub(super) async fn watch(
 ) -> anyhow::Result<Exit> {
     let signals = signals(&READ)?;
     let screen = Screen::open()?;
+    let keys = screen.as_ref().and_then(Screen::keys).map(Readable::new).transpose().map_err(Error::cannot_wait)?;
     loop {
         let refreshed = async {
             let page = match look(screen.as_ref().map(|_| Screen::columns())).await {
@@ -47,18 +50,27 @@ pub(super) async fn watch(
                 (libc::SIGTSTP, None) => stop(),
                 (signal, _) => return Err(Error::Interrupted(signal).into()),
             },
+            () = quit(keys.as_ref()) => return Ok(Exit::Done),
             refreshed = refreshed => refreshed?,
         }
     }
 }
 
+/// Returns when q is pressed.
+async fn quit(keys: Option<&Readable<&Keys>>) {
+    match keys {
+        Some(keys) => keys.next(|keys| keys.has(b'q').then_some(())).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Shows a page, or why there is none.
 fn show(page: Result<String, String>, every: Duration, is_json: bool, screen: Option<&Screen>) -> Result<(), Error> {
-    let now = rfc3339(unix_time()).unwrap_or_default();
+    let now = local_date(unix_time()).unwrap_or_default();
     match (screen, page) {
         (Some(screen), page) => {
             let page = page.unwrap_or_else(|error| output::line(&error));
-            screen.show(&format!("redlock status, every {}: {now}\n\n{page}", exact(every)))
+            screen.show(&format!("redlock status, every {}, q quits: {now}\n\n{page}", exact(every)))
         }
         (None, Ok(page)) if is_json => output::show(&page),
         (None, Ok(page)) => output::show(&page.lines().map(|line| format!("{now}  {line}\n")).collect::<String>()),

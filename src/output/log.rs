@@ -23,7 +23,7 @@ pub(crate) fn runs(runs: &[(String, Run)], is_json: bool, of_one: bool, verbose:
     }
     let rows: Vec<Vec<String>> =
         runs.iter().map(|(name, run)| row(Some(name.as_str()).filter(|_| !of_one), run, verbose)).collect();
-    aligned(&rows)
+    aligned(&rows, Some(1).filter(|_| !of_one))
 }
 
 fn row(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String> {

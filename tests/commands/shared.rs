@@ -17,7 +17,7 @@ fn who() -> String {
 /// What `status` shows of a holder, whoever of these it is.
 fn block(slot: &str) -> String {
     format!(
-        "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <time>\n  \
+        "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <date>\n  \
          lease   <duration> of 30s left\n  token   <prefix>…, fencing token <n>\n",
         who()
     )

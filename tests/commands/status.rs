@@ -1,11 +1,12 @@
 //! `redlock status`: one lock, all locks, as text, as JSON, as a status; it never changes anything.
 
 use crate::support::{
-    Monitor, Redis, SOON, Terminal, Test, acquire, acquire_for, acquire_on_all, any, eventually, like, message, myself,
-    redlock, release, status, when,
+    Line, Monitor, Redis, SOON, Terminal, Test, acquire, acquire_for, acquire_on_all, any, eventually, like, message,
+    myself, redlock, release, status, when,
 };
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 /// The part of a lock's JSON that says who has it, without what differs from run to run.
@@ -370,8 +371,8 @@ fn several_names_and_patterns_list_what_matches() {
 #[test]
 fn the_table_shows_whole_names_in_straight_columns() {
     let redis = Redis::start();
-    let long = "x".repeat(60);
-    let names = [format!("{long}-1"), format!("{long}-2"), "\u{5099}\u{4efd}".repeat(30)];
+    let long = "x".repeat(38);
+    let names = [format!("{long}-1"), format!("{long}-2"), "\u{5099}\u{4efd}".repeat(10)];
     names.iter().for_each(|name| drop(acquire(&redis, name)));
     let table = redlock(&redis, "status").stdout(any()).run().stdout;
     for name in &names {
@@ -379,7 +380,53 @@ fn the_table_shows_whole_names_in_straight_columns() {
     }
     let column = |line: &str, word| line.find(word).map(|at| line[..at].width());
     let header = table.lines().next().and_then(|line| column(line, "STATE"));
-    assert!(header.is_some() && table.lines().skip(1).all(|line| column(line, "held") == header), "{table}");
+    assert!(header == Some(42) && table.lines().skip(1).all(|line| column(line, "held") == header), "{table}");
+}
+
+#[test]
+fn a_long_name_makes_its_own_line_longer_and_no_other() {
+    let redis = Redis::start();
+    let long = "x".repeat(200);
+    for name in ["backup", &long] {
+        let token = acquire(&redis, name);
+        release(&redis, name, &token);
+    }
+    let table = redlock(&redis, "status -a").stdout(any()).run().stdout;
+    let log = redlock(&redis, "log").stdout(any()).run().stdout;
+    let short = format!("backup{:36}", "");
+    for (text, next) in [(table, "free  "), (log, "0s  ")] {
+        assert!(text.contains(&format!("{short}{next}")) && text.contains(&format!("{long}  {next}")), "{text}");
+    }
+}
+
+#[test]
+fn of_thirteen_waiters_ten_are_named_and_the_others_counted() {
+    let redis = Redis::start();
+    acquire(&redis, Line::NAME);
+    let waiters: Vec<_> = (0..13).map(|_| Line::join(&redis, Line::waiter(&redis).signal(Signal::SIGTERM))).collect();
+    let text = redlock(&redis, "status backup").stdout(any()).run().stdout;
+    let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+    let named = lines.iter().filter(|line| line.contains(", pid ") && !line.starts_with("by ")).count();
+    assert_eq!((named, lines.last()), (10, Some(&"and 3 more")), "{text}");
+    assert!(lines.contains(&"waiting 13"), "{text}");
+    waiters.iter().for_each(|waiter| waiter.send(Signal::SIGTERM));
+    waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
+}
+
+#[test]
+fn text_has_local_times_with_their_zone_and_json_utc() {
+    let redis = Redis::start();
+    acquire(&redis, "backup");
+    let status = |format: &str| {
+        let test = redlock(&redis, format!("status backup --format {format}")).env("TZ", "XYZ-5:30");
+        test.stdout(any()).run().stdout
+    };
+    let (text, json) = (status("text"), status("json"));
+    let since = text.lines().find_map(|line| line.split_once(", since ")).unwrap().1;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let utc = humantime::parse_rfc3339(json["holders"][0]["acquired_at"].as_str().unwrap()).unwrap();
+    let local = humantime::format_rfc3339_seconds(utc + Duration::from_secs(19_800)).to_string();
+    assert_eq!(since, local.replace('T', " ").replace('Z', " +0530"));
 }
 
 #[test]
@@ -410,6 +457,34 @@ fn watch_has_a_screen_of_its_own_cut_to_its_size_the_worst_first() {
 }
 
 #[test]
+fn q_leaves_the_watch_and_the_terminal_as_it_was() {
+    let redis = Redis::start();
+    acquire_for(&redis, "backup", "1h");
+    let terminal = Terminal::bash(&redis);
+    let watch = || {
+        terminal.enters("TERM=xterm redlock status --watch 100ms");
+        terminal.shows("q quits");
+        terminal.shows("backup");
+    };
+    let leaves = |keys: &str| {
+        terminal.types(keys);
+        terminal.shows("\u{1b}[?1049l");
+        terminal.prompts(); // The shell reads whole lines, which are echoed.
+    };
+    watch();
+    leaves("xQq");
+    assert_eq!(terminal.status(), 0);
+    watch();
+    leaves("\u{3}");
+    watch();
+    leaves("\u{1a}");
+    terminal.enters("fg");
+    terminal.shows("q quits");
+    leaves("q");
+    assert_eq!(terminal.status(), 0);
+}
+
+#[test]
 fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
     let redis = Redis::start();
     let name = format!("{}-end", "nightly".repeat(20));
@@ -436,12 +511,12 @@ fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
 fn watch_takes_a_name_and_its_lines_carry_the_time_where_there_is_no_terminal() {
     let redis = Redis::start();
     let watcher = redlock(&redis, "status --watch backup").interrupted(Signal::SIGTERM).spawn();
-    watcher.prints(like("<time>  backup  free"));
+    watcher.prints(like("<date>  backup  free"));
     watcher.send(Signal::SIGTERM);
     watcher.finish();
     let watcher = redlock(&redis, "status --watch 0.1").interrupted(Signal::SIGTERM).stdout(any()).spawn();
-    watcher.prints(like("<time>  NAME<any>"));
-    watcher.prints(like("<time>  NAME<any>"));
+    watcher.prints(like("<date>  NAME<any>"));
+    watcher.prints(like("<date>  NAME<any>"));
     watcher.send(Signal::SIGTERM);
     watcher.finish();
 }

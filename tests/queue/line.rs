@@ -250,19 +250,20 @@ fn who_only_waits_until_it_is_free_has_no_place_in_line() {
 fn a_redis_that_is_down_is_told_once_at_once() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let waits = |command: &[&str]| Test::new(url.as_str()).args(command).status(69);
-    let down = "\"backup\": 127.0.0.1:<n> is unreachable (connection refused)";
+    let down = "127.0.0.1:<n> is unreachable (connection refused)";
     for command in [
         &["acquire", "backup", "--wait", "1500ms"][..],
         &["acquire", "-v", "backup", "--wait", "1500ms"],
         &["run", "backup", "--wait", "1500ms", "--", "true"],
         &["wait", "backup", "--timeout", "1500ms"],
     ] {
-        let said = format!("redlock: {down}; is the address right, and is Redis running there?\n");
+        let name = if command[0] == "run" { "\"backup\" did not run" } else { "\"backup\"" };
+        let said = format!("redlock: {name}: {down}; is the address right, and is Redis running there?\n");
         let waiter = waits(command).stderr(like(said)).spawn();
         if command.contains(&"-v") {
             waiter.says(like("redlock: redis redis://127.0.0.1:<n> (REDLOCK_REDIS)"));
         }
-        waiter.says(like(format!("redlock: {down}; trying again")));
+        waiter.says(like(format!("redlock: \"backup\": {down}; trying again")));
         waiter.finish();
     }
     waits(&["acquire", "-q", "backup", "--wait", "600ms"]).stderr(message(["is unreachable"])).run();
