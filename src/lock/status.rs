@@ -7,7 +7,7 @@ use super::holder::{Blocker, Holder, Leases, leases};
 use super::memory::{Memory, RunQuery};
 use super::quorum::{middle, quorum};
 use super::waiter::Waiter;
-use super::{Lock, scripts, token};
+use super::{Lock, Run, scripts, token};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Fault};
 use serde::{Serialize, Serializer};
@@ -133,14 +133,17 @@ impl Status {
         matches!(&self.by, Some(Blocker::Leases(leases)) if leases.count > leases.holders.len() as u64)
     }
 
-    /// Orders locks, the worst first: those of which least is known, then those that stand in the way most.
+    /// Orders locks, the worst first: those of which least is known, then those whose last run failed, and those that stand in the
+    /// way most.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
+        let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
         let rank = match self.state {
             State::Unknown => 0,
             _ if self.never_expires() => 1,
             State::Revoked => 2,
-            State::Held | State::Kept | State::Foreign => 3,
-            State::Reserved | State::Free => 4,
+            _ if has_failed => 3,
+            State::Held | State::Kept | State::Foreign => 4,
+            State::Reserved | State::Free => 5,
         };
         let held = self.holders().iter().filter_map(|holder| holder.held).max();
         (rank, Reverse(self.waiting), Reverse(held), self.name.clone())

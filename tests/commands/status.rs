@@ -457,6 +457,23 @@ fn watch_has_a_screen_of_its_own_cut_to_its_size_the_worst_first() {
 }
 
 #[test]
+fn watch_has_failed_last_runs_above_what_is_held() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q a-done -- true").run();
+    redlock(&redis, "run -q b-failed -- false").status(1).run();
+    acquire(&redis, "c-held");
+    let token = acquire(&redis, "d-released");
+    release(&redis, "d-released", &token);
+    let watcher = redlock(&redis, "status -a --watch").signal(Signal::SIGTERM).stdout(any()).stderr(any()).spawn();
+    watcher.prints(like("<date>  NAME<any>"));
+    for name in ["b-failed", "c-held", "a-done", "d-released"] {
+        watcher.prints(like(format!("<date>  {name} <any>")));
+    }
+    watcher.send(Signal::SIGTERM);
+    watcher.finish();
+}
+
+#[test]
 fn q_leaves_the_watch_and_the_terminal_as_it_was() {
     let redis = Redis::start();
     acquire_for(&redis, "backup", "1h");
