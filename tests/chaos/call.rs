@@ -37,10 +37,10 @@ pub(super) struct Mishap {
 impl Mishap {
     /// None for most calls.
     pub(super) fn draw(chance: &mut Chance) -> Option<Mishap> {
-        if chance.percent(78) {
+        if chance.percent(82) {
             return None;
         }
-        let stop = How::Stop(chance.time(20, 5000));
+        let stop = How::Stop(chance.time(20, 4500));
         let kill = How::Signal(Signal::SIGKILL);
         let polite = How::Signal(chance.one_of(&[Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP]));
         let (whom, how) = chance.weighted(&[

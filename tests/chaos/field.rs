@@ -79,7 +79,7 @@ pub(super) enum Fault {
     Clock { server: usize, ahead: Duration },
     /// A server closes all its connections, or forgets the scripts.
     Command { server: usize, words: &'static [&'static str] },
-    /// Nothing gets through to anybody, for longer than a lease.
+    /// Nothing gets through on the first way, for longer than a lease: those on the other ways want what is held there.
     Outage(Duration),
     /// A lock's slot moves to another master.
     Move(&'static str),
@@ -144,16 +144,18 @@ impl Field {
     /// The faults of an attack of this length, each with its moment.
     pub(super) fn plan(&self, chance: &mut Chance, length: Duration) -> Vec<(Duration, Fault)> {
         let mut plan = Vec::new();
-        // Slots are moved between masters that stay; and a Sentinel service needs ten seconds until it has a replica again.
-        if !matches!(self.kind, Kind::Cluster(_, true) | Kind::Sentinel(_)) {
-            plan.push((length / 2, Fault::Outage(SHORTEST * 5 / 4)));
-        }
+        let lasts = SHORTEST * 5 / 4;
+        let has_ways = matches!(self.kind, Kind::Masters { .. });
+        let outages: Vec<Duration> =
+            (1..).map(|n| lasts * 2 * n).take_while(|&at| has_ways && at + lasts < length).collect();
+        plan.extend(outages.iter().map(|&at| (at, Fault::Outage(lasts))));
         let mut at = ms(300);
         while at < length {
-            // So that the outage is one.
-            let in_outage = at + ms(100) > length / 2 && at < length / 2 + SHORTEST * 2;
-            if !in_outage {
-                plan.push((at, self.fault(chance)));
+            let fault = self.fault(chance);
+            // What heals the first way would end an outage.
+            let in_outage = outages.iter().any(|&start| at + lasts > start && at < start + lasts);
+            if !(in_outage && matches!(fault, Fault::Way { path: 0, .. })) {
+                plan.push((at, fault));
             }
             at += match self.kind {
                 Kind::Masters { .. } => chance.time(50, 700),
@@ -207,6 +209,8 @@ impl Field {
             }
             'h' => Fault::HalfOpen { path, server },
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
+            // All of them would wait for the quarantine all of the time.
+            'r' if count == 1 && !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
             'r' => Fault::Restart { server, away: chance.time(0, 800) },
             'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
             _ => Fault::Command { server, words: chance.one_of(COMMANDS) },
@@ -245,10 +249,9 @@ impl Field {
                 }
             }
             (Fault::Outage(lasts), Kind::Masters { paths, .. }) => {
-                paths.iter().flatten().for_each(|way| way.set(Mode::BlackHole));
-                return Some((*lasts, Undo::AllWays));
+                paths[0].iter().for_each(|way| way.set(Mode::BlackHole));
+                return Some((*lasts, Undo::Way { path: 0, server: None }));
             }
-            (Fault::Outage(lasts), _) => return self.strike(&Fault::Stop { server: 0, lasts: *lasts }),
             (Fault::Move(lock), Kind::Cluster(cluster, _)) => {
                 cluster.reshard(&format!("redlock:{lock}"));
             }
@@ -264,9 +267,6 @@ impl Field {
             (Undo::Way { path, server }, Kind::Masters { paths, .. }) => {
                 let hit = |at: &usize| server.is_none_or(|server| server == *at);
                 (0..paths[path].len()).filter(hit).for_each(|at| paths[path][at].set(Mode::Pass));
-            }
-            (Undo::AllWays, Kind::Masters { paths, .. }) => {
-                paths.iter().flatten().for_each(|way| way.set(Mode::Pass));
             }
             (Undo::Start(server), Kind::Masters { servers, .. }) => {
                 servers[server].restart();
@@ -359,7 +359,6 @@ impl Field {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Undo {
     Way { path: usize, server: Option<usize> },
-    AllWays,
     Resume(u32),
     Start(usize),
 }

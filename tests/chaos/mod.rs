@@ -178,7 +178,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
 /// All contend, and the plan is carried out.
 fn storm(place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
     let only = place.field.only();
-    let environments: Vec<_> = (0..CONTENDERS + 4).map(|number| place.environment(number)).collect();
+    let environments: Vec<_> = (0..CONTENDERS + 5).map(|number| place.environment(number)).collect();
     let start = Instant::now();
     place.arena.until = start + length;
     let (arena, field) = (&place.arena, &mut place.field);
@@ -190,11 +190,13 @@ fn storm(place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length:
         for mut one in (0..CONTENDERS).map(contender) {
             scope.spawn(move || one.contend());
         }
-        let (mut holder, mut revoker) = (contender(CONTENDERS), contender(CONTENDERS + 1));
+        // On different ways, of which one has its outages.
+        let [mut holder, mut next, mut revoker] = [0, 1, 2].map(|number| contender(CONTENDERS + number));
         scope.spawn(move || holder.hold());
+        scope.spawn(move || next.hold());
         scope.spawn(move || revoker.take_away());
         if let Some((socket, clock)) = &only {
-            let (mut other, mut last) = (contender(CONTENDERS + 2), contender(CONTENDERS + 3));
+            let (mut other, mut last) = (contender(CONTENDERS + 3), contender(CONTENDERS + 4));
             scope.spawn(move || rival::share(&mut other, socket));
             scope.spawn(move || rival::press(arena, socket));
             scope.spawn(move || rival::use_up(&mut last, clock));

@@ -1,0 +1,53 @@
+#!/bin/sh
+# Chaos turned against itself: breaks a copy of the program in one place, and looks how soon the attack of `make test` finds it.
+#
+#   tests/chaos/mutants.sh [NAME...]     all of them, or these; those that are left alive make the exit status 1
+#
+# A mutant is a name, the tests that attack it, a file, and what perl changes in it. One that changes nothing any more is an error.
+cd "$(dirname "$0")/../.." || exit
+copy=target/mutants/tree
+patience=120 # seconds of attacks
+alive=0
+
+try() { # name, test, file, expression
+    case " $wanted " in "  " | *" $1 "*) ;; *) return ;; esac
+    mkdir -p $copy && tar -c --exclude=./target --exclude=./.git . | tar -x -C $copy || exit
+    perl -0pi -e "$4" "$copy/$3" || exit
+    if cmp -s "$3" "$copy/$3"; then
+        echo "$1: nothing to change in $3"
+        alive=1
+        return
+    fi
+    touch "$copy/$3"
+    build=$( (cd $copy && CARGO_TARGET_DIR=../target cargo test --locked --test main --no-run) 2>&1) || {
+        echo "$build" | grep -m 3 '^error'
+        echo "$1: cannot be built"
+        alive=1
+        return
+    }
+    binary=$(echo "$build" | sed -n 's/.*(\(.*\))$/\1/p' | tail -1) # as seen from the copy
+    start=$(date +%s)
+    while [ $(($(date +%s) - start)) -lt $patience ]; do
+        if ! output=$(cd $copy && "$binary" "chaos::$2" 2>&1); then
+            echo "$1: found in $(($(date +%s) - start)) s: $(echo "$output" | grep -m 1 -A 1 'violations with seed' | tail -1 | cut -c1-150)"
+            return
+        fi
+    done
+    echo "$1: not found in $patience s by chaos::$2"
+    alive=1
+}
+
+wanted="$*"
+try drift-left-out on_one src/lock/quorum.rs 's/ttl \/ 100 \+ Duration::from_millis\(2\)/ttl * 0/'
+try extend-recreates on_one src/lock/scripts/extend.lua \
+    's/if not ours then return not_mine\(\) end/if not ours and value == false and not ARG.place then redis.call("SET", K, ARG.token, "PX", ARG.ttl or ARG.default or 3000) value = ARG.token ours = true end\nif not ours then return not_mine() end/'
+try no-roll-back on_three src/lock/attempt.rs 's/if !footprint.may_have_it.contains\(&true\) \{/if !footprint.may_have_it.contains(&true) || footprint.waiter.is_some() {/'
+try place-counted on_three src/lock/attempt.rs 's/(fn is_granted_at.*?Word::Granted) && take.place == place/$1 \&\& (take.place == place || place.is_some())/s'
+try no-wake-up on_one src/lock/scripts/line.lua 's/if call\(\) == false and value == false/if redis.call("EXISTS", Q) == 0 and value == false/'
+try no-quarantine on_three src/lock/scripts/take.lua 's/if quarantine > 0 and \(/if false and (/'
+try late-kill on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'
+try no-settlement on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
+try sweep-without-clock on_one src/lock/scripts/prelude.lua 's/digits\(server_ms\(\)\), .BYSCORE./"+inf", "BYSCORE"/'
+try release-without-compare on_one src/lock/scripts/release.lua 's/whose\(ARG.token, ARG.hold\)/value ~= false and not shape, ARG.hold/'
+try inner-release-frees on_one src/lock/scripts/release.lua 's/if left > 0 then/if left > 99 then/'
+exit $alive
