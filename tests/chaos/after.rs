@@ -49,7 +49,7 @@ fn serves(place: &Place) -> Result<(), String> {
 /// Every lock comes free with the longest lease that may be there.
 fn comes_free(place: &Place) -> Result<(), String> {
     let wait = format!("{}ms", (LONGEST + BUSY).as_millis());
-    for name in ["x1", "x2", "x3", "x4", "slots", "edge", "long"] {
+    for name in ["x1", "x2", "x3", "x4", "slots", "long"] {
         let slots = if name == "slots" { &["--slots", "2"][..] } else { &[] };
         for _ in 0..2 {
             let call = [&["run", name, "-q", "--wait", &wait], slots, &["--", "true"]].concat();

@@ -1,8 +1,7 @@
 //! The servers under attack, and what is done to them.
 
 use crate::support::{
-    Chance, Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, ServerClock, alive, eventually, ms, name, send,
-    stopped,
+    Chance, Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, alive, eventually, ms, name, send, stopped,
 };
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
@@ -126,12 +125,10 @@ impl Field {
         }
     }
 
-    /// The socket and the clock of the only server, if there is one that another library may share: that knows no quarantine.
-    pub(super) fn only(&self) -> Option<(PathBuf, ServerClock)> {
+    /// The socket of the only server, if there is one that another library may share: that knows no quarantine.
+    pub(super) fn only(&self) -> Option<PathBuf> {
         match &self.kind {
-            Kind::Masters { servers, .. } if servers.len() == 1 && self.durable => {
-                Some((servers[0].socket(), servers[0].clock()))
-            }
+            Kind::Masters { servers, .. } if servers.len() == 1 && self.durable => Some(servers[0].socket()),
             _ => None,
         }
     }

@@ -140,7 +140,7 @@ fn section() -> PathBuf {
 fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     let (mut place, chance) = Place::new(servers, seed);
     let plan = place.field.plan(&mut chance.of(2), length);
-    storm(&mut place, &chance, &plan, length);
+    storm(servers, &mut place, &chance, &plan, length);
     let figures = Figures::of(&place, plan.len(), length);
     let calm = after::look(&place);
     let judged = judge(&place.history());
@@ -176,9 +176,9 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
 }
 
 /// All contend, and the plan is carried out.
-fn storm(place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
+fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
     let only = place.field.only();
-    let environments: Vec<_> = (0..CONTENDERS + 5).map(|number| place.environment(number)).collect();
+    let environments: Vec<_> = (0..CONTENDERS + 6).map(|number| place.environment(number)).collect();
     let start = Instant::now();
     place.arena.until = start + length;
     let (arena, field) = (&place.arena, &mut place.field);
@@ -195,11 +195,13 @@ fn storm(place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length:
         scope.spawn(move || holder.hold());
         scope.spawn(move || next.hold());
         scope.spawn(move || revoker.take_away());
-        if let Some((socket, clock)) = &only {
-            let (mut other, mut last) = (contender(CONTENDERS + 3), contender(CONTENDERS + 4));
+        let [mut other, mut first, mut second] = [3, 4, 5].map(|number| contender(CONTENDERS + number));
+        if let Some(socket) = &only {
             scope.spawn(move || rival::share(&mut other, socket));
-            scope.spawn(move || rival::press(arena, socket));
-            scope.spawn(move || rival::use_up(&mut last, clock));
+        }
+        if servers == Servers::One {
+            scope.spawn(move || rival::use_up(&mut first, "edge-1"));
+            scope.spawn(move || rival::use_up(&mut second, "edge-2"));
         }
         carry_out(field, plan, start);
     });

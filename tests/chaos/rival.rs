@@ -3,7 +3,7 @@
 use super::contender::{Arena, Contender, Lease, redlock};
 use super::field::{ALLOWANCE, SHORTEST};
 use super::history::{Bounded, Event, Line, now};
-use crate::support::{ServerClock, ms};
+use crate::support::{Redis, ms};
 use redis::{Connection, Script};
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +24,8 @@ impl Foreign {
         Some(Foreign { connection, key: format!("redlock:{name}"), name, number: 0 })
     }
 
-    /// The line of its section, if it has the lock now.
-    fn acquire(&mut self, ttl: Duration) -> redis::RedisResult<Option<Line>> {
+    /// The line of its section, if it has the lock now. So far may the server's clock jump.
+    fn acquire(&mut self, ttl: Duration, jump: Duration) -> redis::RedisResult<Option<Line>> {
         self.number += 1;
         let (start, token) = (now(), format!("foreign-{}", self.number));
         let mut set = redis::cmd("SET");
@@ -40,7 +40,7 @@ impl Foreign {
             token,
             pid: std::process::id(),
             at: 0,
-            until: Some(start + i64::try_from((ttl - ALLOWANCE).as_micros()).unwrap()),
+            until: Some(start + i64::try_from((ttl - jump).as_micros()).unwrap()),
         };
         Ok(granted.map(|_| line))
     }
@@ -57,7 +57,7 @@ pub(super) fn share(contender: &mut Contender<'_>, socket: &Path) {
         std::thread::sleep(contender.chance.time(20, 400));
         let Some(mut foreign) = Foreign::new(socket, "x1") else { continue };
         while contender.arena.goes_on() {
-            match foreign.acquire(SHORTEST) {
+            match foreign.acquire(SHORTEST, ALLOWANCE) {
                 Ok(Some(line)) => {
                     let token = line.token.clone();
                     if let Some(section) = Bounded::enter(&contender.arena.directory, line) {
@@ -74,50 +74,53 @@ pub(super) fn share(contender: &mut Contender<'_>, socket: &Path) {
     }
 }
 
-/// Leases that are used to their last millisecond, while the server's clock jumps ahead as far as it may.
-pub(super) fn use_up(contender: &mut Contender<'_>, clock: &ServerClock) {
-    while contender.arena.goes_on() {
-        clock.set(Duration::ZERO);
-        let ttl = format!("--ttl={}ms", SHORTEST.as_millis());
-        let mut command = redlock(&["acquire", "edge", "--format", "json", "--wait", "5s"]);
-        command.arg(ttl);
-        let start = now();
-        let end = contender.call("acquire", command, None, &[0, 69, 75]);
-        if end.code() != 0 {
-            continue;
+/// How long the leases are that are used to their last millisecond, and how far a server's clock may jump in that time.
+const USED_UP: Duration = ms(5000);
+const JUMP: Duration = ms(USED_UP.as_millis() as u64 / 100 + 2);
+
+/// Leases that are used to their last millisecond, on a server of their own, whose clock jumps ahead as far as it may as soon as
+/// it has granted one; another tries to come in all the time.
+pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
+    let (server, arena) = (Redis::with_clock(&[], 3_600), contender.arena);
+    contender.environment.insert("REDLOCK_REDIS", server.url());
+    contender.environment.insert("REDLOCK_QUARANTINE", String::new());
+    let ttl = format!("--ttl={}ms", USED_UP.as_millis());
+    std::thread::scope(|scope| {
+        scope.spawn(|| press(arena, &server.socket(), name));
+        while arena.goes_on() {
+            server.clock().set(Duration::ZERO);
+            let start = now();
+            let acquire = redlock(&["acquire", name, "--format", "json", "--wait", "5s", &ttl]);
+            let end = contender.call("acquire", acquire, None, &[0, 75]);
+            if end.code() != 0 {
+                continue;
+            }
+            server.clock().set(JUMP);
+            let lease = Lease::read(&end.stdout);
+            let until = start + lease.lasts();
+            let line = Line { until: Some(until), ..lease.line(name, 'x') };
+            if let Some(section) = Bounded::enter(&arena.directory, line) {
+                std::thread::sleep(Duration::from_micros(u64::try_from((until - now()).max(0)).unwrap()));
+                section.leave();
+            }
+            contender.call("release", redlock(&["release", name, "--token", &lease.token]), None, &[0, 77]);
         }
-        clock.set(ALLOWANCE);
-        let lease = Lease::read(&end.stdout);
-        let until = start + lease.lasts();
-        let line = Line { until: Some(until), ..lease.line("edge", 'x') };
-        if let Some(section) = Bounded::enter(&contender.arena.directory, line) {
-            std::thread::sleep(Duration::from_micros(u64::try_from((until - now()).max(0)).unwrap()));
-            section.leave();
-        }
-        contender.call("release", redlock(&["release", "edge", "--token", &lease.token]), None, &[0, 69, 77]);
-    }
+    });
 }
 
-/// One who tries to come in every few milliseconds.
-pub(super) fn press(arena: &Arena, socket: &Path) {
+/// One who tries to come in every few milliseconds, and stays for as short.
+fn press(arena: &Arena, socket: &Path, name: &'static str) {
+    let mut foreign = Foreign::new(socket, name).unwrap();
     while arena.goes_on() {
-        std::thread::sleep(ms(20));
-        let Some(mut foreign) = Foreign::new(socket, "edge") else { continue };
-        while arena.goes_on() {
-            std::thread::sleep(ms(3));
-            match foreign.acquire(ALLOWANCE + ms(30)) {
-                Ok(Some(line)) => {
-                    let token = line.token.clone();
-                    if let Some(section) = Bounded::enter(&arena.directory, line) {
-                        section.leave();
-                    }
-                    foreign.release(&token);
-                    // So that the others get it too.
-                    std::thread::sleep(ms(50));
-                }
-                Ok(None) => {}
-                Err(_) => break,
+        std::thread::sleep(ms(3));
+        if let Some(line) = foreign.acquire(JUMP + ms(30), JUMP).unwrap() {
+            let token = line.token.clone();
+            if let Some(section) = Bounded::enter(&arena.directory, line) {
+                section.leave();
             }
+            foreign.release(&token);
+            // So that others get it too.
+            std::thread::sleep(ms(100));
         }
     }
 }
