@@ -289,11 +289,11 @@ impl Contender<'_> {
         }
     }
 
-    /// Holds a lock for longer than any outage, and does not react to SIGTERM; until such a lease has been lost at least once.
-    pub(super) fn hold(&mut self) {
+    /// Holds a lock for so long at a time, and does not react to SIGTERM; until such a lease has been lost at least once.
+    pub(super) fn hold(&mut self, milliseconds: &str) {
         while self.arena.goes_on() || !self.arena.has_lost(HOLD) {
             let mut command = redlock(&["run", "--name", "long", "--ttl=2s", "--wait=8s", "--"]);
-            command.arg(&self.arena.section).arg(&self.arena.directory).args(["4000", "d", "0", "long:x"]);
+            command.arg(&self.arena.section).arg(&self.arena.directory).args([milliseconds, "d", "0", "long:x"]);
             self.call(HOLD, command, None, &[0, 69, 75, 76]);
         }
     }

@@ -1,7 +1,8 @@
 //! The servers under attack, and what is done to them.
 
 use crate::support::{
-    Chance, Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, alive, eventually, ms, name, send, stopped,
+    Chance, Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, alive, eventually, ms, name, other_clocks, send,
+    stopped,
 };
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,9 @@ pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
 /// Ways by which contenders reach the same server: each has faults of its own.
 const PATHS: usize = 3;
+
+/// How far the clocks of the contenders' hosts are ahead, in microseconds: they may differ as they like.
+const CLOCKS: [i64; 3] = [0, 700_000, 5_000_000];
 
 /// Which servers are attacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +61,7 @@ pub(super) struct Field {
 }
 
 enum Kind {
-    Masters { servers: Vec<Redis>, paths: Vec<Vec<Proxy>> },
+    Masters { servers: Vec<Redis>, paths: Vec<Vec<Proxy>>, clocks: Directory },
     Sentinel(Sentinels),
     Cluster(Box<Cluster>, bool),
     Local(Directory),
@@ -88,7 +92,7 @@ pub(super) enum Fault {
 
 impl Field {
     pub(super) fn new(servers: Servers, chance: &mut Chance) -> Field {
-        let durable = chance.percent(50);
+        let durable = chance.percent(if servers == Servers::One { 50 } else { 25 });
         let kind = match servers {
             Servers::One => Field::masters(1, durable),
             Servers::Three => Field::masters(3, durable),
@@ -105,8 +109,11 @@ impl Field {
         let arguments = if durable { &["--appendonly", "yes", "--appendfsync", "always"][..] } else { &[] };
         let servers: Vec<Redis> = (0..count).map(|_| Redis::with_clock(arguments, 3_600)).collect();
         let way = |_| servers.iter().map(|server| Proxy::new(server, Mode::Pass)).collect();
-        let paths = (0..PATHS).map(way).collect();
-        Kind::Masters { servers, paths }
+        let (paths, clocks) = ((0..PATHS).map(way).collect(), Directory::new());
+        for (number, ahead) in CLOCKS.iter().enumerate() {
+            std::fs::write(clocks.path().join(number.to_string()), ahead.to_ne_bytes()).unwrap();
+        }
+        Kind::Masters { servers, paths, clocks }
     }
 
     /// What a contender has in its environment to find these servers, by one of the ways.
@@ -115,9 +122,12 @@ impl Field {
         let quarantine = ("REDLOCK_QUARANTINE", format!("{forgotten}ms"));
         let replicas = ("REDLOCK_REPLICAS", "1".to_owned());
         match &self.kind {
-            Kind::Masters { paths, .. } => {
+            Kind::Masters { paths, clocks, .. } => {
+                let clock = clocks.path().join((contender / PATHS % CLOCKS.len()).to_string());
+                let clock = [("LD_PRELOAD", other_clocks().to_owned()), ("CLOCK_FILE", clock)];
+                let clock = clock.map(|(name, file)| (name, file.to_str().unwrap().to_owned()));
                 let urls: Vec<String> = paths[contender % PATHS].iter().map(Proxy::url).collect();
-                vec![("REDLOCK_REDIS", urls.join(",")), quarantine]
+                [("REDLOCK_REDIS", urls.join(",")), quarantine].into_iter().chain(clock).collect()
             }
             Kind::Sentinel(service) => vec![("REDLOCK_REDIS", service.url()), replicas],
             Kind::Cluster(cluster, _) => vec![("REDLOCK_REDIS", cluster.url()), replicas],
@@ -147,6 +157,15 @@ impl Field {
             (1..).map(|n| lasts * 2 * n).take_while(|&at| has_ways && at + lasts < length).collect();
         plan.extend(outages.iter().map(|&at| (at, Fault::Outage(lasts))));
         let mut at = ms(300);
+        if let Kind::Masters { servers, .. } = &self.kind
+            && !self.durable
+            && servers.len() > 1
+        {
+            // A quorum of those who knew a lease forgets it while its holder hears nothing.
+            let during = outages.first().map(|&at| at + lasts / 4);
+            let forget = |server| (during.unwrap_or(length / 2), Fault::Restart { server, away: ms(50) });
+            plan.extend((0..=servers.len() / 2).map(forget));
+        }
         while at < length {
             let fault = self.fault(chance);
             // What heals the first way would end an outage.
@@ -321,6 +340,11 @@ impl Field {
             }
             _ => unreachable!(),
         }
+    }
+
+    /// Whether one node decides, whatever stands behind it.
+    pub(super) fn is_one(&self) -> bool {
+        !matches!(&self.kind, Kind::Masters { servers, .. } if servers.len() > 1)
     }
 
     /// How long a server that has forgotten something stays without a vote from now on.

@@ -144,8 +144,8 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     let figures = Figures::of(&place, plan.len(), length);
     let calm = after::look(&place);
     let judged = judge(&place.history());
-    let mut violations = std::mem::take(&mut place.arena.results.lock().unwrap().violations);
-    violations.extend(judged.violations);
+    let mut violations = judged.violations;
+    violations.append(&mut place.arena.results.lock().unwrap().violations);
     violations.extend(calm.err());
     if figures.lost == 0 {
         violations.push("no lease was lost: the attack was too tame".to_owned());
@@ -192,8 +192,8 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
         }
         // On different ways, of which one has its outages.
         let [mut holder, mut next, mut revoker] = [0, 1, 2].map(|number| contender(CONTENDERS + number));
-        scope.spawn(move || holder.hold());
-        scope.spawn(move || next.hold());
+        scope.spawn(move || holder.hold("4000"));
+        scope.spawn(move || next.hold("50"));
         scope.spawn(move || revoker.take_away());
         let [mut other, mut first, mut second] = [3, 4, 5].map(|number| contender(CONTENDERS + number));
         if let Some(socket) = &only {

@@ -43,7 +43,7 @@ pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, sen
 pub(crate) use proxy::{Mode, Proxy};
 pub(crate) use pty::Terminal;
 pub(crate) use queue::{Contenders, Line, processor_time};
-pub(crate) use redis::{Redis, Where, free_port};
+pub(crate) use redis::{Redis, Where, free_port, other_clocks};
 pub(crate) use running::Running;
 pub(crate) use sentinel::Sentinels;
 pub(crate) use slow::Slow;

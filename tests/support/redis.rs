@@ -404,8 +404,8 @@ fn program() -> OsString {
     std::env::var_os("TEST_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
-/// The library under which a server has other clocks.
-fn other_clocks() -> &'static Path {
+/// The library under which a program has other clocks: see clock.c.
+pub(crate) fn other_clocks() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| compiled("clock.so", include_str!("clock.c"), &["-shared", "-fPIC"]))
 }
