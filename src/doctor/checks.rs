@@ -5,21 +5,23 @@ use super::facts::Facts;
 use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
 use super::{CheckResult, Practice, Problem};
 use crate::lock::{Holder, Status};
-use crate::redis::{Deployment, Fault, Local, SentinelView};
+use crate::redis::{Deployment, Fault, Local, REPLY_LIMIT, SentinelView};
 use crate::text::human;
 use std::time::Duration;
 
 /// A check of one node; the last argument is the other nodes that were reached.
 type CheckOfNode = fn(&Facts, &Practice, &[&Facts]) -> CheckResult;
 
-pub(super) const OF_A_NODE: [(&str, CheckOfNode); 12] = [
+pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
     ("connection", connection),
+    ("certificate", certificate),
     ("kind", kind),
     ("role", role),
     ("identity", identity),
     ("version", version),
     ("eviction", eviction),
     ("memory", memory),
+    ("buffers", buffers),
     ("persistence", persistence),
     ("disk", disk),
     ("uptime", uptime),
@@ -37,6 +39,8 @@ pub(super) const OF_ALL: [(&str, CheckOfAll); 4] =
 const LAG: u64 = 10;
 /// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
 const ROOM: u64 = 1_000_000;
+/// The room for what calls a waiter while it does not read, in bytes. A call takes about a hundred.
+const CALLS: usize = 32 * 1024;
 /// The number of names that a finding lists.
 const NAMES: usize = 3;
 
@@ -97,6 +101,14 @@ fn connection(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let advice = "set --node-timeout and a longer --ttl, or move Redis closer";
     Warn.when(worst > practice.node_timeout / 2, &detail, advice)?;
     Ok(format!("{figures} (limit {most})"))
+}
+
+fn certificate(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+    let left = human(node.certificate_ends_in.unwrap_or_default());
+    let detail = format!("its certificate, or one that it rests on, ends in {left}: no lock can be taken then");
+    let advice = "renew it, and show it to the server: CONFIG SET tls-cert-file FILE tls-key-file FILE";
+    Warn.when(node.certificate_ends_in.is_some(), &detail, advice)?;
+    Ok(if node.address.is_tls() { "valid for more than 14 days" } else { "none, without TLS" }.to_owned())
 }
 
 fn kind(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
@@ -178,6 +190,21 @@ fn memory(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     let advice = "raise maxmemory, or use a separate server for locks";
     Warn.when(used >= limit / 10 * 9, &format!("{figures}: when it is full, no lock can be taken"), advice)?;
     Ok(figures)
+}
+
+fn buffers(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+    // A class, its hard limit in bytes, the soft one, and for how many seconds that may be exceeded; zero for none.
+    let settings = node.buffer_limits.as_ref().map_err(Clone::clone)?;
+    let words: Vec<&str> = settings.split_whitespace().collect();
+    for (class, least, what) in [("pubsub", CALLS, "waiters"), ("normal", REPLY_LIMIT, "status and log")] {
+        let limits = words.chunks(4).find(|one| one[0] == class).unwrap_or_default();
+        let limits = limits.iter().skip(1).take(2).filter_map(|limit| limit.parse::<usize>().ok());
+        let limit = limits.filter(|&limit| limit > 0).min().unwrap_or(usize::MAX);
+        let detail = format!("client-output-buffer-limit {class} of {limit} bytes may cut off {what}");
+        let advice = format!("CONFIG SET client-output-buffer-limit \"{class} 0 0 0\", or {least} bytes and more");
+        Warn.when(limit < least, &detail, &advice)?;
+    }
+    Ok("no reply is cut off".to_owned())
 }
 
 fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
@@ -339,6 +366,8 @@ mod tests {
             address: Address::parse(url, &Rc::default()).expect("a good URL"),
             round_trips: vec![Duration::from_millis(1)],
             info: report(&[info, &well].concat()),
+            certificate_ends_in: None,
+            buffer_limits: Ok(String::new()),
             appendfsync: Ok("always".to_owned()),
             cluster: report(&[("cluster_state", "fail"), ("cluster_slots_ok", "16000")]),
             moving: Ok(Vec::new()),

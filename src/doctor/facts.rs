@@ -12,6 +12,9 @@ use std::time::Duration;
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
+/// A certificate that ends within this time is told.
+const CERTIFICATE: Duration = Duration::from_secs(14 * 86_400);
+
 /// The facts about a configured node.
 #[derive(Debug)]
 pub(crate) struct NodeFacts {
@@ -33,8 +36,11 @@ pub(super) struct Facts {
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
     pub(super) info: Report,
-    /// The setting, which INFO does not report.
+    /// The time left of a certificate that ends soon.
+    pub(super) certificate_ends_in: Option<Duration>,
+    /// Settings, which INFO does not report.
     pub(super) appendfsync: Result<String, Problem>,
+    pub(super) buffer_limits: Result<String, Problem>,
     pub(super) cluster: Report,
     /// The slots of a Cluster that are moving to or from this server.
     pub(super) moving: Result<Vec<String>, Problem>,
@@ -122,7 +128,9 @@ impl Session {
             address: self.node.address().clone(),
             round_trips: self.round_trips().await?,
             info: self.report("INFO").await,
-            appendfsync: self.appendfsync().await,
+            certificate_ends_in: self.certificate_ends_in().await,
+            appendfsync: self.setting("appendfsync").await,
+            buffer_limits: self.setting("client-output-buffer-limit").await,
             cluster: self.report("CLUSTER INFO").await,
             moving: self.moving().await,
             denied: denied(self.ask(&words).await),
@@ -156,10 +164,14 @@ impl Session {
         Report { command, lines: lines.map_err(|fault| untold(command, fault)) }
     }
 
-    async fn appendfsync(&mut self) -> Result<String, Problem> {
-        let pair = self.ask(&["CONFIG", "GET", "appendfsync"]).await.map_err(|fault| untold("CONFIG", fault))?;
+    async fn certificate_ends_in(&self) -> Option<Duration> {
+        within(Boot::now() + self.patience, self.node.certificate_ends_within(CERTIFICATE)).await?
+    }
+
+    async fn setting(&mut self, name: &str) -> Result<String, Problem> {
+        let pair = self.ask(&["CONFIG", "GET", name]).await.map_err(|fault| untold("CONFIG", fault))?;
         // A managed service may return an empty list.
-        pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", "does not report appendfsync"))
+        pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
     }
 }
 

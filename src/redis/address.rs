@@ -5,7 +5,8 @@ use super::local::Local;
 use super::url::{Deployment, Host, Url};
 use std::fmt;
 use std::rc::Rc;
-use tokio_rustls::TlsConnector;
+use std::sync::Arc;
+use tokio_rustls::rustls::ClientConfig;
 
 /// The address of a node, with the login.
 #[derive(Clone)]
@@ -20,7 +21,7 @@ pub(crate) struct Access {
     /// The password for URLs without one.
     pub(crate) password: Option<FileValue<String>>,
     /// The certificates to trust and to show; none unless a URL asks for TLS.
-    pub(crate) tls: Option<FileValue<TlsConnector>>,
+    pub(crate) tls: Option<FileValue<Arc<ClientConfig>>>,
     /// The number of replicas that have to confirm a lease.
     pub(crate) replicas: u32,
     /// Nothing has named the node.
@@ -77,7 +78,7 @@ impl Address {
     }
 
     /// The TLS configuration; none unless the URL asks for TLS.
-    pub(super) fn tls(&self) -> Option<TlsConnector> {
+    pub(super) fn tls(&self) -> Option<Arc<ClientConfig>> {
         self.access.tls.as_ref().filter(|_| self.url.tls).map(FileValue::get)
     }
 

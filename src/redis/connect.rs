@@ -41,6 +41,12 @@ pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
     Ok(Box::new(socket))
 }
 
+/// The time left of the server's certificate, if it ends within `time`; none without TLS.
+pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
+    let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };
+    tls::ends_within(time, tcp(host).await.ok()?, host, with).await
+}
+
 async fn dial(address: &Address) -> io::Result<Box<dyn Socket>> {
     Ok(match address.deployment() {
         Deployment::Tcp(host) => match address.tls() {

@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most bytes that are read between two requests. Pages of locks are cut so that they take half of it, and what does not
 /// fit is asked for again; a subscription that reaches the limit is opened again.
-const MOST: usize = 4 << 20;
+pub(crate) const MOST: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Each value ends at least one line.
 const VALUE: usize = 64;
 

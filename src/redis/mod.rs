@@ -22,6 +22,7 @@ pub(crate) mod url;
 pub(crate) use address::{Access, Address};
 pub(crate) use fault::Fault;
 pub(crate) use file_value::{FileValue, read};
+pub(crate) use limit::MOST as REPLY_LIMIT;
 pub(crate) use listen::{Listeners, SubscriptionEvent};
 pub(crate) use local::Local;
 pub(crate) use node::Node;

@@ -1,6 +1,7 @@
 //! One node: its connection, one request and its answer.
 
 use super::address::Address;
+use super::connect;
 use super::connection::{Connection, ScriptAnswer};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
@@ -160,6 +161,13 @@ impl Node {
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
         let connected = self.connect().await;
         self.heed(connected).map(drop)
+    }
+
+    /// The time left of the certificate that its server shows, if it ends within `time`; none without TLS. The caller sets the
+    /// deadline by dropping the future.
+    pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
+        let server = self.route.server().map(|server| self.address().at(&server));
+        connect::certificate_ends_within(time, server.as_ref().unwrap_or(self.address())).await
     }
 
     /// Runs a plain command. The caller sets the deadline by dropping the future.

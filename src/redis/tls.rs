@@ -2,6 +2,7 @@
 
 use super::file_value::{FileValue, read};
 use super::url::Host;
+use crate::sys::clock::unix_time;
 use crate::text::escaped;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,12 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, InvalidMessage, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::time_provider::TimeProvider;
+use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
 
 /// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's, and shows `identity`, a certificate and its
 /// key (PEM), to a server that asks for one. The system's certificates are read once. A failure is retried as in [`FileValue::new`].
@@ -24,7 +27,7 @@ pub(crate) fn client(
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
     patience: Duration,
-) -> Result<FileValue<TlsConnector>, String> {
+) -> Result<FileValue<Arc<ClientConfig>>, String> {
     let system = Arc::new(if ca.is_none() { system_roots()? } else { RootCertStore::empty() });
     let files = ca.iter().chain(identity.iter().flat_map(|(certificate, key)| [certificate, key]));
     FileValue::new(files.cloned().collect(), patience, move || {
@@ -48,7 +51,7 @@ pub(crate) fn client(
                 })?
             }
         };
-        Ok(TlsConnector::from(Arc::new(config)))
+        Ok(Arc::new(config))
     })
 }
 
@@ -101,10 +104,41 @@ fn in_pem(error: &pem::Error, what: &str) -> String {
 ///
 /// # Errors
 /// A lack of trust on either side, or a broken connection.
-pub(super) async fn over(stream: TcpStream, host: &Host, with: TlsConnector) -> io::Result<TlsStream<TcpStream>> {
+pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
     let name = host.name.strip_suffix('.').unwrap_or(&host.name).to_owned();
     let name = ServerName::try_from(name).map_err(|_| io::Error::other("not a valid TLS server name"))?;
-    with.connect(name, stream).await
+    TlsConnector::from(with).connect(name, stream).await
+}
+
+/// The time left of a certificate in the chain that this host shows, if it ends within `time`. The connection is of no use for more:
+/// it is made as if that time had passed.
+pub(super) async fn ends_within(
+    time: Duration,
+    stream: TcpStream,
+    host: &Host,
+    with: Arc<ClientConfig>,
+) -> Option<Duration> {
+    let mut later = ClientConfig::clone(&with);
+    later.time_provider = Arc::new(Later(time));
+    // In a session that is resumed no certificate is looked at.
+    later.resumption = Resumption::disabled();
+    let error = over(stream, host, Arc::new(later)).await.err()?;
+    match error.get_ref()?.downcast_ref()? {
+        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+            Some(Duration::from_secs(not_after.as_secs()).saturating_sub(unix_time()))
+        }
+        _ => None,
+    }
+}
+
+/// A clock that is ahead by this time.
+#[derive(Debug)]
+struct Later(Duration);
+
+impl TimeProvider for Later {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(unix_time() + self.0))
+    }
 }
 
 /// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. It may come after the

@@ -59,15 +59,15 @@ fn with_quarantine(servers: &(impl Where + ?Sized)) -> Test {
 fn what_is_well_takes_one_line() {
     let redis = Redis::with(&DURABLE);
     let configured: Vec<String> = redis.query(&["CONFIG", "GET", "*"]);
-    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 16 ok.\n";
+    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 18 ok.\n";
     redlock(&redis, "doctor").stdout(like(said)).run();
     redlock(&redis, "doctor -q").run();
     let all = when("all checks and settings", |text: &str| {
         let begins = |start| text.lines().filter(|line| line.starts_with(start)).count();
-        (begins("setting  "), begins("ok       ")) == (11, 16) && text.ends_with("ready for locks: 16 ok.\n")
+        (begins("setting  "), begins("ok       ")) == (11, 18) && text.ends_with("ready for locks: 18 ok.\n")
     });
     redlock(&redis, "doctor -v").stdout(all).run();
-    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 16);
+    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 18);
     assert!(redis.keys().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
@@ -83,7 +83,7 @@ fn what_is_wrong_comes_first_with_how_to_mend_it() {
     let said = "fail     <node>  eviction: maxmemory-policy allkeys-lru: <any>\n         CONFIG SET maxmemory-policy noeviction<any>\n\
         warn     <node>  persistence: a restart can lose locks<any>\n         set appendonly yes<any>\n\
         setting  redis <any>\n\
-        Redis is not ready for locks: 1 fail, 1 warn, 14 ok.\n";
+        Redis is not ready for locks: 1 fail, 1 warn, 16 ok.\n";
     redlock(&redis, "doctor").status(69).stdout(like(said)).run();
     let fails = like("fail     <node>  eviction: <any>\n         <any>\n");
     redlock(&redis, "doctor -q").status(69).stdout(fails).run();
@@ -200,6 +200,21 @@ fn memory_that_is_short() {
     limit(used / 2);
     // The leases cannot be told either.
     Checkup::of(Test::new(&redis), 69).says("fail", "scripts", &["OOM", "no lock can be taken"]);
+}
+
+#[test]
+fn buffers_that_cut_replies_off() {
+    let redis = Redis::with(&DURABLE);
+    Checkup::of(Test::new(&redis), 0).says("ok", "buffers", &[]);
+    for (limit, verdict, words) in [
+        ("pubsub 16kb 8kb 60", "warn", "client-output-buffer-limit pubsub of 8192 bytes may cut off waiters"),
+        ("pubsub 0 1mb 60", "ok", ""),
+        ("normal 1mb 0 0", "warn", "client-output-buffer-limit normal of 1048576 bytes may cut off status and log"),
+        ("normal 8mb 4mb 0", "ok", ""),
+    ] {
+        redis.command(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
+        Checkup::of(Test::new(&redis), 0).says(verdict, "buffers", &[words]);
+    }
 }
 
 #[test]
@@ -341,7 +356,7 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         // This is all that redlock needs. CONFIG is not among it.
         let said = Checkup::of(Test::new(url.as_str()), 0);
         said.says("ok", "scripts", &[]);
-        assert_eq!(said.that("unknown"), ["persistence"]);
+        assert_eq!(said.that("unknown"), ["buffers", "persistence"]);
     }
     // A rule of an earlier version.
     let url = user(&redis, &["~*", "&*", "+@all", "-zcount", "-pexpireat"]);
@@ -382,11 +397,23 @@ fn the_rule_to_paste_is_the_documented_one() {
 fn what_a_server_does_not_tell_is_unknown() {
     let redis = Redis::with_tcp(&DURABLE);
     for (rights, unknown) in [
-        (&["-config"][..], &["persistence"][..]),
+        (&["-config"][..], &["buffers", "persistence"][..]),
         (&["-scan"], &["quarantine", "expiry"]),
         (
             &["-info", "-config", "-time"],
-            &["kind", "role", "identity", "version", "eviction", "memory", "persistence", "disk", "uptime", "replicas"],
+            &[
+                "kind",
+                "role",
+                "identity",
+                "version",
+                "eviction",
+                "memory",
+                "buffers",
+                "persistence",
+                "disk",
+                "uptime",
+                "replicas",
+            ],
         ),
     ] {
         let url = user(&redis, &[&["~*", "&*", "+@all"], rights].concat());
@@ -407,7 +434,15 @@ fn what_a_server_does_not_tell_is_unknown() {
 fn a_way_that_leads_over_tls_sentinels_or_a_cluster() {
     let (tls, authority) = Tls::start();
     let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
-    Checkup::of(trusting, 0).says("ok", "connection", &["by TLS"]);
+    let said = Checkup::of(trusting, 0);
+    said.says("ok", "connection", &["by TLS"]);
+    said.says("warn", "certificate", &["ends in ", "tls-cert-file"]);
+    // In a bit less than 13 days, or 13 in the same second.
+    for (days, verdict, words) in [(13, "warn", "ends in 1"), (16, "ok", "more than 14 days")] {
+        tls.show(&authority.issue("DNS:localhost", days));
+        let trusting = Test::new(tls.url().as_str()).env("REDLOCK_TLS_CA", authority.certificate());
+        Checkup::of(trusting, 0).says(verdict, "certificate", &[words]);
+    }
     let strange = Checkup::of(Test::new(tls.url().as_str()), 69);
     strange.says("fail", "connection", &["certificate"]);
 
