@@ -390,7 +390,8 @@ impl HeldLock {
             (_, Some(left)) => format!(", lease {left} left"),
             (_, None) => String::new(), // renewed meanwhile
         };
-        ("is ", format!("held by {whose}{holder}{since}{revoked}{lease}"))
+        let clock = if holder.is_ahead { " (the server's clock was set back, so it ends that much later)" } else { "" };
+        ("is ", format!("held by {whose}{holder}{since}{revoked}{lease}{clock}"))
     }
 }
 

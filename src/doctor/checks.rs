@@ -233,6 +233,16 @@ fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
 }
 
 fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
+    let ahead = node.info.get("uptime_in_seconds").ok().and_then(|told| told.strip_prefix('-')?.parse().ok());
+    if let Some(ahead) = ahead.map(Duration::from_secs) {
+        let rest = human(practice.quarantine.left(Some(Duration::ZERO)) + ahead);
+        let (harm, ready) = match practice.has_quarantine() {
+            true => (NoVote, format!("; it is not ready for another {rest}")),
+            false => (Warn, String::new()),
+        };
+        let longer = "its clock was set back behind its start: leases of before end that much later";
+        return Err(harm.problem(&format!("{longer}{ready}"), "wait, or restart it"));
+    }
     let up = node.info.number("uptime_in_seconds").map_err(|untold| match practice.has_quarantine() {
         true => NoVote.problem(
             "its uptime is unknown, so a restart that lost its data cannot be noticed: redlock refuses it",

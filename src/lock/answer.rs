@@ -60,6 +60,8 @@ pub(super) struct Answer {
     pub(super) longest: Duration,
     /// The time since the start of the server, to the second; none where INFO is refused.
     pub(super) uptime: Option<Duration>,
+    /// The time until the start of the server, by a clock that was set back since; zero for every other.
+    pub(super) starts_in: Duration,
     /// It differs after a restart of the server; none where INFO is refused.
     pub(super) run_id: Option<String>,
     /// The fencing token of the lease; zero for another library's.
@@ -114,6 +116,8 @@ impl FromReply for Answer {
         let text = |name: &str| reply.get(name).as_text().map(str::to_owned);
         let count = |name: &str| reply.get(name).as_count();
         let node = reply.get("node");
+        let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
+        let starts_in = uptime.filter(|seconds| *seconds < 0).map_or(0, i64::unsigned_abs);
         let by = match word {
             Word::Reserved => Some(Blocker::Reserved(reply.get("left").as_time())),
             _ => reply.has("holders").then(|| Blocker::read(reply)),
@@ -123,7 +127,8 @@ impl FromReply for Answer {
             word,
             by,
             longest: longest.max(reply.get("longest").as_time()).unwrap_or_default(),
-            uptime: node.get("uptime").as_count().map(Duration::from_secs),
+            uptime: uptime.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
+            starts_in: Duration::from_secs(starts_in),
             run_id: node.get("run").as_text().filter(|run| !run.is_empty()).map(str::to_owned),
             fence: count("fence").unwrap_or(0),
             place: reply.get("place").as_small_count(),

@@ -57,7 +57,8 @@ impl Locks {
             return (!self.quarantine.is_off()).then(Fault::without_uptime);
         };
         let left = self.quarantine.left(Some(uptime));
-        (!left.is_zero()).then_some(Fault::Young { uptime, left })
+        let uptime = Some(uptime).filter(|_| answer.starts_in.is_zero());
+        (!left.is_zero()).then_some(Fault::Young { uptime, left: left + answer.starts_in })
     }
 
     /// The error for a question about this lock, or all, that no quorum has answered.

@@ -20,7 +20,8 @@ pub(crate) enum Fault {
     /// The other side closed the connection; a new connection may work at once.
     Closed,
     /// It was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
-    Young { uptime: Duration, left: Duration },
+    /// Without an uptime, its clock says that it was started in the future.
+    Young { uptime: Option<Duration>, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
     Exited(String),
     /// There is no connection, for this reason.
@@ -197,7 +198,11 @@ impl fmt::Display for Fault {
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Young { uptime, left } => {
-                write!(f, "restarted {} ago and cannot vote for another {}", human(*uptime), human(*left))
+                match uptime {
+                    Some(uptime) => write!(f, "restarted {} ago", human(*uptime))?,
+                    None => f.write_str("had its clock set back behind its start")?,
+                }
+                write!(f, " and cannot vote for another {}", human(*left))
             }
             Fault::Unreachable(why) => write!(f, "is unreachable ({why})"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),

@@ -25,8 +25,7 @@ local function whose(token, hold)
   return hold and not shape and mine(token .. '.' .. hold), nil
 end
 
--- The identity of the node: seconds since its start, and its run. A start in the future, by a clock
--- that was set back, counts as now.
+-- The identity of the node: seconds since its start, less than none if its clock was set back behind that, and its run.
 local function node()
   local info = redis.pcall('INFO', 'server')
   if type(info) ~= 'string' then return {uptime = '', run = ''} end
@@ -34,9 +33,7 @@ local function node()
     local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
     return string.match(info, '^[%w-]*', (last or #info) + 1)
   end
-  local uptime = field('uptime_in_seconds:')
-  if string.sub(uptime, 1, 1) == '-' then uptime = '0' end
-  return {uptime = uptime, run = field('run_id:')}
+  return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
 end
 
 -- An answer that rests on what was read alone. A replica's word is none: it refuses a write, be it one that changes nothing.
