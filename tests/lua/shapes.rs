@@ -445,3 +445,19 @@ fn of_many_dead_waiters_a_script_drops_a_part_and_says_that_there_are_more() {
     }
     assert_eq!(take(&mut scripts, "", "u", "exclusive").word(), "granted");
 }
+
+#[test]
+fn a_user_who_may_not_delete_in_the_background_deletes_long_lists_at_once() {
+    let redis = Redis::start();
+    redis.command(&["ACL", "SETUSER", "old", "on", "nopass", "~*", "&*", "+@all", "-unlink"]);
+    let mut connection = redis.connection();
+    redis::cmd("AUTH").arg("old").arg("x").query::<()>(&mut connection).unwrap();
+    let mut scripts = Scripts::on(connection);
+    take(&mut scripts, "", "ta", "shared");
+    let members: Vec<String> =
+        (0..1_500).flat_map(|number| ["99999999999999".to_owned(), number.to_string()]).collect();
+    let key = part("members");
+    redis.command(&["ZADD", &key].into_iter().chain(members.iter().map(String::as_str)).collect::<Vec<_>>());
+    assert_eq!(scripts.run("revoke", "by=me force=1").word(), "released");
+    assert!(!redis.exists(&key) && !redis.exists(LOCK));
+}

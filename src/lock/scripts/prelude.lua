@@ -61,13 +61,19 @@ local function mine(token)
   return (tonumber(redis.call('ZSCORE', M, token)) or 0) > server_ms()
 end
 
+-- Deletes the mark and all beside it; long lists in the background, where the user may.
+local function delete_mark()
+  local done = redis.call('ZCARD', M) > 1000 and redis.pcall('UNLINK', K, L, M, P)
+  if type(done) ~= 'number' then redis.call('DEL', K, L, M, P) end
+  value, shape = false, nil
+end
+
 -- The latest deadline of the members, if it lies ahead. Otherwise the mark goes with all beside it, and is none for the rest of the
 -- script.
 local function last_deadline()
   local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
   if last and tonumber(last) > server_ms() then return last end
-  redis.call('DEL', K, L, M, P)
-  value, shape = false, nil
+  delete_mark()
 end
 
 -- The members have changed: the keys last as long as the last of them, and may be gone at once, as the clock goes on.

@@ -28,8 +28,7 @@ local function force_all()
   for _, member in ipairs(first) do note_end(member, 'revoked', nil, ARG.by) end
   forget(first) -- the records of the others run out
   note_forced()
-  redis.call('DEL', K, L, M, P)
-  value, shape = false, nil
+  delete_mark()
   return 'released'
 end
 
