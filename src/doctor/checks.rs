@@ -289,7 +289,11 @@ fn scripts(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
         .filter_map(|(some, what)| any(&|command| is_for(some, command)).then_some(what))
         .collect();
     Warn.when(!missing.is_empty(), &format!("{lacks}: locks work, but not {}", missing.join(", nor ")), &rule)?;
-    Warn.when(!denied.is_empty(), &format!("{lacks}: locks work, but status shows less"), &rule)?;
+    Warn.when(
+        !denied.is_empty(),
+        &format!("{lacks}: locks work, but status shows less, or large ones cost more"),
+        &rule,
+    )?;
     Ok("all commands, keys and channels are allowed".to_owned())
 }
 

@@ -9,7 +9,7 @@ local function request(command, key)
   if command == 'eval' or command == 'evalsha' then return {'', '1', key} end
   if command == 'publish' then return {ARGV[3], ''} end
   if command == 'subscribe' or command == 'unsubscribe' then return {ARGV[3]} end
-  if command == 'del' or command == 'exists' then return {key} end
+  if command == 'del' or command == 'unlink' or command == 'exists' then return {key} end
   return {key, '', ''}
 end
 
