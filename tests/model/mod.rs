@@ -9,8 +9,10 @@ mod quorum;
 mod recreate;
 
 mod bits;
+mod holds;
 mod lease;
 mod queue;
+mod release;
 mod search;
 mod simulation;
 mod sweep;

@@ -1,6 +1,7 @@
 //! Clients that may have the lock together, with those that may not, in one line.
 
 use super::state::{Claim, OTHER};
+use super::twice::{CALLS_CUT, CALLS_LATE};
 use super::{AFTER_FAILURE, CALLS, CALLS_AGAIN, CALLS_LOST, CLOCKS, DEAF, DEATHS, FIRST_LOOKS, FOREIGN, FROZEN, LOSS};
 use super::{Bounds, QUIET, RESERVED, TTL, TWO_FROZEN, Without, is_clean, without};
 use super::{CAME_BACK, FALSE_BUSY, FREE_TOO_LONG, LEFT_BEHIND, LOST, OVERTAKEN, TWO_HOLDERS};
@@ -62,6 +63,8 @@ fn calls_alone_let_in_all_who_fit() {
         all_clean(&[(mix, 0)], CALLS);
         all_clean(&[(mix, 0)], CALLS_AGAIN);
         all_clean(&[(mix, 0)], CALLS_LOST);
+        all_clean(&[(mix, 0)], CALLS_CUT);
+        all_clean(&[(mix, 0)], CALLS_LATE);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the clients do, and what happens to them.
 
 use super::node::Answer;
-use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State, WAITERS};
+use super::state::{Claim, Client, Ear, Key, Late, Life, OTHER, Phase, Rest, State, WAITERS};
 use super::{AFTER_FAILURE, Bounds, CAME_BACK, Checked, FIRST_LOOKS, FREE_TOO_LONG, LEFT_BEHIND, LOST, NEVER};
 use super::{TTL, TWO_HOLDERS, UNSEEN, Without};
 
@@ -11,7 +11,9 @@ type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State) -> Checked);
 impl Bounds {
     pub(super) fn start(&self) -> State {
         let &Bounds { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, .. } = self;
-        let rest = Rest { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, ..Rest::default() };
+        let &Bounds { cuts, lates, refusals, .. } = self;
+        let rest = Rest { cuts, lates, refusals, ..Rest::default() };
+        let rest = Rest { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, ..rest };
         let mut state = State { rest, ..State::default() };
         for (client, claim) in state.clients.iter_mut().zip(self.claims) {
             client.claim = claim;
@@ -107,27 +109,34 @@ impl Bounds {
                 Ok(())
             }),
             Phase::Waiting if waiter.life == Life::Alive => self.wait(waiter, me, also),
-            Phase::Asked => also(&|next| {
-                next.clients[me].unseen = 0;
-                next.clients[me].phase = match self.take(next, me)? {
-                    Answer::Granted => Phase::Granted,
-                    Answer::Refused => Phase::Refused,
-                    Answer::OtherShape => Phase::OtherShape,
-                };
-                if next.clients[me].life == Life::Dead {
-                    next.clients[me].end(Phase::Done);
+            Phase::Asked => {
+                let may_refuse = state.rest.refusals > 0 && waiter.stale;
+                for refuses in [false, true].into_iter().take(if may_refuse { 2 } else { 1 }) {
+                    also(&|next| {
+                        next.rest.refusals -= u8::from(refuses);
+                        next.clients[me].unseen = 0;
+                        next.clients[me].phase = match self.take(next, me, refuses)? {
+                            Answer::Granted => Phase::Granted,
+                            Answer::Refused => Phase::Refused,
+                            Answer::OtherShape => Phase::OtherShape,
+                        };
+                        if next.clients[me].life == Life::Dead {
+                            next.clients[me].end(Phase::Done);
+                        }
+                        Ok(())
+                    });
                 }
-                Ok(())
-            }),
+            }
             Phase::AskedLeave => also(&|next| {
-                self.take(next, me)?;
+                self.take(next, me, false)?;
                 next.clients[me].phase = Phase::Leave;
                 Ok(())
             }),
             Phase::Leave => also(&|next| self.leave(next, me)),
             Phase::RollBack => also(&|next| {
-                self.rollback(next, me);
+                self.rollback(next, me, false, waiter.knows);
                 next.clients[me].phase = Phase::Waiting;
+                next.clients[me].carries &= !self.is(Without::RemembersEarlier);
                 Ok(())
             }),
             Phase::Granted if waiter.life == Life::Alive => also(&|next| {
@@ -150,6 +159,7 @@ impl Bounds {
                 }
                 waiter.missed = false;
                 waiter.called = false;
+                waiter.carries = false;
                 Ok(())
             }),
             Phase::OtherShape if waiter.life == Life::Alive => also(&|next| {
@@ -288,6 +298,91 @@ impl Bounds {
         }
     }
 
+    /// What can happen to a waiter's connection, and comes of that later.
+    fn cut(&self, state: &State, me: usize, also: Also<'_>) {
+        let waiter = &state.clients[me];
+        let alive = waiter.life == Life::Alive;
+        let asks = matches!(waiter.phase, Phase::Asked | Phase::Granted | Phase::Refused | Phase::RollBack);
+        if state.rest.cuts > 0 && alive && asks {
+            let in_kernel = self.is(Without::Abort) && waiter.phase == Phase::Asked;
+            for late in [Late::Nothing, Late::Take].into_iter().take(if in_kernel { 2 } else { 1 }) {
+                also(&|next| {
+                    next.rest.cuts -= 1;
+                    self.fail(next, me);
+                    let waiter = &mut next.clients[me];
+                    waiter.phase = Phase::Waiting;
+                    waiter.stale = waiter.listed;
+                    waiter.carries = true;
+                    waiter.excused = true;
+                    waiter.late = late;
+                    Ok(())
+                });
+            }
+        }
+        if state.rest.cuts > 0 && alive && waiter.phase == Phase::Asked {
+            // Only what undoes it arrives.
+            also(&|next| {
+                next.rest.cuts -= 1;
+                self.fail(next, me);
+                next.clients[me].excused = true;
+                Ok(())
+            });
+        }
+        if state.rest.lates > 0 && alive && waiter.late == Late::Nothing {
+            let late = match waiter.phase {
+                Phase::RollBack if waiter.knows => Late::RollBack,
+                Phase::RollBack => Late::RollBackWithoutPlace,
+                Phase::Leave => Late::Leave,
+                _ => Late::Nothing,
+            };
+            if late != Late::Nothing {
+                also(&|next| {
+                    next.rest.lates -= 1;
+                    next.clients[me].late = late;
+                    Ok(())
+                });
+            }
+        }
+        if waiter.late != Late::Nothing {
+            also(&|next| {
+                let late = std::mem::take(&mut next.clients[me].late);
+                self.arrive(next, me, late)
+            });
+        }
+        let again = self.again && !waiter.again && waiter.phase == Phase::Done && !waiter.listed && me != OTHER;
+        if again && waiter.life == Life::Alive {
+            also(&|next| {
+                next.clients[me].phase = Phase::New;
+                next.clients[me].again = true;
+                Ok(())
+            });
+        }
+    }
+
+    /// A request arrives that its client has said again, or given up, before.
+    fn arrive(&self, state: &mut State, me: usize, late: Late) -> Checked {
+        match late {
+            Late::Nothing => {}
+            Late::RollBack | Late::RollBackWithoutPlace => self.rollback(state, me, true, late == Late::RollBack),
+            Late::Take => {
+                let Client { phase, again, carries, .. } = state.clients[me];
+                self.take(state, me, false)?;
+                let waiter = &mut state.clients[me];
+                (waiter.phase, waiter.again, waiter.carries, waiter.stale) = (phase, again, carries, waiter.listed);
+            }
+            Late::Leave => {
+                if self.is(Without::NewName) {
+                    state.clients[me].in_q = false;
+                    if state.clients[me].reserved {
+                        state.delete_reservation();
+                    }
+                }
+                self.leave_line(state, false)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn steps(&self, state: &State, into: &mut Vec<Checked<State>>) {
         let mut also = |change: &dyn Fn(&mut State) -> Checked| {
             let mut next = *state;
@@ -296,13 +391,14 @@ impl Bounds {
         for me in 0..=OTHER {
             self.step(state, me, &mut also);
             self.befall(state, me, &mut also);
+            self.cut(state, me, &mut also);
         }
         let other = &state.clients[OTHER];
         if state.rest.passers_by > 0 && other.phase == Phase::Done && !other.listed {
             also(&|next| {
                 next.rest.passers_by -= 1;
                 next.clients[OTHER].claim = self.passer_by;
-                self.take(next, OTHER).map(|_| ())
+                self.take(next, OTHER, false).map(|_| ())
             });
         }
         if state.rest.foreign > 0 && state.rest.key == Key::Free {

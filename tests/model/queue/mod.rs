@@ -28,6 +28,7 @@ mod claims;
 mod clients;
 mod node;
 mod state;
+mod twice;
 
 /// How long a lease lasts, in ticks.
 const TTL: u8 = 3;
@@ -113,6 +114,20 @@ enum Without {
     LeaveTells,
     /// A waiter looks when the first place is free, not the last.
     FirstPlace,
+    /// TAKE undoes the tries that the node has not confirmed to have undone.
+    TakeCarries,
+    /// LEAVE does.
+    LeaveCarries,
+    /// A roll-back is for its own try: earlier ones are still to be undone.
+    RemembersEarlier,
+    /// A TAKE that has freed something, and grants nothing, calls the next.
+    DropCalls,
+    /// A roll-back that undoes nothing does not touch the line, so that it may be repeated, and late.
+    RollBackOfGrants,
+    /// Whoever has left comes again under another name.
+    NewName,
+    /// A connection that is given up is aborted: what is still on its way never arrives.
+    Abort,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +162,14 @@ struct Bounds {
     forces: u8,
     /// That is done by a version that knows only exclusive leases.
     older_force: bool,
+    /// a connection is cut, with a request and what undoes it on the way,
+    cuts: u8,
+    /// a request is said again over a new connection, and the server takes up the first one later,
+    lates: u8,
+    /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has succeeded.
+    refusals: u8,
+    /// A waiter that has left may come again.
+    again: bool,
     /// How the waiters, and the holder, want to have the lock.
     claims: [Claim; OTHER + 1],
     /// How those who come by do.
@@ -217,6 +240,10 @@ const CALLS: Bounds = Bounds {
     foreign: 0,
     forces: 0,
     older_force: false,
+    cuts: 0,
+    lates: 0,
+    refusals: 0,
+    again: false,
     claims: [Claim::Exclusive; OTHER + 1],
     passer_by: Claim::Exclusive,
     without: Without::Nothing,

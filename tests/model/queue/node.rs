@@ -147,6 +147,7 @@ impl Bounds {
         let client = &mut state.clients[who];
         client.place = place;
         client.listed = true;
+        client.stale = false;
         client.lease = TTL;
         if who == OTHER {
             client.phase = Phase::Holding;
@@ -158,8 +159,27 @@ impl Bounds {
         Ok(())
     }
 
-    /// take.lua.
-    pub(super) fn take(&self, state: &mut State, who: usize) -> Checked<Answer> {
+    /// take.lua. `refuses`: for a reason of the node's own.
+    pub(super) fn take(&self, state: &mut State, who: usize, refuses: bool) -> Checked<Answer> {
+        let frees = self.drop_earlier(state, who, Without::TakeCarries);
+        let answer = self.grant_or_queue(state, who, refuses)?;
+        if frees && answer != Answer::Granted && !self.is(Without::DropCalls) {
+            self.call(state, None)?;
+        }
+        Ok(answer)
+    }
+
+    /// Drops the lease of an earlier try, if the request names it.
+    fn drop_earlier(&self, state: &mut State, who: usize, without: Without) -> bool {
+        let Client { stale, carries, .. } = state.clients[who];
+        let drops = stale && carries && state.is_listed(who) && !self.is(without);
+        if drops {
+            self.drop_lease(state, who);
+        }
+        drops
+    }
+
+    fn grant_or_queue(&self, state: &mut State, who: usize, refuses: bool) -> Checked<Answer> {
         let client = state.clients[who];
         let me = Some(who).filter(|&who| who != OTHER);
         if client.life == Life::Alive && client.ear == Ear::Hears && client.knows {
@@ -173,7 +193,7 @@ impl Bounds {
         if !older && state.rest.key.is_other_shape(client.claim) {
             return Ok(Answer::OtherShape);
         }
-        let fits = self.fits(state, client.claim);
+        let fits = self.fits(state, client.claim) && !refuses;
         if fits && self.may_enter(state, me, client.claim)? {
             self.grant(state, who)?;
             return Ok(Answer::Granted);
@@ -295,7 +315,8 @@ impl Bounds {
         if !older {
             self.sweep(state);
         }
-        if state.is_listed(me) || self.is(Without::LeaveCompares) {
+        self.drop_earlier(state, me, Without::LeaveCarries);
+        if state.is_listed(me) && !state.clients[me].stale || self.is(Without::LeaveCompares) {
             self.drop_lease(state, me);
         }
         if !self.is(Without::LeavePlace) {
@@ -305,6 +326,11 @@ impl Bounds {
             state.delete_reservation();
         }
         state.clients[me].end(Phase::Done);
+        self.leave_line(state, older)
+    }
+
+    /// Passes on what whoever has left may have stood before.
+    pub(super) fn leave_line(&self, state: &mut State, older: bool) -> Checked {
         let tells = match older && state.rest.key != Key::Free {
             true => true,
             false if self.is(Without::LeaveCalls) => false,
@@ -316,15 +342,20 @@ impl Bounds {
         Ok(())
     }
 
-    pub(super) fn rollback(&self, state: &mut State, me: usize) {
-        if state.is_listed(me) {
+    /// `late`: behind the next try, so that a lease that is not that of an earlier one is not meant.
+    pub(super) fn rollback(&self, state: &mut State, me: usize, late: bool, names_place: bool) {
+        let undoes = state.is_listed(me) && state.clients[me].stale == late;
+        if undoes {
             self.drop_lease(state, me);
         }
-        if state.clients[me].reserved {
-            state.delete_reservation();
+        let client = &mut state.clients[me];
+        if undoes || self.is(Without::RollBackOfGrants) {
+            client.in_q |= names_place && !self.is(Without::RollBackKeepsPlace);
+            if client.reserved && self.is(Without::RollBackOfGrants) {
+                state.delete_reservation();
+            }
         }
         let client = &mut state.clients[me];
-        client.in_q |= client.knows && !self.is(Without::RollBackKeepsPlace);
         if !client.in_q && !client.knows {
             client.joined = 0;
         }
@@ -344,6 +375,7 @@ impl Bounds {
             if client.holds() {
                 client.phase = Phase::Ousted;
             }
+            client.excused = true; // a grant that it has not read was its turn
             client.listed &= older && client.claim.key().is_mark();
         }
         if state.members() == 0 || older || whose.is_none() || !state.rest.key.is_mark() {

@@ -69,6 +69,18 @@ variants! {
 }
 
 variants! {
+    /// A request over a connection that its client has given up. The server has it, and takes it up when it likes.
+    Late {
+        Nothing,
+        RollBack,
+        /// From before the waiter had been told its place.
+        RollBackWithoutPlace,
+        Leave,
+        Take,
+    }
+}
+
+variants! {
     /// A subscription, as the server sees it.
     Ear {
         None,
@@ -113,6 +125,13 @@ packed! {
         missed: bool = 1,
         /// Ticks since it was in touch, for [`super::Without::Clocks`].
         unseen: u8 = 2,
+        /// The lease is that of an earlier try, which was cut off.
+        stale: bool = 1,
+        /// It knows of tries that the node has not confirmed to have undone.
+        carries: bool = 1,
+        late: Late = 3,
+        /// It has left, and come again.
+        again: bool = 1,
     }
 }
 
@@ -136,6 +155,9 @@ packed! {
         passers_by: u8 = 2,
         foreign: u8 = 2,
         forces: u8 = 2,
+        cuts: u8 = 2,
+        lates: u8 = 2,
+        refusals: u8 = 2,
     }
 }
 
@@ -206,10 +228,11 @@ impl Client {
     /// It takes no further part; what it has left in Redis stays.
     pub(super) fn end(&mut self, phase: Phase) {
         let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
+        let &mut Client { late, again, .. } = self;
         let ear = if life == Life::Dead && ear == Ear::HalfOpen { ear } else { Ear::None };
         let joined = if life == Life::Dead { joined } else { 0 };
         let left = Client { listed, lease, place, reserved, in_q, ticket, joined, ..Client::default() };
-        *self = Client { claim, life, phase, ear, unseen, ..left };
+        *self = Client { claim, life, phase, ear, unseen, late, again, ..left };
     }
 
     /// Whether both may have the lock.
@@ -227,6 +250,7 @@ impl State {
         for client in self.clients.iter_mut().filter(|client| !client.listed) {
             client.lease = 0;
             client.place = false;
+            client.stale = false;
         }
         self.rank(|client| &mut client.ticket, |client| client.in_q || client.knows || client.phase == Phase::Refused);
         self.rank(|client| &mut client.joined, |_| true);
@@ -298,7 +322,11 @@ impl State {
 
     /// Whether a lease with this claim fits beside all that have not run out, whatever the node has noticed of it.
     pub(super) fn has_room(&self, claim: Claim) -> bool {
-        let live = |&index: &usize| self.is_listed(index) && self.clients[index].lease > 0;
+        self.has_room_beside(claim, |client| client.lease > 0)
+    }
+
+    fn has_room_beside(&self, claim: Claim, lives: impl Fn(&Client) -> bool) -> bool {
+        let live = |&index: &usize| self.is_listed(index) && lives(&self.clients[index]);
         let live = (0..CLIENTS).filter(live).count();
         let Rest { key, .. } = self.rest;
         key != Key::Foreign && (live == 0 || key.is_mark() && key == claim.key() && live < key.limit())
@@ -308,7 +336,9 @@ impl State {
     /// are in line before it fit too.
     pub(super) fn could_go_on(&self) -> bool {
         let in_line = |client: &&Client| client.life != Life::Dead && (client.joined > 0 || client.knows);
-        let stuck = |client: &&Client| !self.has_room(client.claim);
+        // What a client that lives has left behind is in its own way, and nobody else's.
+        let lives = |client: &Client| client.lease > 0 && !(client.stale && client.life == Life::Alive);
+        let stuck = |client: &&Client| !self.has_room_beside(client.claim, lives);
         let in_the_way = self.waiters().filter(in_line).filter(stuck).map(|client| client.joined).min();
         let before = |client: &&Client| in_the_way.is_none_or(|joined| client.joined < joined);
         self.waiters().filter(in_line).filter(before).any(Client::lives)

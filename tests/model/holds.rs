@@ -1,0 +1,168 @@
+//! Which hold a release gives up that names none: by one node, which may be told more than once, and by several, some of which
+//! have missed that there is another hold.
+//!
+//! What must hold: a release gives up one hold, and the lease only with the last of them; and while a job believes in the lease
+//! that it shares, no rival has a quorum.
+
+use super::bits::{Field, packed, variants};
+use super::search::{self, Space};
+
+const TTL: u8 = 2;
+const NODES: usize = 3;
+
+variants! {
+    /// The rule for a release that names no hold.
+    Rule {
+        /// With one node: what took the lock where there is no other hold, else nothing, and the client names the newest. With
+        /// several: all are asked first, and told the same hold.
+        Named,
+        /// Each copy gives up the newest.
+        Newest,
+        /// With several nodes the rule for one.
+        NamedByEach,
+    }
+}
+
+packed! {
+    Node {
+        ours: bool = 1,
+        /// It knows of the inner hold.
+        entered: bool = 1,
+        rival: bool = 1,
+        left: u8 = 2,
+        /// Until when the outer job counts on it.
+        counted: u8 = 2,
+    }
+}
+
+packed! {
+    State {
+        nodes: [Node; NODES],
+        /// The inner hold was entered, and its release was said, so often.
+        inside: bool = 1,
+        said: u8 = 2,
+        /// The client knows which hold to name.
+        named: bool = 1,
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holds {
+    rule: Rule,
+    nodes: usize,
+}
+
+impl Holds {
+    /// A release of the inner hold arrives, which names it or not.
+    fn release(self, state: &mut State, at: usize, named: bool) {
+        let node = &mut state.nodes[at];
+        if !node.ours {
+            return;
+        }
+        match self.rule {
+            Rule::Named | Rule::NamedByEach if node.entered && !named => state.named = true,
+            // Only what took the lock is left.
+            Rule::Newest if !node.entered => *node = Node { counted: node.counted, ..Node::default() },
+            Rule::NamedByEach if !node.entered && !named => *node = Node { counted: node.counted, ..Node::default() },
+            _ => node.entered = false,
+        }
+    }
+
+    fn valid(self, state: &State) -> bool {
+        state.nodes[..self.nodes].iter().filter(|node| node.counted > 0).count() > self.nodes / 2
+    }
+
+    fn check(self, state: &State) -> Result<(), &'static str> {
+        let nodes = &state.nodes[..self.nodes];
+        if self.valid(state) && nodes.iter().filter(|node| node.rival).count() > self.nodes / 2 {
+            return Err("two holders");
+        }
+        Ok(())
+    }
+}
+
+impl Space for Holds {
+    type State = u64;
+
+    fn starts(&self) -> Vec<u64> {
+        let mut start = State::default();
+        for node in &mut start.nodes[..self.nodes] {
+            *node = Node { ours: true, left: TTL, counted: TTL, ..Node::default() };
+        }
+        vec![start.pack()]
+    }
+
+    fn next(&self, packed: &u64, into: &mut Vec<Result<u64, &'static str>>) {
+        let state = State::unpack(*packed);
+        let mut also = |change: &dyn Fn(&mut State)| {
+            let mut next = state;
+            change(&mut next);
+            into.push(self.check(&next).map(|()| next.pack()));
+        };
+        if !state.inside && state.said == 0 {
+            // On any quorum.
+            for missed in (0..self.nodes).map(Some).take(if self.nodes > 1 { self.nodes } else { 0 }).chain([None]) {
+                let reached = |at: usize| Some(at) != missed;
+                let has = (0..self.nodes).filter(|&at| reached(at) && state.nodes[at].ours).count();
+                if has > self.nodes / 2 {
+                    also(&|next| {
+                        next.inside = true;
+                        for at in (0..self.nodes).filter(|&at| reached(at)) {
+                            next.nodes[at].entered = next.nodes[at].ours;
+                        }
+                    });
+                }
+            }
+        }
+        // Said to each node at any time, and again.
+        if (state.inside || state.said > 0) && state.said < 3 {
+            let names = self.nodes > 1 && self.rule == Rule::Named || state.named;
+            for at in 0..self.nodes {
+                also(&|next| {
+                    next.inside = false;
+                    next.said += 1;
+                    self.release(next, at, names);
+                });
+            }
+        }
+        for at in 0..self.nodes {
+            let node = state.nodes[at];
+            if node.ours && self.valid(&state) {
+                also(&|next| (next.nodes[at].left, next.nodes[at].counted) = (TTL, TTL));
+            }
+            if !node.ours && !node.rival {
+                also(&|next| next.nodes[at].rival = true);
+            }
+        }
+        also(&|next| {
+            for node in &mut next.nodes {
+                node.left = node.left.saturating_sub(1);
+                node.counted = node.counted.saturating_sub(1);
+                if node.left == 0 {
+                    (node.ours, node.entered) = (false, false);
+                }
+            }
+        });
+    }
+
+    fn hash(&self, packed: &u64) -> u64 {
+        let mixed = packed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    }
+
+    fn show(&self, packed: &u64) -> String {
+        format!("{:?}", State::unpack(*packed))
+    }
+}
+
+#[test]
+fn a_release_gives_up_one_hold() {
+    search::is_clean(&Holds { rule: Rule::Named, nodes: 1 });
+    search::is_clean(&Holds { rule: Rule::Named, nodes: NODES });
+}
+
+#[test]
+fn each_copy_must_mean_the_same_hold_and_each_node_too() {
+    search::goes_wrong(&Holds { rule: Rule::Newest, nodes: 1 }, "two holders", 4);
+    search::goes_wrong(&Holds { rule: Rule::NamedByEach, nodes: NODES }, "two holders", 8);
+}

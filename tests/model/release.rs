@@ -1,0 +1,349 @@
+//! A release that is said again over new connections, to one node that may restart: late copies of it, others that come in
+//! between, a lock that is kept, and the log that the next `--once-per` reads.
+//!
+//! What must hold:
+//!
+//! * a job that kept its lease to its end is not told that it lost it, and one whose lease was taken away is (apart from a node
+//!   that has forgotten both);
+//! * what was released is not there any more; what is kept stays no longer than it should from the job's end on;
+//! * a run whose release is confirmed is in the log of the node, once, as long as the node remembers.
+
+use super::bits::{Field, packed, variants};
+use super::search::{self, Space};
+
+/// Takes what can happen next.
+type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
+
+/// In ticks.
+const TTL: u8 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// A lease that is kept is not prolonged.
+    KeptOnce,
+    /// Each copy says how long the lock is to be kept from then on.
+    RestOfKeep,
+    /// A copy that finds the lease gone looks into the log.
+    LooksIntoLog,
+    /// What is gone on another run of the node was forgotten, not taken away.
+    AnotherRun,
+    /// It was so only if the log has forgotten the run too.
+    Forgotten,
+    /// Each copy, the first too, tells a node that has forgotten it the whole run.
+    CarriesRun,
+    /// It does so only if the log does not know the run.
+    NotTwice,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// How long the lock is kept after the job.
+    keep: u8,
+    log: bool,
+    restarts: u8,
+    /// The node forgets everything when it restarts.
+    forgets: bool,
+    /// Copies that arrive late.
+    lates: u8,
+    /// The lease is taken away while the job runs.
+    force: bool,
+    without: Without,
+}
+
+variants! { Lock { Free, Ours, Others } }
+
+variants! {
+    /// What the log says of the run.
+    Log { Nothing, Open, End, Revoked }
+}
+
+variants! {
+    Phase {
+        Runs,
+        /// The job has ended, and the release is to be said.
+        Ended,
+        /// It is under way.
+        Saying,
+        /// The answers.
+        Released,
+        Gone,
+        GoneOnAnotherRun,
+        Other,
+        /// The same, and the log knows the end.
+        GoneAfterEnd,
+        /// What the job is told.
+        Fine,
+        Lost,
+        Unknown,
+    }
+}
+
+packed! {
+    State {
+        lock: Lock = 2,
+        left: u8 = 3,
+        kept: bool = 1,
+        run: u8 = 2,
+        log: Log = 2,
+        /// How often the end was written.
+        told: u8 = 2,
+        phase: Phase = 4,
+        valid: u8 = 2,
+        /// The run of the last confirmation.
+        known_run: u8 = 2,
+        /// What is left of the time for which the lock is to be kept.
+        keep: u8 = 3,
+        /// Copies under way that were given up, with the time for which they keep the lock.
+        late: [LateCopy; 2],
+        said: u8 = 2,
+        restarts: u8 = 2,
+        lates: u8 = 2,
+        /// The lease was taken away while the job ran.
+        forced: bool = 1,
+        /// The node has forgotten since the job ended.
+        forgot: bool = 1,
+        /// It had forgotten the lease, and had granted another, perhaps while the job ran.
+        overlapped: bool = 1,
+    }
+}
+
+packed! {
+    LateCopy {
+        there: bool = 1,
+        keep: u8 = 3,
+        repeated: bool = 1,
+    }
+}
+
+impl Bounds {
+    fn is(&self, without: Without) -> bool {
+        self.without == without
+    }
+
+    /// release.lua.
+    fn release(&self, state: &mut State, keep: u8, repeated: bool) -> Phase {
+        if state.lock == Lock::Ours {
+            if state.log == Log::Open {
+                state.log = Log::End;
+                state.told += 1;
+            }
+            if keep == 0 {
+                (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
+            } else if !state.kept || keep < state.left || self.is(Without::KeptOnce) {
+                state.left = keep;
+                state.kept = true;
+            }
+            return Phase::Released;
+        }
+        let knows_end = state.log == Log::End;
+        let another_run = state.run != state.known_run;
+        let forgot = another_run && state.log == Log::Nothing;
+        let unknown = state.log == Log::Nothing || self.is(Without::NotTwice);
+        if self.log && another_run && unknown && state.lock == Lock::Free && !self.is(Without::CarriesRun) {
+            state.log = Log::End;
+            state.told += 1;
+        }
+        state.overlapped |= forgot && state.lock == Lock::Others;
+        match state.lock {
+            _ if repeated && knows_end && !self.is(Without::LooksIntoLog) => Phase::GoneAfterEnd,
+            Lock::Free if (forgot || another_run && self.is(Without::Forgotten)) && !self.is(Without::AnotherRun) => {
+                Phase::GoneOnAnotherRun
+            }
+            Lock::Free => Phase::Gone,
+            _ => Phase::Other,
+        }
+    }
+
+    fn check(&self, state: &State) -> Result<(), &'static str> {
+        match state.phase {
+            Phase::Lost if !state.forced && !state.overlapped => Err(FALSE_LOSS),
+            Phase::Fine if state.forced && !state.forgot => Err("a loss is not told"),
+            Phase::Fine if state.lock == Lock::Ours && !state.kept => Err("a lock is left behind"),
+            Phase::Fine if state.lock == Lock::Ours && state.left > state.keep => Err(KEPT_TOO_LONG),
+            Phase::Fine if self.log && state.log != Log::End && !state.forgot => Err("a run is not known"),
+            _ if state.told > 1 => Err("a run is written twice"),
+            _ => Ok(()),
+        }
+    }
+
+    fn tick(state: &mut State) {
+        state.left = state.left.saturating_sub(1);
+        if state.left == 0 {
+            (state.lock, state.kept) = (Lock::Free, false);
+        }
+        state.valid = state.valid.saturating_sub(1);
+        if state.phase != Phase::Runs {
+            state.keep = state.keep.saturating_sub(1);
+        }
+        if state.valid == 0 && state.phase == Phase::Ended {
+            state.phase = Phase::Unknown;
+        }
+    }
+
+    fn restart(&self, state: &mut State) {
+        state.restarts -= 1;
+        state.run += 1;
+        // What the server had received goes with it.
+        state.late = [LateCopy::default(); 2];
+        if state.phase == Phase::Saying {
+            state.phase = Phase::Ended;
+        }
+        if self.forgets {
+            (state.lock, state.left, state.kept) = (Lock::Free, 0, false);
+            (state.log, state.told) = (Log::Nothing, 0);
+            // Until a copy is confirmed again, its end is unknown here.
+            state.forgot = state.forced || !matches!(state.phase, Phase::Runs | Phase::Ended);
+        }
+    }
+
+    /// What the client does, and what becomes of its request.
+    fn steps(&self, state: &State, also: Also<'_>) {
+        match state.phase {
+            Phase::Runs => {
+                if state.lock == Lock::Ours {
+                    also(&|next| {
+                        (next.left, next.valid, next.known_run) = (TTL, TTL, next.run);
+                    });
+                    if self.force {
+                        also(&|next| {
+                            (next.lock, next.left, next.forced) = (Lock::Free, 0, true);
+                            next.log = if self.log { Log::Revoked } else { Log::Nothing };
+                        });
+                    }
+                }
+                if state.valid > 0 {
+                    also(&|next| next.phase = Phase::Ended);
+                }
+            }
+            Phase::Ended => also(&|next| {
+                next.phase = Phase::Saying;
+                next.said = (next.said + 1).min(2);
+            }),
+            Phase::Saying => {
+                let keep = if self.is(Without::RestOfKeep) { self.keep } else { state.keep };
+                let repeated = state.said > 1;
+                also(&|next| next.phase = self.release(next, keep, repeated));
+                // Executed, and its answer is lost; or it never arrives; or late.
+                also(&|next| {
+                    self.release(next, keep, repeated);
+                    next.phase = Phase::Ended;
+                });
+                also(&|next| next.phase = Phase::Ended);
+                if let Some(at) = state.late.iter().position(|copy| !copy.there).filter(|_| state.lates > 0) {
+                    also(&|next| {
+                        next.late[at] = LateCopy { there: true, keep, repeated };
+                        next.lates -= 1;
+                        next.phase = Phase::Ended;
+                    });
+                }
+            }
+            Phase::Released | Phase::GoneOnAnotherRun | Phase::GoneAfterEnd => also(&|next| next.phase = Phase::Fine),
+            Phase::Gone | Phase::Other => {
+                let may_be_own = !self.log && state.said > 1;
+                also(&|next| next.phase = if may_be_own { Phase::Unknown } else { Phase::Lost });
+            }
+            Phase::Fine | Phase::Lost | Phase::Unknown => {}
+        }
+        for at in 0..state.late.len() {
+            if state.late[at].there {
+                also(&|next| {
+                    let copy = std::mem::take(&mut next.late[at]);
+                    self.release(next, copy.keep, copy.repeated);
+                });
+            }
+        }
+    }
+
+    /// What others do, and time.
+    fn happens(&self, state: &State, also: Also<'_>) {
+        match state.lock {
+            Lock::Free => also(&|next| (next.lock, next.left) = (Lock::Others, TTL)),
+            Lock::Others => also(&|next| (next.lock, next.left) = (Lock::Free, 0)),
+            Lock::Ours => {}
+        }
+        if state.restarts > 0 {
+            also(&|next| self.restart(next));
+        }
+        // A request takes less than a tick, or is given up.
+        if matches!(state.phase, Phase::Runs | Phase::Ended | Phase::Fine | Phase::Lost | Phase::Unknown)
+            && (state.phase != Phase::Runs || state.valid > 0)
+        {
+            also(&Self::tick);
+        }
+    }
+}
+
+impl Space for Bounds {
+    type State = u64;
+
+    fn starts(&self) -> Vec<u64> {
+        let &Bounds { keep, restarts, lates, .. } = self;
+        let log = if self.log { Log::Open } else { Log::Nothing };
+        let start =
+            State { lock: Lock::Ours, left: TTL, run: 0, log, valid: TTL, keep, restarts, lates, ..State::default() };
+        vec![start.pack()]
+    }
+
+    fn next(&self, packed: &u64, into: &mut Vec<Result<u64, &'static str>>) {
+        let state = State::unpack(*packed);
+        let mut also = |change: &dyn Fn(&mut State)| {
+            let mut next = state;
+            change(&mut next);
+            into.push(self.check(&next).map(|()| next.pack()));
+        };
+        self.steps(&state, &mut also);
+        self.happens(&state, &mut also);
+    }
+
+    fn hash(&self, packed: &u64) -> u64 {
+        let mixed = packed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    }
+
+    fn show(&self, packed: &u64) -> String {
+        format!("{:?}", State::unpack(*packed))
+    }
+}
+
+const SAID: Bounds =
+    Bounds { keep: 0, log: true, restarts: 0, forgets: false, lates: 2, force: true, without: Without::Nothing };
+const KEPT: Bounds = Bounds { keep: 2, ..SAID };
+const RESTARTS: Bounds = Bounds { restarts: 2, lates: 1, ..SAID };
+const FORGETS: Bounds = Bounds { forgets: true, ..RESTARTS };
+const UNLOGGED: Bounds = Bounds { log: false, ..SAID };
+const KEPT_AND_FORGOTTEN: Bounds = Bounds { keep: 2, ..FORGETS };
+
+const FALSE_LOSS: &str = "a job is told of a loss that was none";
+const KEPT_TOO_LONG: &str = "a lock is kept for too long";
+
+#[track_caller]
+fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
+    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
+}
+
+#[test]
+fn a_release_that_is_said_again_is_as_good_as_one() {
+    for bounds in [SAID, KEPT, RESTARTS, FORGETS, UNLOGGED, KEPT_AND_FORGOTTEN] {
+        search::is_clean(&bounds);
+    }
+}
+
+#[test]
+fn a_lock_that_is_kept_stays_no_longer_than_was_said_first() {
+    without(Without::KeptOnce, KEPT, KEPT_TOO_LONG, 8);
+    without(Without::RestOfKeep, KEPT, KEPT_TOO_LONG, 5);
+}
+
+#[test]
+fn what_an_earlier_copy_has_released_is_no_loss() {
+    without(Without::LooksIntoLog, SAID, FALSE_LOSS, 6);
+}
+
+#[test]
+fn a_node_that_has_forgotten_the_run_is_told_it_once_and_one_that_knows_its_end_is_believed() {
+    without(Without::AnotherRun, FORGETS, FALSE_LOSS, 5);
+    without(Without::CarriesRun, FORGETS, "a run is not known", 5);
+    without(Without::NotTwice, RESTARTS, "a run is written twice", 6);
+    without(Without::Forgotten, RESTARTS, "a loss is not told", 6);
+}
