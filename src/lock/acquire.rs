@@ -1,6 +1,7 @@
 //! Acquiring a lock: share a lease of an enclosing job, try, or wait in line.
 
-use super::attempt::{Attempt, Busy, Footprint};
+use super::attempt::{Attempt, Busy};
+use super::footprint::{FAREWELL, Footprint, LONG_FAREWELL};
 use super::lease::Lease;
 use super::queue::{LAST_LOOK, WaitReport};
 use super::{Lock, Request};
@@ -33,13 +34,13 @@ impl Lock {
         interrupted: impl Future<Output = Error>,
     ) -> Result<Lease, Error> {
         let mut footprint = Footprint::new();
-        let acquired = tokio::select! {
+        let (acquired, patience) = tokio::select! {
             biased;
-            error = interrupted => Err(error),
-            acquired = self.obtain(&mut footprint, request, notify) => acquired,
+            error = interrupted => (Err(error), FAREWELL),
+            acquired = self.obtain(&mut footprint, request, notify) => (acquired, self.node_timeout().clamp(FAREWELL, LONG_FAREWELL)),
         };
         if acquired.is_err() {
-            self.withdraw(&footprint).await;
+            self.withdraw(&mut footprint, Boot::now() + patience).await;
         }
         acquired
     }
@@ -56,7 +57,10 @@ impl Lock {
             return Ok(lease);
         }
         let (busy, trouble) = match self.compete(footprint, request, start).await {
-            Attempt::Granted(lease) => return Ok(lease),
+            Attempt::Granted(lease) => {
+                self.step_out(footprint).await;
+                return Ok(lease);
+            }
             // In line behind the job that it is part of, it would wait for itself.
             Attempt::Busy(busy) if request.wait.is_zero() || busy.by.is_held_by(&request.ancestors) => {
                 return Err(self.held_error(&busy.by, request, None));
@@ -86,7 +90,7 @@ impl Lock {
                 },
                 _ => return attempt,
             };
-            self.withdraw(footprint).await;
+            self.withdraw(footprint, Boot::now() + FAREWELL).await;
             sleep_until((Boot::now() + pause).min(over)).await;
         }
     }

@@ -100,6 +100,9 @@ pub(super) struct Answer {
     pub(super) tokens: Vec<Vec<u8>>,
     /// What goes through all leases goes on there.
     pub(super) from: Option<String>,
+    /// The log knows of the run of a lease that is not there, and that a release has told its end.
+    pub(super) knows_run: bool,
+    pub(super) knows_end: bool,
 }
 
 impl Answer {
@@ -149,6 +152,8 @@ impl FromReply for Answer {
             more: reply.has("more"),
             tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
             from: text("from"),
+            knows_run: reply.has("known"),
+            knows_end: reply.get("known").as_text() == Some("ended"),
         })
     }
 

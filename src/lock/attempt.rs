@@ -8,6 +8,7 @@ use super::ask::linger;
 use super::claim::Claim;
 use super::fencing;
 use super::fields::Args;
+use super::footprint::{FAREWELL, Footprint};
 use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
 use super::line::{COURTESY, unmoved};
@@ -20,10 +21,6 @@ use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::below;
 use std::time::Duration;
-
-/// The patience with a node when a try is undone: a signal ends the wait within 100 ms. The request is on its way at
-/// once, but a server that is about to answer a closed connection does not read what else was sent over it.
-pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 
 /// The number of free places that each node tells.
 const FREE_PLACES: u32 = 32;
@@ -59,28 +56,6 @@ pub(super) struct Busy {
     pub(super) split: bool,
 }
 
-/// The possible remains of a try on the nodes.
-#[derive(Debug, Default)]
-pub(super) struct Footprint {
-    /// The token of the latest try. Each try has its own, so that a late answer to one cannot be taken for another's.
-    token: Option<String>,
-    /// The name in the queue, of a caller that queues.
-    pub(super) waiter: Option<String>,
-    /// The place in the queue, once there is one.
-    pub(super) ticket: Option<String>,
-    /// The place at which the next try begins to look for a free one, if the lock has slots.
-    start: Option<u32>,
-    /// The nodes that may have granted the latest try.
-    may_have_it: Vec<bool>,
-    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
-    pub(super) hold: Option<(String, String)>,
-    /// The time at which the first try began.
-    began: Option<Boot>,
-    /// Where the line was not moved to its end by the latest try, and whether that kept it from the lock.
-    unmoved: Vec<bool>,
-    is_blocked: bool,
-}
-
 /// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
 #[derive(Clone, Debug)]
 pub(super) struct LastSeenLease {
@@ -90,22 +65,6 @@ pub(super) struct LastSeenLease {
     pub(super) until: Boot,
     /// The longest time that it may last, until that is counted from the end of the connection.
     pub(super) longest: Option<Duration>,
-}
-
-impl Footprint {
-    pub(super) fn new() -> Footprint {
-        Footprint { began: Some(Boot::now()), ..Footprint::default() }
-    }
-
-    /// The time since the first try began.
-    fn waited(&self) -> Duration {
-        self.began.map(Boot::elapsed).unwrap_or_default()
-    }
-
-    fn add_to(&self, args: Args) -> Args {
-        let Footprint { token, waiter, ticket, .. } = self;
-        args.given("token", token.as_ref()).given("waiter", waiter.as_ref()).given("ticket", ticket.as_ref())
-    }
 }
 
 impl Lock {
@@ -128,7 +87,7 @@ impl Lock {
                 return attempt;
             }
             if footprint.waiter.is_none() {
-                self.withdraw(footprint).await;
+                self.withdraw(footprint, Boot::now() + FAREWELL).await;
             }
             again -= 1;
         }
@@ -143,10 +102,12 @@ impl Lock {
         until: Boot,
     ) -> Attempt {
         let token = if request.noted { token::new_noted() } else { token::new_token() };
-        footprint.token = Some(token.clone());
-        footprint.may_have_it = vec![true; self.locks.nodes.len()];
+        footprint.begin(token.clone(), &self.locks.nodes);
         let start = Boot::now();
-        let call = self.take_call(footprint, request, seen);
+        let args = self.take_args(footprint, request, seen);
+        let with_earlier = |node| self.call(&scripts::TAKE, footprint.add_earlier_to(args.clone(), node));
+        let own = (0..self.locks.nodes.len()).map(|node| footprint.has_earlier(node).then(|| with_earlier(node)));
+        let (own, call): (Vec<Option<Call>>, Call) = (own.collect(), self.call(&scripts::TAKE, args));
         let deadline = self.locks.nodes.deadline().min(until);
         let mut decided = None;
         let patience = |answers: &Answers<Answer>| {
@@ -161,9 +122,12 @@ impl Lock {
             };
             *decided.get_or_insert_with(|| Boot::now() + patience)
         };
-        let answers = self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
+        let answers = self.locks.nodes.ask_apart(|node| own[node].as_ref().or(Some(&call)), deadline, patience).await;
         for (node, _, take) in answers.iter() {
-            footprint.may_have_it[node] = take.word == Word::Granted;
+            footprint.tried(node, take.word == Word::Granted);
+        }
+        for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
+            footprint.not_tried(node);
         }
         footprint.unmoved = unmoved(&answers);
         footprint.is_blocked = answers.said().any(|take| take.more && take.word == Word::Reserved);
@@ -190,7 +154,7 @@ impl Lock {
         attempt
     }
 
-    fn take_call(&self, footprint: &Footprint, request: &Request, seen: Option<&LastSeenLease>) -> Call {
+    fn take_args(&self, footprint: &Footprint, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
         let (limit, several) = (self.claim().limit(), self.locks.nodes.len() > 1);
         // Over several nodes, contenders that all began at the first place would get a part each.
@@ -216,7 +180,7 @@ impl Lock {
                 .with("seen_claim", holder.claim.word())
                 .given("seen_slot", holder.slot);
         }
-        self.call(&scripts::TAKE, args)
+        args
     }
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
@@ -288,41 +252,6 @@ impl Lock {
             (raised, said) if said > raised => Err(Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() }))),
             _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
-    }
-
-    /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
-    async fn roll_back(&mut self, footprint: &mut Footprint) {
-        if !footprint.may_have_it.contains(&true) {
-            return;
-        }
-        let call = self.call(&scripts::UNDO, footprint.add_to(Args::default()).flag("stay", true)).behind();
-        let answers = self.undo(&call, |node| footprint.may_have_it[node]).await;
-        for (node, ..) in answers.iter() {
-            footprint.may_have_it[node] = false;
-        }
-    }
-
-    /// Takes back all that the footprint names: a grant, a place in line, a hold. Ends within 80 ms.
-    pub(super) async fn withdraw(&mut self, footprint: &Footprint) {
-        if let Some((stem, hold)) = &footprint.hold {
-            let call = self.release_call(stem, hold, None, None).behind();
-            self.undo(&call, |_| true).await;
-        }
-        let Footprint { waiter, token, may_have_it, .. } = footprint;
-        if token.is_none() && waiter.is_none() {
-            return;
-        }
-        let call = self.call(&scripts::UNDO, footprint.add_to(Args::default())).behind();
-        let end = Boot::now() + FAREWELL;
-        let answers = self.undo(&call, |node| waiter.is_some() || may_have_it[node]).await;
-        self.move_line(unmoved(&answers), end).await;
-    }
-
-    /// Sends what undoes a request to every node that the request may have reached.
-    async fn undo(&mut self, call: &Call, whom: impl Fn(usize) -> bool) -> Answers<Answer> {
-        let nodes = &mut self.locks.nodes;
-        let touched: Vec<bool> = (0..nodes.len()).map(|node| whom(node) && nodes.is_touched(node)).collect();
-        nodes.ask(call, |node| touched[node], Boot::now() + FAREWELL, |_| Boot::NEVER).await
     }
 
     /// True if nodes refuse a password or certificate that comes from a file.

@@ -1,12 +1,13 @@
 //! Sharing a lease that an ancestor holds: one more hold, with a token of its own.
 
 use super::answer::{Answer, Word};
-use super::attempt::Footprint;
 use super::fields::Args;
+use super::footprint::{FAREWELL, Footprint};
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::Verdict;
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::{Error, NotOurs, Purpose};
+use crate::sys::clock::Boot;
 use std::time::Duration;
 
 impl Lock {
@@ -51,7 +52,7 @@ impl Lock {
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
                 // The id of the hold is new, so that taking it back can hurt no other.
-                self.withdraw(footprint).await;
+                self.withdraw(footprint, Boot::now() + FAREWELL).await;
             }
             footprint.hold = None;
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };

@@ -86,6 +86,13 @@ impl Lease {
         token::split(&self.token).0
     }
 
+    /// Adds what a node needs to note the run after a restart without its memory: the run of the server when it last confirmed
+    /// the lease, the beginning (ms ago), and the owner.
+    pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
+        let args = self.owner.add_to(args).given("run", self.backing[node].run.as_ref());
+        args.time("began", self.since.elapsed()).with("fence", self.fencing_token).with("log", self.log)
+    }
+
     /// The arguments that name the lease, its place and its ttl.
     pub(super) fn args(&self) -> Args {
         Args::default().with("token", self.stem()).given("place", self.place).time("ttl", self.ttl)

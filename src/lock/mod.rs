@@ -12,6 +12,7 @@ mod enter;
 mod extend;
 mod fencing;
 mod fields;
+mod footprint;
 mod free;
 mod holder;
 pub(crate) mod keys;
@@ -34,8 +35,8 @@ mod token;
 mod waiter;
 
 pub(crate) use acquire::ROTATION;
-pub(crate) use attempt::FAREWELL;
 pub(crate) use claim::Claim;
+pub(crate) use footprint::FAREWELL;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
 pub(crate) use locks::{Gaps, Listing, Locks, RunListing, Selection};

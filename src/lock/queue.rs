@@ -7,14 +7,12 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::answer::Answer;
-use super::attempt::{Attempt, Busy, Footprint, LastSeenLease};
-use super::fields::Args;
+use super::attempt::{Attempt, Busy, LastSeenLease};
+use super::footprint::{FAREWELL, Footprint};
 use super::lease::Lease;
-use super::line::{COURTESY, unmoved};
-use super::{Lock, Request, scripts, waiter};
+use super::{Lock, Request, waiter};
 use crate::error::{Error, HeldLock};
-use crate::redis::{Answers, Listeners, SubscriptionEvent};
+use crate::redis::{Listeners, SubscriptionEvent};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{full_jitter, jitter};
 use crate::sys::wait::{sleep_until, within};
@@ -105,7 +103,7 @@ impl Lock {
         };
         line.remember();
         // The remains of the tries before have no name in the queue.
-        self.withdraw(footprint).await;
+        self.withdraw(footprint, Boot::now() + FAREWELL).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         footprint.waiter = Some(waiter);
@@ -216,19 +214,6 @@ impl Lock {
             }
         }
         Ok(None)
-    }
-
-    /// Granted by a quorum: leaves the line on the nodes that did not grant.
-    async fn step_out(&mut self, footprint: &Footprint) {
-        if let (Some(waiter), true) = (&footprint.waiter, self.locks.nodes.len() > 1) {
-            let call = self.keys.call(&scripts::UNDO, Args::default().with("waiter", waiter)).behind();
-            let deadline = self.locks.nodes.deadline();
-            let quorum = self.locks.quorum();
-            let soon = Boot::now() + Duration::from_millis(20);
-            let patience = |left: &Answers<Answer>| if left.said().count() >= quorum { soon } else { Boot::NEVER };
-            let answers = self.locks.nodes.ask(&call, |_| true, deadline, patience).await;
-            self.move_line(unmoved(&answers), Boot::now() + COURTESY).await;
-        }
     }
 }
 

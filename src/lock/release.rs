@@ -1,16 +1,41 @@
-//! Releasing a lease, or one hold of it.
+//! Releasing a lease, or one hold of it. It is said again, over new connections, to nodes that do not answer: a restart or a broken
+//! connection at a job's end costs neither the rest of the ttl nor the job's success.
 
 use super::answer::{Answer, Word};
+use super::ask::linger;
 use super::fields::Args;
-use super::lease::Lease;
+use super::footprint::FAREWELL;
+use super::lease::{Backing, Lease};
 use super::line::unmoved;
 use super::quorum::Verdict;
-use super::run::End;
+use super::run::{End, Outcome};
 use super::token::{self, BASE};
 use super::{Lock, scripts};
 use crate::error::{Error, Purpose};
-use crate::redis::Call;
+use crate::redis::{Answers, Call, Fault};
+use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
 use std::time::Duration;
+
+/// The longest time for which a release is said again.
+const AGAIN_FOR: Duration = Duration::from_secs(5);
+/// The pause before it is said again to nodes that refuse a connection.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// What a release says.
+#[derive(Clone, Copy)]
+struct Release<'a> {
+    /// The lease, if this process has had it, or else the token and the hold, none for the one that took the lease.
+    token: &'a str,
+    stem: &'a str,
+    hold: Option<&'a str>,
+    lease: Option<&'a Lease>,
+    /// The lock stays taken until then.
+    keep_until: Option<Boot>,
+    end: Option<End>,
+    /// It is said again until then.
+    until: Boot,
+}
 
 impl Lock {
     /// Releases this process's hold of the lease, and tells how its run ended; with `keep`, the lock stays taken for that long.
@@ -20,10 +45,17 @@ impl Lock {
     /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few nodes
     /// answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End) -> Result<u64, Error> {
-        // Holds leave nothing in the log.
-        let end = Some(end).filter(|_| lease.is_outermost());
-        let call = self.release_call(lease.stem(), &lease.hold, keep, end);
-        self.release_by(call, &lease.token).await
+        let release = Release {
+            token: &lease.token,
+            stem: lease.stem(),
+            hold: Some(&lease.hold),
+            lease: Some(lease),
+            keep_until: keep.filter(|keep| keep.as_millis() > 0).map(|keep| Boot::now() + keep),
+            // Holds leave nothing in the log.
+            end: Some(end).filter(|_| lease.is_outermost()),
+            until: lease.valid_until(),
+        };
+        self.release_by(release).await
     }
 
     /// Releases one hold of the lease that `token` names: the hold whose token it is, else the newest. Returns how many are
@@ -38,32 +70,120 @@ impl Lock {
             None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
             _ => None,
         };
-        let args = Args::default().with("token", stem).given("hold", hold.or(newest.as_deref()));
-        let args = args.given("outcome", status.map(|_| "exited")).given("code", status);
-        self.release_by(self.call_noted(&scripts::RELEASE, stem, args), token).await
+        let hold = hold.or(newest.as_deref());
+        let end = status.map(|status| End { outcome: Some(Outcome::Exited), code: Some(status.into()), ..End::UNUSED });
+        let release = Release { token, stem, hold, lease: None, keep_until: None, end, until: Boot::NEVER };
+        self.release_by(release).await
     }
 
-    /// The request to release a hold of a lease, and to note in the log how its run ended.
-    pub(super) fn release_call(&self, stem: &str, hold: &str, keep: Option<Duration>, end: Option<End>) -> Call {
-        let keep = keep.filter(|keep| keep.as_millis() > 0);
-        let args = Args::default().with("token", stem).with("hold", hold).time("keep", keep);
-        let args = args.given("outcome", end.map(End::word)).given("code", end.and_then(|end| end.code));
-        let args = args.time("ended", end.map(|end| end.at.elapsed()));
-        self.call(&scripts::RELEASE, args.given("gone", end.map(End::word_if_gone)))
+    /// The request to release a hold that a lease may have been entered with.
+    pub(super) fn release_call(&self, stem: &str, hold: &str) -> Call {
+        self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold))
     }
 
-    async fn release_by(&mut self, call: Call, token: &str) -> Result<u64, Error> {
-        let is_done = |answer: &Answer| matches!(answer.word, Word::Released | Word::StillHeld);
-        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
+    async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
+        let mut answers = self.say(&release).await;
+        // With one node, a release without a hold is told the newest where there are several, and has released nothing.
+        let newest = answers.said().find(|answer| answer.word == Word::Newest).map(|answer| answer.hold.clone());
+        if let Some(hold) = newest {
+            let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
+            answers = self.say(&named).await;
+        }
         self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
-        if answers.verdict(is_done) != Verdict::Yes {
-            return Err(self.not_done(Purpose::Use, token, &answers, is_done));
+        let verdict = answers.verdict(is_done);
+        let is_lost = answers.is_denied(is_done);
+        if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
+            self.tell_missing(&release, &answers, if is_lost { end.word_if_gone() } else { end.word() }).await;
+        }
+        if verdict != Verdict::Yes {
+            return Err(self.not_done(Purpose::Use, release.token, &answers, is_done));
         }
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
         if answers.verdict(|answer| answer.word == Word::Released) == Verdict::Yes {
             return Ok(0);
         }
         Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
+    }
+
+    /// Says it to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node that had
+    /// released the lease before, or has forgotten it in a restart, counts as one that releases it.
+    async fn say(&mut self, release: &Release<'_>) -> Answers<Answer> {
+        let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
+        let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
+        let pause = (self.locks.nodes.timeout / 3).max(PAUSE);
+        let cold = (0..count).any(|node| !self.locks.nodes.is_touched(node));
+        let mut answers = self.locks.nodes.unasked();
+        let mut faults = vec![None; count];
+        let (mut enough, mut is_repeated) = (None, false);
+        loop {
+            let round = Boot::now();
+            let is_open = |node| answers.of(node).is_none_or(|answer| answer.is_err());
+            let calls = (0..count).map(|node| is_open(node).then(|| self.call_for(release, node).insistent(pause)));
+            let calls: Vec<Option<Call>> = calls.collect();
+            let patience = |answers: &Answers<Answer>| {
+                let done =
+                    answers.iter().filter(|(node, _, answer)| release.is_done(*node, answer, is_repeated)).count();
+                let denied = answers.said().count() - done;
+                if done < quorum && denied + quorum <= count {
+                    return Boot::NEVER;
+                }
+                *enough.get_or_insert_with(|| Boot::now() + linger(start, cold || answers.faults().next().is_some()))
+            };
+            let deadline = until.min(round + pause);
+            self.locks.nodes.ask_more(&mut answers, |node| calls[node].as_ref(), deadline, patience).await;
+            for (node, fault) in answers.faults() {
+                faults[node] = Some(fault.clone());
+            }
+            let is_silent = answers.faults().any(|(_, fault)| matches!(fault, Fault::TimedOut | Fault::Slower));
+            let hopeless = answers.faults().filter(|(_, fault)| fault.is_final()).count() + quorum > count;
+            if until.passed() || hopeless || enough.is_some_and(|enough| enough.passed() || !is_silent) {
+                break;
+            }
+            is_repeated = true;
+            sleep_until(until.min(round + PAUSE)).await;
+        }
+        for (node, answer) in answers.iter_mut() {
+            if release.is_done(node, answer, is_repeated) && answer.word != Word::StillHeld {
+                answer.word = Word::Released;
+            }
+        }
+        let unknown = |node: usize, answer: &Answer| {
+            let is_unknown = is_repeated && !is_done(answer) && answer.word != Word::Newest && !answer.knows_run;
+            let is_logged = release.lease.is_some_and(|lease| lease.log > 0);
+            faults[node].clone().filter(|_| is_unknown && !is_logged)
+        };
+        let answers = answers.discard_by_node(unknown);
+        self.locks.without_young(answers)
+    }
+
+    fn call_for(&self, release: &Release<'_>, node: usize) -> Call {
+        let &Release { stem, hold, lease, keep_until, end, .. } = release;
+        let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
+        let args = Args::default().with("token", stem).given("hold", hold).time("keep", keep);
+        let args = args.given("outcome", end.map(End::word)).given("code", end.and_then(|end| end.code));
+        match (lease, end) {
+            (Some(lease), Some(end)) if lease.log > 0 => {
+                let ended = end.at.elapsed();
+                self.call(&scripts::RELEASE, lease.add_run_to(args, node).time("ended", ended))
+            }
+            (Some(_), _) => self.call(&scripts::RELEASE, args),
+            (None, _) => self.call_noted(&scripts::RELEASE, stem, args),
+        }
+    }
+
+    /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
+    /// may still have it.
+    async fn tell_missing(&mut self, release: &Release<'_>, answers: &Answers<Answer>, outcome: &str) {
+        let missing: Vec<bool> = (0..answers.nodes())
+            .map(|node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer))))
+            .collect();
+        if missing.contains(&true) && release.lease.is_some_and(|lease| lease.log > 0) {
+            let code = release.end.and_then(|end| end.code);
+            let args = Args::default().with("token", release.stem).given("hold", release.hold);
+            let call = self.call(&scripts::RELEASE, args.with("gone", outcome).given("code", code));
+            let soon = Boot::now() + FAREWELL;
+            let _: Answers<Answer> = self.locks.nodes.ask(&call, |node| missing[node], soon, |_| Boot::NEVER).await;
+        }
     }
 
     /// The newest hold that any node knows of the lease.
@@ -79,4 +199,28 @@ impl Lock {
         let newest = named.max_by_key(|newest| (votes(&newest.hold), newest.entered));
         Ok(newest.and_then(|newest| newest.hold.clone()).unwrap_or_else(|| BASE.to_owned()))
     }
+}
+
+impl Release<'_> {
+    /// True if the node has released it, now or when it was told before, or has forgotten it.
+    fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
+        match answer.word {
+            Word::Gone if self.is_forgotten(node, answer) => true,
+            Word::Gone | Word::Other => is_repeated && answer.knows_end,
+            _ => is_done(answer),
+        }
+    }
+
+    /// True if the node has restarted since it confirmed the lease, without its memory. A job that has ended within the lease
+    /// has lost nothing by that.
+    fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
+        let Some(lease) = self.lease else { return false };
+        let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);
+        let Backing { run, .. } = &lease.backing[node];
+        in_time && !answer.knows_run && run.is_some() && answer.run_id.is_some() && *run != answer.run_id
+    }
+}
+
+fn is_done(answer: &Answer) -> bool {
+    matches!(answer.word, Word::Released | Word::StillHeld)
 }

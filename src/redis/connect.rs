@@ -14,10 +14,12 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, Value};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio_rustls::client::TlsStream;
 
 /// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the kernel
 /// closes it: a machine that was switched off sends nothing.
@@ -27,8 +29,45 @@ const UNANSWERED: Duration = Duration::from_secs(60);
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
 
 /// A stream of bytes to a server: TCP, TLS or a Unix socket.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+impl Socket for TcpStream {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Socket for UnixStream {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Socket for TlsStream<TcpStream> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.get_ref().0.as_fd()
+    }
+}
+
+impl Socket for Box<dyn Socket> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        (**self).descriptor()
+    }
+}
+
+impl<S: Socket> Socket for ReplyLimit<S> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream().descriptor()
+    }
+}
+
+impl<S: Socket> Socket for LastWords<S> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream().descriptor()
+    }
+}
 
 /// Connects to the node and logs in.
 ///

@@ -7,13 +7,16 @@ use super::url::Host;
 use crate::sys::clock::Boot;
 use futures_util::future::join;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::socket2::SockRef;
 use redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, RedisResult, Value};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::ptr;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// An open connection, which answers requests in order. A request whose future is dropped after it was sent stays in that
@@ -27,6 +30,8 @@ pub(super) struct Connection {
     is_named: Cell<bool>,
     /// The script that was last sent with its body: the server knows it when it comes to what was sent behind.
     loaded: Cell<Option<&'static Script>>,
+    /// None where there are no descriptors left.
+    socket: Option<OwnedFd>,
 }
 
 /// The answer to one call of a script, and the time at which the call was sent.
@@ -49,13 +54,29 @@ impl Connection {
     /// The reason why there is none, or the refusal of the login.
     pub(super) async fn open(route: &Route) -> Result<Rc<Connection>, Fault> {
         let (server, socket) = route.open().await?;
+        let descriptor = socket.descriptor().try_clone_to_owned().ok();
         // The caller sets a deadline around the whole request.
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let opened = MultiplexedConnection::new_with_config(&nothing, socket, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
         let driver = RefCell::new(tokio::spawn(driver));
-        Ok(Rc::new(Connection { requests, server, driver, is_named: Cell::new(false), loaded: Cell::new(None) }))
+        Ok(Rc::new(Connection {
+            requests,
+            server,
+            driver,
+            is_named: Cell::new(false),
+            loaded: Cell::new(None),
+            socket: descriptor,
+        }))
+    }
+
+    /// Gives the connection up for another one: what is still on its way never arrives, and so not behind what goes over that.
+    pub(super) fn abort(&self) {
+        if let Some(socket) = &self.socket {
+            let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        }
+        self.driver.borrow().abort();
     }
 
     pub(super) fn is_closed(&self) -> bool {

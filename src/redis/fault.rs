@@ -141,6 +141,25 @@ impl Fault {
         }
     }
 
+    /// True if the node has surely not executed the request.
+    pub(crate) fn is_before_execution(&self) -> bool {
+        let codes = [CIRCLE, "TRYAGAIN", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN"];
+        matches!(self, Fault::CannotServe(code, _) if codes.contains(&&**code))
+    }
+
+    /// True if the node may have got the request, and has not said what came of it.
+    pub(crate) fn leaves_open(&self) -> bool {
+        matches!(
+            self,
+            Fault::TimedOut
+                | Fault::Slower
+                | Fault::Closed
+                | Fault::Exited(_)
+                | Fault::Unreachable(_)
+                | Fault::Unconfirmed(..)
+        )
+    }
+
     /// True if the password or a certificate is refused.
     pub(crate) fn is_login(&self) -> bool {
         match self {
@@ -156,6 +175,11 @@ impl Fault {
 }
 
 impl Fault {
+    /// Servers of a Cluster that name each other for a lock.
+    pub(super) fn moved_in_a_circle() -> Fault {
+        Fault::CannotServe(CIRCLE.to_owned(), String::new())
+    }
+
     /// A node that does not reveal its uptime, although a quarantine needs it.
     pub(crate) fn without_uptime() -> Fault {
         Fault::Refused(NO_UPTIME.to_owned(), String::new())
@@ -237,6 +261,8 @@ const TLS: &str = "failed the TLS handshake";
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
+/// The code of servers that name each other for a lock.
+const CIRCLE: &str = "MOVED in a circle";
 /// The first words of a server that is configured as one of a Cluster, but is none.
 const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
@@ -246,7 +272,7 @@ const TOO_MANY_KEYS: &str = "too many keys";
 /// continues "10.0.0.1:6379 …", empty where the server's own words say more; the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
-const MEANINGS: [Meaning; 25] = {
+const MEANINGS: [Meaning; 26] = {
     use Fault::{CannotServe, Misconfigured, Refused};
     [
         (TOO_MANY_KEYS, CannotServe, "has more keys than can be listed", "name the locks: redlock status NAME..."),
@@ -258,6 +284,7 @@ const MEANINGS: [Meaning; 25] = {
         ("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
         ("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
         ("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
+        (CIRCLE, CannotServe, "names another server for this lock, which names it (MOVED)", "try again in a moment"),
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),

@@ -19,6 +19,10 @@ impl<S> LastWords<S> {
     pub(super) fn new(stream: S) -> LastWords<S> {
         LastWords { stream, is_asked: false, reader: None }
     }
+
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for LastWords<S> {

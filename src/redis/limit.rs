@@ -21,6 +21,10 @@ impl<S> ReplyLimit<S> {
     pub(super) fn new(stream: S) -> ReplyLimit<S> {
         ReplyLimit { stream, left: MOST }
     }
+
+    pub(super) fn stream(&self) -> &S {
+        &self.stream
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReplyLimit<S> {

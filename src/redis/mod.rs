@@ -121,24 +121,40 @@ impl Nodes {
         &mut self,
         call: impl Fn(usize) -> Option<&'a Call>,
         deadline: Boot,
-        mut patience: impl FnMut(&Answers<A>) -> Boot,
+        patience: impl FnMut(&Answers<A>) -> Boot,
     ) -> Answers<A> {
+        let mut answers = self.unasked();
+        self.ask_more(&mut answers, call, deadline, patience).await;
+        answers
+    }
+
+    /// No answers yet.
+    pub(crate) fn unasked<A>(&self) -> Answers<A> {
+        Answers(self.nodes.iter().map(|_| None).collect())
+    }
+
+    /// The same as [`Nodes::ask_apart`], adding to answers that there are.
+    pub(crate) async fn ask_more<'a, A: FromReply>(
+        &mut self,
+        answers: &mut Answers<A>,
+        call: impl Fn(usize) -> Option<&'a Call>,
+        deadline: Boot,
+        mut patience: impl FnMut(&Answers<A>) -> Boot,
+    ) {
         let start = Boot::now();
-        let mut answers = Answers(self.nodes.iter().map(|_| None).collect());
         let asked = self.nodes.iter_mut().enumerate().filter_map(|(at, node)| Some((at, node, call(at)?)));
         let mut pending: FuturesUnordered<_> =
             asked.map(|(at, node, call)| async move { (at, node.ask(call, deadline).await) }).collect();
         let mut until = deadline;
         while let Some(Some((node, got))) = within(until, pending.next()).await {
             answers.0[node] = Some(got);
-            until = patience(&answers).min(deadline);
+            until = patience(answers).min(deadline);
         }
         drop(pending);
         let silent = if deadline.passed() { Fault::TimedOut } else { Fault::Slower };
         for (_, got) in answers.0.iter_mut().enumerate().filter(|(node, _)| call(*node).is_some()) {
             got.get_or_insert_with(|| RequestOutcome { sent: start, answer: Err(silent.clone()) });
         }
-        answers
     }
 
     /// Runs one script for many locks on every node, in one round trip each. Each call has an answer or a fault of its own.
@@ -251,13 +267,23 @@ impl<A> Answers<A> {
     }
 
     /// The same answers, with a fault in place of each answer for which `reason` gives one.
-    pub(crate) fn discard(mut self, reason: impl Fn(&A) -> Option<Fault>) -> Answers<A> {
-        for got in self.0.iter_mut().flatten() {
-            if let Some(fault) = got.answer.as_ref().ok().and_then(&reason) {
+    pub(crate) fn discard(self, reason: impl Fn(&A) -> Option<Fault>) -> Answers<A> {
+        self.discard_by_node(|_, answer| reason(answer))
+    }
+
+    /// The same for reasons that differ by node.
+    pub(crate) fn discard_by_node(mut self, reason: impl Fn(usize, &A) -> Option<Fault>) -> Answers<A> {
+        for (node, got) in self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?))) {
+            if let Some(fault) = got.answer.as_ref().ok().and_then(|answer| reason(node, answer)) {
                 got.answer = Err(fault);
             }
         }
         self
+    }
+
+    /// The answers that came, to be amended.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut A)> {
+        self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?.answer.as_mut().ok()?)))
     }
 
     /// The number of answers that `is` accepts.

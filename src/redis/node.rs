@@ -6,7 +6,7 @@ use super::connection::{Connection, ScriptAnswer};
 use super::fault::Fault;
 use super::reply::{FromReply, Reply};
 use super::route::Route;
-use super::script::{Call, Delivery};
+use super::script::{Call, Delivery, Script};
 use super::url::{Deployment, Host};
 use crate::sys::clock::Boot;
 use crate::sys::wait::{sleep_until, within};
@@ -14,6 +14,7 @@ use futures_util::future::{join_all, select_all, try_join};
 use redis::{Cmd, Value};
 use std::fmt;
 use std::pin::Pin;
+use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -60,13 +61,14 @@ enum Link {
 /// An insistent call that is under way.
 struct Attempt {
     begun: Boot,
+    script: &'static Script,
     outcome: Pin<Box<dyn Future<Output = Result<ScriptAnswer, Fault>>>>,
 }
 
 impl Attempt {
     /// Calls over this connection, or over a new one.
     fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> Attempt {
-        let (route, call) = (route.clone(), call.clone());
+        let (route, call, script) = (route.clone(), call.clone(), call.script);
         let outcome = async move {
             let connection = match open {
                 Some(connection) => connection,
@@ -74,7 +76,7 @@ impl Attempt {
             };
             Ok(connection.call(&call).await)
         };
-        Attempt { begun: Boot::now(), outcome: Box::pin(outcome) }
+        Attempt { begun: Boot::now(), script, outcome: Box::pin(outcome) }
     }
 }
 
@@ -230,9 +232,7 @@ impl Node {
             }
         };
         value.map_err(|error| match (self.address().deployment(), error.code()) {
-            (Deployment::Cluster(_), Some("MOVED")) => {
-                Fault::Unreachable("its servers name each other for this lock (MOVED)".to_owned())
-            }
+            (Deployment::Cluster(_), Some("MOVED")) => Fault::moved_in_a_circle(),
             _ => Fault::of(&error),
         })
     }
@@ -262,6 +262,7 @@ impl Node {
         // A slow line needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let open = self.usable();
+        self.attempts.retain(|attempt| ptr::eq(attempt.script, call.script));
         // Later requests must arrive behind the last.
         let is_ordered = open.is_some() && matches!(self.link, Link::Ordered(_));
         if let Some(connection) = open
@@ -280,8 +281,10 @@ impl Node {
                 Some(youngest) => youngest.begun + patience,
             };
             if due.passed() {
-                // Another server may be the primary by now.
-                self.route.forget();
+                // Another server may be the primary by now, unless a redirection has just named it.
+                if self.link.connection().is_some() || !self.attempts.is_empty() {
+                    self.route.forget();
+                }
                 if self.attempts.len() == ATTEMPTS {
                     self.attempts.remove(0);
                 }
@@ -380,8 +383,18 @@ impl Node {
     /// A new connection; the old one is kept until it is open.
     async fn open(&mut self) -> Result<Rc<Connection>, Fault> {
         let connection = Connection::open(&self.route).await.map_err(|fault| self.failed(fault))?;
+        self.give_up_for(&connection);
         self.link = Link::Answering(Rc::clone(&connection));
         Ok(connection)
+    }
+
+    /// Aborts the connection whose last request has no answer, if another one takes its place.
+    fn give_up_for(&self, new: &Rc<Connection>) {
+        if let Link::Silent(old) | Link::Ordered(old) = &self.link
+            && !Rc::ptr_eq(old, new)
+        {
+            old.abort();
+        }
     }
 
     /// Records that no connection could be opened, and returns the fault to report.
@@ -392,6 +405,7 @@ impl Node {
 
     /// Records that the connection has answered, perhaps by an error.
     fn answered(&mut self, answer: ScriptAnswer) -> ScriptAnswer {
+        self.give_up_for(&answer.connection);
         self.link = Link::Answering(Rc::clone(&answer.connection));
         if answer.value.is_ok() {
             self.attempts.clear();

@@ -251,6 +251,21 @@ impl Model {
         self.lease = Some(Timed { value, ends });
     }
 
+    /// Whether the lock is kept after its job.
+    fn is_kept(&self) -> bool {
+        self.has_record() && self.field("kept").is_some()
+    }
+
+    /// The same for a request about a lease, which may be late.
+    fn lengthen_for(&mut self, hold: &str, ttl: i64) -> Expected {
+        if self.is_kept() {
+            return self.left();
+        }
+        let left = self.lengthen(ttl);
+        self.note_end(hold, ttl);
+        left
+    }
+
     /// At least this long, never shorter than before.
     fn lengthen(&mut self, ttl: i64) -> Expected {
         let left = self.lock.as_ref().map_or(-2, |lock| self.left_of(lock.ends));
@@ -287,6 +302,30 @@ impl Model {
     /// `ticket` is the one asked for; `given` what the server says if it has to give one, and its clock then.
     #[expect(clippy::too_many_arguments, reason = "they are the script's")]
     pub(super) fn take(
+        &mut self,
+        me: &str,
+        token: &str,
+        ttl: i64,
+        ticket: Option<u64>,
+        clock: u64,
+        by: &Owner<'_>,
+        quarantine: bool,
+        seen: Option<&Seen<'_>>,
+        given: Option<u64>,
+        server_us: u64,
+        earlier: &[&str],
+    ) -> Expected {
+        let freed = self.undo(earlier);
+        let answer = self.take_or_queue(me, token, ttl, ticket, clock, by, quarantine, seen, given, server_us);
+        let granted = matches!(&answer, Expected::Fields(fields) if fields["outcome"] == text("granted"));
+        if freed && !granted {
+            self.move_on();
+        }
+        answer
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
+    fn take_or_queue(
         &mut self,
         me: &str,
         token: &str,
@@ -391,31 +430,35 @@ impl Model {
         answer("raised", [])
     }
 
-    pub(super) fn leave(&mut self, me: &str, token: &str) -> Expected {
-        if self.is_ours(token) {
+    /// Takes back tries whose undoing was not confirmed. Whether one of them had the lock.
+    fn undo(&mut self, tokens: &[&str]) -> bool {
+        let granted = tokens.iter().any(|token| self.is_ours(token));
+        if granted {
             self.free();
         }
+        granted
+    }
+
+    /// What a release leaves to whoever is next.
+    fn move_on(&mut self) {
+        if self.lock.is_none() && self.reserved.is_none() { self.hand_over() } else { self.tell() }
+    }
+
+    pub(super) fn leave(&mut self, me: &str, token: &str, earlier: &[&str]) -> Expected {
+        self.undo(&[token]);
+        self.undo(earlier);
         self.drop_out(me);
         if !me.is_empty() && self.reserved.as_ref().is_some_and(|reserved| reserved.value == me) {
             self.reserved = None;
         }
-        if self.lock.is_none() && self.reserved.is_none() {
-            self.hand_over()
-        } else {
-            self.tell()
-        }
+        self.move_on();
         answer("done", [])
     }
 
+    /// Gives a place back for a grant that is taken back.
     pub(super) fn rollback(&mut self, me: &str, token: &str, ticket: Option<u64>) -> Expected {
-        if self.is_ours(token) {
-            self.free();
-        }
-        if !me.is_empty() {
-            self.reserved.take_if(|reserved| reserved.value == me);
-            if let Some(ticket) = ticket {
-                self.line_up(me, ticket);
-            }
+        if let (true, false, Some(ticket)) = (self.undo(&[token]), me.is_empty(), ticket) {
+            self.line_up(me, ticket);
         }
         answer("done", [])
     }
@@ -436,8 +479,7 @@ impl Model {
             return answer("no-hold", []);
         }
         let ttl = if ttl > 0 { ttl } else { self.recorded().unwrap_or(unknown) };
-        let left = self.lengthen(ttl);
-        self.note_end(by, ttl);
+        let left = self.lengthen_for(by, ttl);
         let (holds, node) = (self.count_holds(), Expected::Identity);
         match forgotten {
             true => {
@@ -457,8 +499,7 @@ impl Model {
         self.add_hold(hold);
         let recorded = self.recorded();
         let ttl = if ttl > 0 { ttl } else { recorded.unwrap_or(unknown) };
-        let left = self.lengthen(ttl);
-        self.note_end(hold, ttl);
+        let left = self.lengthen_for(hold, ttl);
         let fence = recorded.and_then(|_| self.field("fence")).map(str::to_owned);
         let Expected::Fields(mut fields) =
             answer("extended", [("holds", self.count_holds()), ("left", left), ("node", Expected::Identity)])
@@ -490,6 +531,9 @@ impl Model {
         if !self.is_ours(token) && !looks_like_a_hold {
             return self.other();
         }
+        if let (true, Some(holds)) = (hold.is_empty(), &self.holds) {
+            return answer("newest", [("hold", text(holds.value.last().unwrap()))]);
+        }
         let hold = if looks_like_a_hold || hold.is_empty() { "newest" } else { hold };
         match &mut self.holds {
             Some(holds) => {
@@ -516,6 +560,10 @@ impl Model {
             None => {}
         }
         if keep > 0 {
+            let left = self.lock.as_ref().map_or(-1, |lock| self.left_of(lock.ends));
+            if self.is_kept() && left <= keep {
+                return answer("released", []);
+            }
             let ends = Some(self.now + keep);
             if let Some(lock) = &mut self.lock {
                 lock.ends = ends;
@@ -572,8 +620,7 @@ impl Model {
         if let Some(by) = self.recorded().and_then(|_| self.field("revoked")) {
             return answer("revoked", [("by", text(by))]);
         }
-        let left = self.lengthen(ttl);
-        self.note_end(if hold.is_empty() { "base" } else { hold }, ttl);
+        let left = self.lengthen_for(if hold.is_empty() { "base" } else { hold }, ttl);
         if !hold.is_empty() {
             self.add_hold(hold);
         }

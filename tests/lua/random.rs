@@ -169,6 +169,8 @@ impl Run<'_> {
                     left: self.chance.one_of(&[0, KEPT_MS]),
                     fence: self.number(),
                 });
+                let earlier = self.earlier();
+                let earlier_text = earlier.join(" ");
                 let ticket_text = ticket.map_or(String::new(), |ticket| ticket.to_string());
                 let clock_text = clock.to_string();
                 let mut arguments = vec![("token", &*token), ("ttl", &*ttl_text), ("now", &*clock_text)];
@@ -176,6 +178,7 @@ impl Run<'_> {
                 let young = YOUNG_S.to_string();
                 let mut optional = vec![("waiter", me), ("ticket", &*ticket_text)];
                 optional.push(("quarantine", if quarantine { &*young } else { "" }));
+                optional.push(("earlier", &earlier_text));
                 let run_id = self.run_id.clone();
                 let texts = seen.as_ref().map(|seen| (seen.left.to_string(), seen.fence.to_string()));
                 if let (Some(seen), Some((left, fence))) = (&seen, &texts) {
@@ -188,7 +191,7 @@ impl Run<'_> {
                 let us = server_us();
                 let expected = {
                     let seen = seen.as_ref();
-                    self.model.take(me, &token, ttl, ticket, clock, &by, quarantine, seen, given, us)
+                    self.model.take(me, &token, ttl, ticket, clock, &by, quarantine, seen, given, us, &earlier)
                 };
                 (reply, expected)
             }
@@ -204,7 +207,9 @@ impl Run<'_> {
             48..55 => {
                 let me = self.waiter();
                 let token = if self.chance.below(2) == 0 { String::new() } else { self.token() };
-                (self.script("undo", &[], &[("waiter", me), ("token", &token)]), self.model.leave(me, &token))
+                let earlier = self.earlier();
+                let optional = [("waiter", me), ("token", &*token), ("earlier", &earlier.join(" "))];
+                (self.script("undo", &[], &optional), self.model.leave(me, &token, &earlier))
             }
             55..61 => {
                 let me = self.waiter();
@@ -270,6 +275,15 @@ impl Run<'_> {
         };
         if !expected.matches(&reply) {
             self.fail(&format!("answered {reply:?}\nexpected {expected:?}"));
+        }
+    }
+
+    /// Tokens of tries whose undoing was not confirmed; mostly none.
+    fn earlier(&mut self) -> Vec<&'static str> {
+        match self.chance.below(6) {
+            0 => vec![self.chance.one_of(&TOKENS), self.chance.one_of(&TOKENS)],
+            1 => vec![self.chance.one_of(&TOKENS)],
+            _ => Vec::new(),
         }
     }
 

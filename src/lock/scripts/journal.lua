@@ -74,6 +74,18 @@ local function find_logged(token)
   end
 end
 
+-- What the memory knows of the run of this token, nil if nothing: 'ended' if a release has told its end, 'known' if it goes on, was
+-- lost or was revoked.
+local function told_end(token)
+  local ok, known = pcall(function()
+    if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
+    local _, run = find_logged(token)
+    local told = run and (not run.o and (run.x or run.s) or run.o == 'too-long' or run.o == 'released')
+    return run and (told and 'ended' or 'known')
+  end)
+  return ok and known or nil
+end
+
 -- Takes runs out of those that go on, and returns them.
 local function take_open(tokens)
   local lines, runs = redis.call('HMGET', OPEN, unpack(tokens)), {}

@@ -158,9 +158,9 @@ end
 
 -- The record of the lease of this token, which has the lock; empty for another library's.
 local function lease(token)
-  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since')
+  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
   if record[1] ~= (shape and token or value) then record = {} end
-  return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked(record[4], record[5])}
+  return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked(record[4], record[5]), kept = record[6]}
 end
 
 -- The lease of this token ends ttl ms from now: notes that in the memory, if its run is there (journal.lua). A run may outlast
@@ -196,8 +196,9 @@ end
 
 -- The same on behalf of a hold, for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. Until
 -- when a hold has made it last beyond that, the release of another hold must not take away; the note of it is not worth an
--- error where memory is short.
+-- error where memory is short. A lease that is kept after its job is not prolonged: the request is late.
 local function lengthen_for(hold, lease)
+  if lease.kept then return until_end(ARG.token) end
   local ttl = tonumber(ARG.ttl) or lease.ttl or tonumber(ARG.default)
   local left = lengthen(ARG.token, ttl)
   if not shape and lease.ttl and ttl > lease.ttl then

@@ -121,11 +121,21 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take. A user who may not delete lets it run out: the take was refused halfway. (Of members that is out of the list.)
+-- Undoes a take; true if it had been granted. A user who may not delete lets it run out: the take was refused halfway. (Of members
+-- that is out of the list.)
 local function undo(token)
-  if mine(token) and not pcall(drop, token) and not shape then redis.call('PEXPIRE', K, 1) end
+  local granted = mine(token)
+  if granted and not pcall(drop, token) and not shape then redis.call('PEXPIRE', K, 1) end
   redis.pcall('HDEL', OPEN, token or '')
   redis.pcall('ZREM', ENDS, token or '')
+  return granted
+end
+
+-- Undoes the tries in ARG.earlier, which this node has not confirmed to have undone; true if one had been granted.
+local function undo_earlier()
+  local granted = false
+  for token in string.gmatch(ARG.earlier or '', '%S+') do granted = undo(token) or granted end
+  return granted
 end
 
 -- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed

@@ -1,8 +1,12 @@
--- Releases one hold of a lease, and frees the lock with the last one.
--- ARG: token, hold (nil: the newest), keep (how long the lock stays taken, ms), note (nil: none; the key that tells the process
---      that renews the lease, for as long as that would have lasted, that it was released)
+-- Releases one hold of a lease, and frees the lock with the last one. May be repeated, and late: all copies name the same hold,
+-- or none.
+-- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest told), keep (how
+--      long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key that tells the process that
+--      renews the lease, for as long as that would have lasted, that it was released)
 --      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known)
--- Answers: released, still-held (holds), gone (node), other (holders)
+--      the run, for a server that has restarted without it: run (of the server, when it last confirmed the lease), began (ms ago),
+--      fence, log, host, pid, user, label
+-- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
 local rest = ARG.note and math.max(ours and until_end(ARG.token) or redis.call('PTTL', R), 1)
@@ -13,10 +17,20 @@ local function leave_note()
 end
 
 if not ours then
-  if ARG.gone then note_end(ARG.token, ARG.gone, ARG.code) elseif ARG.code then note_end(ARG.token, nil, ARG.code, nil, true) end
+  local known = told_end(ARG.token)
+  local is_by_token = not ARG.began -- not by the run itself, which says later what came of it
+  if ARG.gone then
+    note_end(ARG.token, ARG.gone, ARG.code)
+  elseif ARG.code and is_by_token then
+    note_end(ARG.token, nil, ARG.code, nil, true)
+  end
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'
-  if value ~= false and not shape or not outer or redis.call('GET', R) ~= ARG.token then return not_mine() end
+  if value ~= false and not shape or not outer or redis.call('GET', R) ~= ARG.token then
+    local reply = not_mine()
+    if known then reply[#reply + 1], reply[#reply + 2] = 'known', known end
+    return reply
+  end
   if keep then
     redis.call('PEXPIRE', R, keep)
   else
@@ -27,6 +41,7 @@ if not ours then
   return answer('released')
 end
 if redis.call('EXISTS', H) == 1 then
+  if not ARG.hold then return seen('newest', {hold = redis.call('ZREVRANGE', H, 0, 0)[1]}) end
   if hold then redis.call('ZREM', H, hold) else hold = redis.call('ZPOPMAX', H)[1] end
 elseif hold and hold ~= 'base' then
   return seen('still-held', {holds = 1}) -- released before; the outer hold is all that is left
@@ -48,6 +63,7 @@ if left > 0 then
 end
 if keep then
   -- The expiry first, then the note: a server out of memory refuses to write what is not behind another write.
+  if lease(ARG.token).kept and until_end(ARG.token) <= keep then return answer('released') end
   if shape then lasts(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
   redis.pcall('HSET', record_of(ARG.token), 'kept', digits(server_us()))
   if shape then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end

@@ -5,6 +5,7 @@
 --      start (slots: the first place to look at), list (slots: how many free places to tell)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
 --      log (how many runs to keep; nil: none), waited (ms in line before this)
+--      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
 -- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
@@ -13,6 +14,7 @@
 local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
 local limit = tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
+local freed = undo_earlier()
 
 local free_from, free_places
 if limit then
@@ -74,6 +76,12 @@ local function take()
   return granted(digits(fence), place)
 end
 
+-- Grants nothing: what an earlier try had is for the next.
+local function turned_away(outcome, fields)
+  if freed then hand_over() end
+  return seen(outcome, fields)
+end
+
 -- Gives the waiter a place in line, its old one if it has one.
 local function refused(outcome, fields)
   with_facts(fields)
@@ -85,7 +93,7 @@ local function refused(outcome, fields)
     redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
     fields.rank, fields.ticket = redis.call('ZRANK', Q, me), ticket
   end
-  return seen(outcome, fields)
+  return turned_away(outcome, fields)
 end
 
 -- Keeps the lock for the holder that this run of the server has forgotten, unless it was here again: then the counter is not
@@ -105,11 +113,11 @@ if mine(ARG.token) then -- an earlier reply was lost
   return granted(redis.call('HGET', record_of(ARG.token), 'fence') or '0', shape and redis.call('ZSCORE', P, ARG.token))
 end
 local ran = ARG.once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
-if ran then return seen('ran', ran) end
+if ran then return turned_away('ran', ran) end
 if value ~= false and shape ~= ARG.claim then
   local is_other = value ~= nil and (limit or shape and shape ~= 'shared')
   if not is_other then return refused('held', holders(10)) end
-  return seen('other-shape', with_facts(holders(10)))
+  return turned_away('other-shape', with_facts(holders(10)))
 end
 
 local reserved = redis.call('GET', R) or value == false and keep_for_holder()

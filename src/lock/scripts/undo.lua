@@ -1,14 +1,19 @@
 -- Undoes a take that may have been granted. A waiter that stays in line keeps its place, and calls none: the one that is called
 -- would only do the same. One that leaves goes out of the line, and passes on what was promised to it. Without arguments the
--- script moves a line that has stopped.
+-- script moves a line that has stopped. It may be repeated, and late, if a waiter that has left uses another name from then on.
 -- ARG: waiter, token, stay, ticket (of one that stays; nil: not known, so the place that the server gave is lost)
+--      earlier (of one that leaves: tokens of tries that this node has not confirmed to have undone, between spaces)
 -- Answers: done
-undo(ARG.token)
-if ARG.waiter and redis.call('GET', R) == ARG.waiter then redis.call('DEL', R) end
+local granted = undo(ARG.token)
 if not ARG.stay then
-  if ARG.waiter then redis.call('ZREM', Q, ARG.waiter) end
+  undo_earlier()
+  if ARG.waiter then
+    redis.call('ZREM', Q, ARG.waiter)
+    if redis.call('GET', R) == ARG.waiter then redis.call('DEL', R) end
+  end
   hand_over()
-elseif ARG.waiter and ARG.ticket then
+elseif granted and ARG.waiter and ARG.ticket then
+  -- What undoes nothing does not touch the line: the waiter may have been called since, or have the lock.
   redis.call('ZADD', Q, 'NX', ARG.ticket, ARG.waiter)
   redis.call('PEXPIRE', Q, QUEUE_MS)
 end

@@ -1,0 +1,187 @@
+//! The traces that tries to get a lock may have left on the nodes, and the ways to take them back.
+//!
+//! A try that a node has not confirmed to have undone is remembered for that node, and undone by the next request that takes the
+//! lock or leaves (take.lua, undo.lua): what undoes it at once may be lost with the connection.
+
+use super::answer::Answer;
+use super::fields::Args;
+use super::line::{COURTESY, unmoved};
+use super::{Lock, scripts};
+use crate::redis::{Answers, Call, Fault, Nodes};
+use crate::sys::clock::Boot;
+use crate::sys::wait::sleep_until;
+use std::time::Duration;
+
+/// The patience with a node when a try is undone: a signal ends the wait within 100 ms. The request is on its way at
+/// once, but a server that is about to answer a closed connection does not read what else was sent over it.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
+/// The same of a caller that is not interrupted; a node that hangs delays nobody for longer.
+pub(super) const LONG_FAREWELL: Duration = Duration::from_secs(1);
+/// The pause before a request is said again to a node that refuses connections.
+const REFUSED: Duration = Duration::from_millis(400);
+/// The most tries that are remembered for one node: their tokens are sent with each request.
+const MOST_EARLIER: usize = 8;
+/// The patience with nodes that are not needed for the lease.
+const STEP_OUT: Duration = Duration::from_millis(20);
+
+/// The possible remains of tries on the nodes.
+#[derive(Debug, Default)]
+pub(super) struct Footprint {
+    /// The token of the latest try. Each try has its own, so that a late answer to one cannot be taken for another's.
+    token: Option<String>,
+    /// The name in the queue, of a caller that queues.
+    pub(super) waiter: Option<String>,
+    /// The place in the queue, once there is one.
+    pub(super) ticket: Option<String>,
+    /// The place at which the next try begins to look for a free one, if the lock has slots.
+    pub(super) start: Option<u32>,
+    /// The nodes that may have granted the latest try.
+    may_have_it: Vec<bool>,
+    /// For each node, the tokens of the tries before that it may have granted, the latest last.
+    earlier: Vec<Vec<String>>,
+    /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
+    pub(super) hold: Option<(String, String)>,
+    /// The time at which the first try began.
+    began: Option<Boot>,
+    /// Where the line was not moved to its end by the latest try, and whether that kept it from the lock.
+    pub(super) unmoved: Vec<bool>,
+    pub(super) is_blocked: bool,
+}
+
+impl Footprint {
+    pub(super) fn new() -> Footprint {
+        Footprint { began: Some(Boot::now()), ..Footprint::default() }
+    }
+
+    /// The time since the first try began.
+    pub(super) fn waited(&self) -> Duration {
+        self.began.map(Boot::elapsed).unwrap_or_default()
+    }
+
+    /// Begins the next try, with this token.
+    pub(super) fn begin(&mut self, token: String, nodes: &Nodes) {
+        self.earlier.resize(nodes.len(), Vec::new());
+        if let Some(last) = self.token.replace(token) {
+            for (node, earlier) in self.earlier.iter_mut().enumerate() {
+                if self.may_have_it[node] && nodes.is_touched(node) {
+                    if earlier.len() == MOST_EARLIER {
+                        earlier.remove(0);
+                    }
+                    earlier.push(last.clone());
+                }
+            }
+        }
+        self.may_have_it = vec![true; nodes.len()];
+    }
+
+    /// A node has answered the latest try, and so has undone those before.
+    pub(super) fn tried(&mut self, node: usize, granted: bool) {
+        self.may_have_it[node] = granted;
+        self.earlier[node].clear();
+    }
+
+    /// A node has not executed the latest try.
+    pub(super) fn not_tried(&mut self, node: usize) {
+        self.may_have_it[node] = false;
+    }
+
+    pub(super) fn add_to(&self, args: Args) -> Args {
+        let Footprint { token, waiter, ticket, .. } = self;
+        args.given("token", token.as_ref()).given("waiter", waiter.as_ref()).given("ticket", ticket.as_ref())
+    }
+
+    /// Adds the tries that this node is still to undo.
+    pub(super) fn add_earlier_to(&self, args: Args, node: usize) -> Args {
+        args.given("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
+    }
+
+    /// True if this node is still to undo a try before the latest.
+    pub(super) fn has_earlier(&self, node: usize) -> bool {
+        self.earlier.get(node).is_some_and(|earlier| !earlier.is_empty())
+    }
+}
+
+impl Lock {
+    /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
+    pub(super) async fn roll_back(&mut self, footprint: &mut Footprint) {
+        let call = self.call(&scripts::UNDO, footprint.add_to(Args::default()).flag("stay", true)).behind();
+        let calls = footprint.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
+        let answers = self.undo(calls, Boot::now() + FAREWELL).await;
+        for (node, ..) in answers.iter() {
+            footprint.may_have_it[node] = false;
+        }
+    }
+
+    /// Takes back all that the footprint names: a grant, a place in line, a hold. Ends at `until`, and says it again till then to
+    /// nodes that do not answer. The name in the queue must not be used again.
+    pub(super) async fn withdraw(&mut self, footprint: &mut Footprint, until: Boot) {
+        let nodes = self.locks.nodes.len();
+        if let Some((stem, hold)) = &footprint.hold {
+            let call = self.release_call(stem, hold).behind();
+            self.undo(vec![Some(call); nodes], until).await;
+        }
+        if footprint.token.is_none() && footprint.waiter.is_none() {
+            return;
+        }
+        footprint.earlier.resize(nodes, Vec::new());
+        let concerns =
+            |node: usize| footprint.waiter.is_some() || footprint.may_have_it[node] || footprint.has_earlier(node);
+        let args = |node| footprint.add_earlier_to(footprint.add_to(Args::default()), node);
+        let calls = (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).behind()));
+        let calls = calls.collect();
+        let answers = self.undo(calls, until).await;
+        for (node, ..) in answers.iter() {
+            if let Some(may_have_it) = footprint.may_have_it.get_mut(node) {
+                *may_have_it = false;
+            }
+            footprint.earlier[node].clear();
+        }
+        self.move_line(unmoved(&answers), until).await;
+    }
+
+    /// A quorum has granted the lock: leaves the line on the nodes that did not, and has tries undone that are left there.
+    pub(super) async fn step_out(&mut self, footprint: &Footprint) {
+        let nodes = self.locks.nodes.len();
+        let waits = footprint.waiter.is_some() && nodes > 1;
+        let args = |node| {
+            let args = Args::default().given("waiter", footprint.waiter.as_ref());
+            (waits || footprint.has_earlier(node)).then(|| footprint.add_earlier_to(args, node))
+        };
+        let calls = (0..nodes).map(|node| Some(self.keys.call(&scripts::UNDO, args(node)?).behind()));
+        let calls: Vec<Option<Call>> = calls.collect();
+        let asked = calls.iter().flatten().count();
+        if asked == 0 {
+            return;
+        }
+        let enough = asked.min(self.locks.quorum());
+        let (soon, deadline) = (Boot::now() + STEP_OUT, self.locks.nodes.deadline());
+        let deadline = if waits { deadline } else { soon };
+        let patience = |left: &Answers<Answer>| if left.said().count() >= enough { soon } else { Boot::NEVER };
+        let answers = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
+        self.move_line(unmoved(&answers), Boot::now() + COURTESY).await;
+    }
+
+    /// Sends what undoes a request to every node that the request may have reached, and again over new connections as long as
+    /// that does not answer.
+    async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
+        let nodes = &mut self.locks.nodes;
+        for (node, call) in calls.iter_mut().enumerate() {
+            call.take_if(|_| !nodes.is_touched(node));
+        }
+        let mut answers = nodes.unasked();
+        loop {
+            let again = until.min(Boot::now() + FAREWELL);
+            nodes.ask_more(&mut answers, |node| calls[node].as_ref(), again, |_| Boot::NEVER).await;
+            for (node, call) in calls.iter_mut().enumerate() {
+                let is_settled =
+                    answers.of(node).is_some_and(|answer| answer.map_or_else(|fault| !fault.leaves_open(), |_| true));
+                *call = call.take().filter(|_| !is_settled).map(|call| call.insistent(FAREWELL));
+            }
+            if again == until || calls.iter().all(Option::is_none) {
+                return answers;
+            }
+            let is_refused = answers.faults().any(|(_, fault)| matches!(fault, Fault::Unreachable(_)));
+            sleep_until(until.min(if is_refused { again + REFUSED } else { again })).await;
+        }
+    }
+}
