@@ -84,6 +84,7 @@ mod lock {
 mod nodes {
     mod backlog;
     mod cluster;
+    mod cuts;
     mod endless;
     mod faults;
     mod local;

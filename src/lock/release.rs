@@ -117,6 +117,7 @@ impl Lock {
         let (mut enough, mut is_repeated) = (None, false);
         loop {
             let round = Boot::now();
+            let pause = if enough.is_some() { PAUSE } else { pause };
             let is_open = |node| answers.of(node).is_none_or(|answer| answer.is_err());
             let calls = (0..count).map(|node| is_open(node).then(|| self.call_for(release, node).insistent(pause)));
             let calls: Vec<Option<Call>> = calls.collect();
@@ -136,7 +137,10 @@ impl Lock {
             }
             let is_silent = answers.faults().any(|(_, fault)| matches!(fault, Fault::TimedOut | Fault::Slower));
             let hopeless = answers.faults().filter(|(_, fault)| fault.is_final()).count() + quorum > count;
-            if until.passed() || hopeless || enough.is_some_and(|enough| enough.passed() || !is_silent) {
+            // A node whose connection has broken hears it once more, though the others have decided.
+            let is_cut = is_silent || answers.faults().any(|(_, fault)| *fault == Fault::Closed);
+            let is_enough = |enough: Boot| (is_repeated || !is_cut) && (enough.passed() || !is_silent);
+            if until.passed() || hopeless || enough.is_some_and(is_enough) {
                 break;
             }
             is_repeated = true;

@@ -40,7 +40,7 @@ pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, roun
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use network::Network;
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
-pub(crate) use proxy::{Mode, Proxy};
+pub(crate) use proxy::{Break, Mode, Proxy};
 pub(crate) use pty::Terminal;
 pub(crate) use queue::{Contenders, Line, processor_time};
 pub(crate) use redis::{Redis, Where, free_port, other_clocks};

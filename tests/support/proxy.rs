@@ -41,6 +41,15 @@ pub(crate) enum Mode {
     Reset,
 }
 
+/// How a connection breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Break {
+    Reset,
+    End,
+    /// It stays open, and nothing goes through it any more.
+    BlackHole,
+}
+
 /// A listener on 127.0.0.1 that passes on to one server. It closes everything when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Proxy {
@@ -64,6 +73,8 @@ struct Shared {
     /// Connections that are older than this one are half-open.
     half_open: AtomicUsize,
     open: Mutex<Vec<TcpStream>>,
+    /// How many bytes still go through until a connection breaks.
+    breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
     packets: AtomicUsize,
     requested: AtomicUsize,
@@ -101,6 +112,7 @@ impl Proxy {
             ended: AtomicBool::new(false),
             half_open: AtomicUsize::new(0),
             open: Mutex::new(Vec::new()),
+            breaks: Mutex::new(None),
             connections: AtomicUsize::new(0),
             packets: AtomicUsize::new(0),
             requested: AtomicUsize::new(0),
@@ -155,6 +167,16 @@ impl Proxy {
     /// How often clients have sent something, of whatever length.
     pub(crate) fn packets(&self) -> usize {
         self.shared.packets.load(Ordering::SeqCst)
+    }
+
+    /// Breaks the connection that carries this byte of what clients send from now on, behind it. New ones work.
+    pub(crate) fn break_at(&self, byte: usize, how: Break) {
+        *self.shared.breaks.lock().unwrap() = Some((byte, how));
+    }
+
+    /// Breaks none any more.
+    pub(crate) fn mend(&self) {
+        *self.shared.breaks.lock().unwrap() = None;
     }
 
     /// How many bytes clients have sent.
@@ -226,6 +248,23 @@ impl Shared {
         );
     }
 
+    /// What of a chunk arrives, if the connection breaks in it.
+    fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
+        let mut breaks = self.breaks.lock().unwrap();
+        let (left, how) = (*breaks)?;
+        if left > chunk.len() {
+            *breaks = Some((left - chunk.len(), how));
+            return None;
+        }
+        *breaks = None;
+        match how {
+            Break::Reset => reset(client),
+            Break::End => drop(client.shutdown(Shutdown::Both)),
+            Break::BlackHole => self.half_open.store(self.connections.load(Ordering::SeqCst), Ordering::SeqCst),
+        }
+        Some(vec![(Duration::ZERO, chunk[..left].to_vec())])
+    }
+
     fn lets_through(&self, number: usize) -> bool {
         number >= self.half_open.load(Ordering::SeqCst)
     }
@@ -234,6 +273,9 @@ impl Shared {
     fn request(&self, chunk: Vec<u8>, mut client: &TcpStream) -> Vec<(Duration, Vec<u8>)> {
         self.packets.fetch_add(1, Ordering::SeqCst);
         self.requested.fetch_add(chunk.len(), Ordering::SeqCst);
+        if let Some(arrives) = self.breaks_in(&chunk, client) {
+            return arrives;
+        }
         match self.mode() {
             Mode::Delay(delay) => vec![(delay, chunk)],
             Mode::Hold(until, delay) => vec![(until.saturating_duration_since(Instant::now()) + delay, chunk)],

@@ -1,0 +1,126 @@
+//! Connections that break in the middle of a request: in what takes the lock, releases it, undoes a try or leaves the line. What is
+//! said again over a new connection does its work once.
+//!
+//! With ALL_CUTS set, connections break at every ninth byte.
+
+use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, any, eventually, ms, redlock, teach_scripts};
+use std::time::Duration;
+
+const KEY: &str = "redlock:backup";
+/// What may be left on a node that answers again, for so long after the end of redlock.
+const LEFT_FOR: Duration = Duration::from_secs(3);
+
+fn step(usual: usize) -> usize {
+    if std::env::var_os("ALL_CUTS").is_some() { 9 } else { usual }
+}
+
+/// Runs the job once over these proxies, and returns how many bytes went through the last one.
+#[track_caller]
+fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
+    let last = &proxies[proxies.len() - 1];
+    let before = last.requested();
+    let test = redlock(proxies, "run backup -q --ttl 12s --wait 10s --quarantine 0 -- echo ran");
+    test.stdout("ran\n").stderr(any()).run();
+    for node in nodes {
+        // The name of a waiter may stay where its farewell was lost: the next call drops it, as that of a dead one.
+        eventually(LEFT_FOR, &format!("{what}: no lease is left"), || !node.exists(KEY));
+    }
+    last.mend();
+    let log = redlock(nodes, "log backup").stdout(any()).run().stdout;
+    assert_eq!(log.lines().filter(|line| line.ends_with("exit 0")).count(), 1, "{what}: {log}");
+    assert_eq!(log.lines().count(), 1, "{what}: {log}");
+    nodes.iter().for_each(|node| node.command(&["DEL", "{redlock:backup}:\u{1f}log"]));
+    last.requested() - before
+}
+
+const HOWS: [Break; 3] = [Break::Reset, Break::End, Break::BlackHole];
+
+#[test]
+fn a_job_on_one_server_ends_well_wherever_its_connection_breaks() {
+    let nodes = vec![Redis::start()];
+    teach_scripts(&nodes[0]);
+    let proxies = vec![Proxy::new(&nodes[0], Mode::Pass)];
+    job(&proxies, &nodes, "no cut");
+    let bytes = job(&proxies, &nodes, "no cut");
+    for how in HOWS {
+        for byte in (1..bytes).step_by(step(bytes / 12)) {
+            proxies[0].break_at(byte, how);
+            job(&proxies, &nodes, &format!("{how:?} at byte {byte} of {bytes}"));
+        }
+    }
+}
+
+#[test]
+fn a_job_on_three_servers_that_meets_a_rival_ends_well_wherever_a_connection_breaks() {
+    let nodes = Redis::several(3);
+    nodes.iter().for_each(teach_scripts);
+    let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
+    // The rival has two nodes for a moment: what the third one grants is undone, and the waiter stays in line there.
+    let rival = || nodes[..2].iter().for_each(|node| node.command(&["SET", KEY, "another", "PX", "150"]));
+    rival();
+    job(&proxies, &nodes, "no cut");
+    rival();
+    let bytes = job(&proxies, &nodes, "no cut");
+    for how in HOWS {
+        for byte in (1..bytes).step_by(step(bytes / 8)) {
+            proxies[2].break_at(byte, how);
+            rival();
+            job(&proxies, &nodes, &format!("{how:?} at byte {byte} of {bytes}"));
+        }
+    }
+}
+
+#[test]
+fn a_waiter_does_not_stand_behind_its_own_try() {
+    let redis = Redis::start();
+    teach_scripts(&redis);
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    // Granted, and neither the answer nor what undoes the try arrives.
+    proxy.set(Mode::LoseReplies);
+    let waiter =
+        redlock(&proxy, "run backup -q --ttl 30s --wait 20s -- echo ran").stdout("ran\n").stderr(any()).spawn();
+    eventually(SOON, "granted", || redis.exists(KEY));
+    proxy.set(Mode::BlackHole);
+    std::thread::sleep(ms(500));
+    proxy.half_open();
+    proxy.set(Mode::Pass);
+    let finished = waiter.finish();
+    assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
+    assert!(!redis.exists(KEY));
+}
+
+#[test]
+fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
+    // With its memory, and without.
+    for arguments in [&["--appendonly", "yes", "--appendfsync", "always"][..], &[]] {
+        let mut redis = Redis::with(arguments);
+        let (reader, writer) = std::io::pipe().unwrap();
+        let test = redlock(&redis, "run backup --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
+        let job = test.stdin_from(reader).stderr(any()).spawn();
+        job.prints("ready");
+        redis.kill();
+        drop(writer);
+        std::thread::sleep(ms(300));
+        redis.restart();
+        let finished = job.finish();
+        assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
+        assert!(!redis.exists(KEY));
+        if !arguments.is_empty() {
+            Test::new(&redis).args(["status", "backup", "--ran-within", "1h"]).stdout(any()).run();
+        }
+    }
+}
+
+#[test]
+fn a_node_that_has_lost_the_lease_is_not_told_of_a_loss_before_the_others_have_answered() {
+    let nodes = Redis::several(3);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = redlock(&nodes, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
+    let job = test.stdin_from(reader).spawn();
+    job.prints("ready");
+    nodes[0].command(&["DEL", KEY]);
+    drop(writer);
+    job.finish();
+    let log = redlock(&nodes, "log backup").stdout(any()).run().stdout;
+    assert!(log.ends_with("exit 0\n"), "{log}");
+}
