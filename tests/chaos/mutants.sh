@@ -29,7 +29,9 @@ try() { # name, test, file, expression
     start=$(date +%s)
     while [ $(($(date +%s) - start)) -lt $patience ]; do
         if ! output=$(cd $copy && "$binary" "chaos::$2" 2>&1); then
-            echo "$1: found in $(($(date +%s) - start)) s: $(echo "$output" | grep -m 1 -A 1 'violations with seed' | tail -1 | cut -c1-150)"
+            seconds=$(($(date +%s) - start))
+            why=$(echo "$output" | grep -A 1 -e 'violations with seed' -e "^thread '" | grep -v -e "^thread '" -e 'violations with' -e '^--' | head -1)
+            echo "$1: found in $seconds s: $(echo "$why" | cut -c1-150)"
             return
         fi
     done

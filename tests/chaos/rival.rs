@@ -3,7 +3,7 @@
 use super::contender::{Arena, Contender, Lease, redlock};
 use super::field::{ALLOWANCE, SHORTEST};
 use super::history::{Bounded, Event, Line, now};
-use crate::support::{Redis, ms};
+use crate::support::{Redis, SOON, ms};
 use redis::{Connection, Script};
 use std::path::Path;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Foreign {
     fn new(socket: &Path, name: &'static str) -> Option<Foreign> {
         let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
         let connection = client.get_connection().ok()?;
-        connection.set_read_timeout(Some(ms(500))).unwrap();
+        connection.set_read_timeout(Some(SOON)).unwrap();
         Some(Foreign { connection, key: format!("redlock:{name}"), name, number: 0 })
     }
 

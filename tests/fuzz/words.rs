@@ -205,6 +205,10 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         fs::write(&file, conf(chance)).unwrap();
     }
     let mut arguments: Vec<OsString> = vec![chance.one_of(&COMMANDS).into()];
+    if arguments[0] == "wait" {
+        // It waits for a server too, for as long as it is told.
+        arguments.extend(["--timeout".into(), "300ms".into()]);
+    }
     for _ in 0..chance.below(5) {
         match chance.below(4) {
             0 => arguments.push(chance.one_of(&FLAGS).into()),
