@@ -256,8 +256,8 @@ impl Contender<'_> {
         let mut until = start + lease.lasts();
         let line = lease.line(name, kind);
         self.work(&line, until);
-        if self.chance.percent(40) {
-            if self.chance.percent(25) {
+        if self.chance.percent(60) {
+            if self.chance.percent(40) {
                 // The lease runs out: what was another's since must not be ours again.
                 let past = Duration::from_micros(u64::try_from((until - now()).max(0)).unwrap());
                 std::thread::sleep(past + self.chance.time(1, 500));
