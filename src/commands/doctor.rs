@@ -44,7 +44,7 @@ fn whereabouts(local: Local) -> Setting {
 async fn practice(settings: &Settings) -> (Practice<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
-    let locks = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::STATE, false);
+    let locks = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::ROW, true);
     let (locks, nodes) = join(locks, nodes).await;
     let practice = Practice {
         addresses: &settings.nodes,

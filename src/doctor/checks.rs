@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A check of one node; the last argument is the other nodes that were reached.
 type CheckOfNode = fn(&Facts, &Practice, &[&Facts]) -> CheckResult;
 
-pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
+pub(super) const OF_A_NODE: [(&str, CheckOfNode); 15] = [
     ("connection", connection),
     ("certificate", certificate),
     ("kind", kind),
@@ -25,6 +25,7 @@ pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
     ("persistence", persistence),
     ("disk", disk),
     ("uptime", uptime),
+    ("clock", clock),
     ("replicas", replicas),
     ("scripts", scripts),
 ];
@@ -32,9 +33,11 @@ pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
 /// A check of all nodes together.
 type CheckOfAll = fn(&Practice) -> CheckResult;
 
-pub(super) const OF_ALL: [(&str, CheckOfAll); 4] =
-    [("redis", redis), ("number of nodes", number), ("quarantine", quarantine), ("expiry", expiry)];
+pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
+    [("redis", redis), ("number of nodes", number), ("quarantine", quarantine), ("expiry", expiry), ("log", log)];
 
+/// The largest acceptable difference of two clocks, in ms: --once-per and --ran-within count by those of the servers.
+const CLOCKS_MS: u64 = 5_000;
 /// Largest acceptable replica lag, in seconds.
 const LAG: u64 = 10;
 /// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
@@ -258,6 +261,23 @@ fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(format!("up for {up}"))
 }
 
+/// Against this machine, and against the other nodes.
+fn clock(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
+    let ahead = node.ahead_ms.ok_or_else(|| {
+        Unknown
+            .problem("TIME is refused: there is no log, and no --once-per", "let this user run TIME (ACL rule +time)")
+    })?;
+    let advice = "synchronize the clocks (NTP): --once-per, log and --ran-within count by those of the servers";
+    let side = if ahead > 0 { "ahead of" } else { "behind" };
+    let detail = format!("its clock is {} {side} this machine's", human(Duration::from_millis(ahead.unsigned_abs())));
+    Warn.when(ahead.unsigned_abs() > CLOCKS_MS, &detail, advice)?;
+    let far = |other: &&&Facts| other.ahead_ms.is_some_and(|other| other.abs_diff(ahead) > CLOCKS_MS);
+    if let Some(other) = others.iter().find(far) {
+        return Err(Warn.problem(&format!("its clock differs from that of {}", other.address), advice));
+    }
+    Ok(format!("within {}ms of this machine's", ahead.unsigned_abs() + 1))
+}
+
 fn replicas(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     let (asked, connected) = (practice.replicas, node.info.number("connected_slaves")?);
     let detail = format!("--replicas {asked}, but {connected} connected: no lock can be taken");
@@ -327,6 +347,19 @@ fn expiry(practice: &Practice) -> CheckResult {
     Ok("every lock under the prefix expires".to_owned())
 }
 
+fn log(practice: &Practice) -> CheckResult {
+    let unread = locks(practice)?.iter().filter(|status| status.unremembered.is_some());
+    let names: Vec<String> = unread.map(|status| format!("{:?}", status.name)).collect();
+    let detail = format!("the runs of these locks cannot be read: {}", listed(&names));
+    Warn.when(!names.is_empty(), &detail, "redlock log NAME says why")?;
+    let ahead = |status: &&Status| status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead);
+    let ahead = locks(practice)?.iter().filter(ahead);
+    let names: Vec<String> = ahead.map(|status| format!("{:?}", status.name)).collect();
+    let detail = format!("the last success of these locks is in the future: {}", listed(&names));
+    Warn.when(!names.is_empty(), &detail, "the server's clock was changed; the next success puts it right")?;
+    Ok("can be read".to_owned())
+}
+
 fn number(practice: &Practice) -> CheckResult {
     let nodes = practice.addresses.len();
     let (may_fail, fewer, more) = ((nodes - 1) / 2, nodes - 1, nodes + 1);
@@ -377,6 +410,7 @@ mod tests {
             ("connected_slaves", "0"),
         ];
         Facts {
+            ahead_ms: Some(0),
             address: Address::parse(url, &Rc::default()).expect("a good URL"),
             round_trips: vec![Duration::from_millis(1)],
             info: report(&[info, &well].concat()),

@@ -2,7 +2,7 @@
 
 use super::{Harm, Problem, permissions};
 use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
-use crate::sys::clock::Boot;
+use crate::sys::clock::{Boot, unix_time};
 use crate::sys::wait::within;
 use futures_util::future::join;
 use std::fmt;
@@ -35,6 +35,8 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
+    /// How far its clock is ahead of this machine's, in ms; none where TIME is refused.
+    pub(super) ahead_ms: Option<i64>,
     pub(super) info: Report,
     /// The time left of a certificate that ends soon.
     pub(super) certificate_ends_in: Option<Duration>,
@@ -124,9 +126,11 @@ impl Session {
         reached.unwrap_or(Err(Fault::TimedOut))?;
         let question = permissions::question(prefix);
         let words: Vec<&str> = question.iter().map(String::as_str).collect();
+        let (round_trips, ahead_ms) = self.round_trips().await?;
         Ok(Facts {
             address: self.node.address().clone(),
-            round_trips: self.round_trips().await?,
+            round_trips,
+            ahead_ms,
             info: self.report("INFO").await,
             certificate_ends_in: self.certificate_ends_in().await,
             appendfsync: self.setting("appendfsync").await,
@@ -137,18 +141,20 @@ impl Session {
         })
     }
 
-    async fn round_trips(&mut self) -> Result<Vec<Duration>, Fault> {
+    /// The times of requests, shortest first, and how far the server's clock is ahead, in ms, by the fastest of them.
+    async fn round_trips(&mut self) -> Result<(Vec<Duration>, Option<i64>), Fault> {
         let (start, mut tries) = (Boot::now(), Vec::new());
         while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
             let sent = Boot::now();
             // A refusal is an answer, too.
             match self.ask(&["TIME"]).await {
                 Err(fault) if !is_untold(&fault) => return Err(fault),
-                _ => tries.push(sent.elapsed()),
+                told => tries.push((sent.elapsed(), told.ok().and_then(|told| ahead_ms(&told, sent.elapsed())))),
             }
         }
         tries.sort_unstable();
-        Ok(tries)
+        let ahead = tries[0].1;
+        Ok((tries.into_iter().map(|(time, _)| time).collect(), ahead))
     }
 
     /// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
@@ -173,6 +179,13 @@ impl Session {
         // A managed service may return an empty list.
         pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
     }
+}
+
+/// How far a server's clock is ahead of this machine's, in ms, from its answer to TIME after such a round trip.
+fn ahead_ms(told: &Reply, round_trip: Duration) -> Option<i64> {
+    let theirs = Duration::from_secs(told.count(0)?) + Duration::from_micros(told.count(1)?);
+    let ours = unix_time().saturating_sub(round_trip / 2);
+    i64::try_from(theirs.as_millis()).ok()?.checked_sub(i64::try_from(ours.as_millis()).ok()?)
 }
 
 /// The commands that the user may not run, from the answer to [`permissions::question`].
