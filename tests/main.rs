@@ -27,6 +27,7 @@ mod commands {
     mod flock;
     mod json;
     mod log;
+    mod memory;
     mod mistakes;
     mod permissions;
     mod release;

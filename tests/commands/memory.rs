@@ -1,0 +1,255 @@
+//! The memory of runs: whose word counts, what a clock that was changed does to it, how much there may be of it, and what those
+//! who watch are told.
+
+use crate::support::{Redis, SOON, acquire, any, eventually, like, message, redlock, release, several, status, when};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const DAY_MS: i64 = 24 * 3600 * 1000;
+
+fn part(name: &str, part: &str) -> String {
+    format!("{{redlock:{name}}}:\u{1f}{part}")
+}
+
+fn now_ms() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_millis()).unwrap()
+}
+
+/// A run as the scripts write it, which began so long ago and took a second.
+fn entry(token: &str, began_ago_ms: i64, status: &str) -> String {
+    let began = (now_ms() - began_ago_ms).to_string();
+    json!({"t": format!("{token:0<32}"), "h": "web-3", "p": "1", "u": "deploy", "b": began, "d": "1000", "f": "1", "x": status})
+        .to_string()
+}
+
+#[track_caller]
+fn runs(redis: &Redis, arguments: &str) -> Vec<Value> {
+    let log = redlock(redis, format!("log --format json {arguments}")).stdout(any()).stderr(any()).run();
+    log.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn a_success_of_a_clock_that_was_set_back_counts_only_as_far_as_it_was() {
+    let redis = Redis::start();
+    let ahead = |ms: i64| {
+        let run = entry("a", -ms, "0");
+        redis.command(&["DEL", &part("backup", "log")]);
+        redis.command(&["RPUSH", &part("backup", "log"), &run]);
+        redis.command(&["HSET", &part("backup", "runs"), "success", &run, "once", &run]);
+    };
+    // By up to D it may be a success of before the change.
+    ahead(3_600_000);
+    redlock(&redis, "run backup --once-per 2h -- echo started").status(75).stderr(message(["\"backup\" ran on"])).run();
+    let said = "\"backup\" has not succeeded within 1d: last on web-3, in the future: the server's clock was changed\n";
+    redlock(&redis, "status backup --ran-within 1d").status(1).stdout(like(said)).run();
+    let line = when("UNKNOWN", |text| text.starts_with("UNKNOWN - \"backup\"") && text.contains("clock was changed"));
+    redlock(&redis, "status backup --ran-within 1d --format nagios").status(3).stdout(line).run();
+    redlock(&redis, "log backup").stdout(like("<any>, in the future: the server's clock was changed\n")).run();
+    let said = when("the warning", |text| text.contains("in the future: \"backup\""));
+    redlock(&redis, "doctor").stdout(said).any_end().run();
+    // Further ahead it blocks nothing, and the next success replaces it.
+    ahead(400 * DAY_MS);
+    redlock(&redis, "run -q backup --once-per 2h -- true").run();
+    redlock(&redis, "status -q backup --ran-within 1d").run();
+    assert_eq!(status(&redis, "backup")["last_success"]["host"], crate::support::myself().1);
+}
+
+#[test]
+fn a_run_that_is_renewed_is_not_forgotten() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    for part in [part("backup", "open"), part("backup", "ends")] {
+        redis.command(&["PEXPIRE", &part, &(50 * DAY_MS).to_string()]);
+    }
+    redlock(&redis, format!("extend -q backup --ttl 1h --token {token}")).run();
+    for part in [part("backup", "open"), part("backup", "ends")] {
+        assert!(redis.pttl(&part) > 99 * DAY_MS, "{part}: {}", redis.pttl(&part));
+    }
+    // Its deadline has moved with the lease.
+    let deadline: String = redis.query(&["ZSCORE", &part("backup", "ends"), &token]);
+    assert!((deadline.parse::<i64>().unwrap() - now_ms() - 3_600_000).abs() < 60_000, "{deadline}");
+    release(&redis, "backup", &token);
+    assert!(!redis.exists(&part("backup", "ends")) && !redis.exists(&part("backup", "open")));
+}
+
+#[test]
+fn of_runs_beside_each_other_the_last_to_end_is_the_last() {
+    let redis = Redis::start();
+    let reader = |end: &str| {
+        redlock(&redis, format!("run -q db -s -- sh -c 'trap \"exit {end}\" TERM; while :; do sleep 0.05; done'"))
+    };
+    let _ = reader;
+    let job = |line: &str| redlock(&redis, line).any_end().spawn();
+    let first = job("run -q db -s -- sleep 1000");
+    eventually(SOON, "the first reads", || status(&redis, "db")["holder_count"] == 1);
+    redlock(&redis, "run -q db -s -- true").run();
+    first.send(Signal::SIGTERM);
+    drop(first);
+    let last = &status(&redis, "db")["last"];
+    assert_eq!((&last["outcome"], &last["signal"]), (&"signaled".into(), &15.into()), "{last}");
+    assert_eq!(status(&redis, "db")["last_success"]["status"], 0);
+}
+
+#[test]
+fn runs_are_told_apart_by_their_whole_tokens() {
+    let redis = Redis::start();
+    for (token, status) in [("aaaaaaaa1", "0"), ("aaaaaaaa2", "3")] {
+        redis.command(&["LPUSH", &part("backup", "log"), &entry(token, 5_000, status)]);
+    }
+    assert_eq!(runs(&redis, "backup").len(), 2);
+}
+
+#[test]
+fn the_log_is_searched_where_it_is() {
+    let redis = Redis::start();
+    // The newest first: every tenth has failed.
+    for at in (0..1000).rev() {
+        let run = entry(&format!("{at:08x}"), i64::from(at) * 60_000, if at % 10 == 0 { "1" } else { "0" });
+        redis.command(&["LPUSH", &part("often", "log"), &run]);
+    }
+    redis.command(&["HSET", &part("often", "runs"), "kept", "1000"]);
+    assert_eq!(runs(&redis, "often").len(), 1000);
+    assert_eq!(runs(&redis, "often -n 1").len(), 1);
+    let prefix = |run: &Value| u32::from_str_radix(run["token_prefix"].as_str().unwrap(), 16).unwrap();
+    assert_eq!(runs(&redis, "often -n 3").iter().map(prefix).collect::<Vec<_>>(), [2, 1, 0]);
+    let failed = runs(&redis, "often --failed");
+    assert_eq!((failed.len(), prefix(&failed[0])), (100, 990));
+    // Beyond the part that one request looks at.
+    assert_eq!(runs(&redis, "often --failed -n 50").iter().map(prefix).next(), Some(490));
+    assert_eq!(runs(&redis, "often --since 5h").len(), 300);
+    assert!(redlock(&redis, "log often --since 5h").stdout(any()).run().stderr.is_empty());
+    // Where it does not reach back so far, that is said.
+    let forgotten = "redlock: \"often\": runs before <any> are forgotten (1000 are kept; --log N keeps more)\n";
+    redlock(&redis, "log often --since 2d").stdout(any()).stderr(like(forgotten)).run();
+    redlock(&redis, "log often --since 101d").status(64).stderr(message(["remembered for 100 days"])).run();
+}
+
+#[test]
+fn a_lease_of_acquire_tells_how_it_went() {
+    let redis = Redis::start();
+    let end = |line: &str| {
+        let token = acquire(&redis, "self");
+        redlock(&redis, format!("release -q self --token {token} {line}")).run();
+        runs(&redis, "self -n 1").remove(0)
+    };
+    assert_eq!(end("")["outcome"], "released");
+    redlock(&redis, "status self -q --ran-within 1h").status(1).run();
+    assert_eq!((&end("--status 3")["outcome"], &end("--status 3")["status"]), (&"exited".into(), &3.into()));
+    assert_eq!(end("--status 0")["status"], 0);
+    redlock(&redis, "status self -q --ran-within 1h").run();
+    redlock(&redis, "release self --token t --status 256").status(64).stderr(message(["256"])).run();
+    redlock(&redis, "release self --force --status 1").status(64).stderr(message(["--status"])).run();
+    // Of a lease that had run out the status is noted, and no more.
+    let test = redlock(&redis, "acquire self --ttl 100ms").stdout(any());
+    let token = test.run().token();
+    eventually(SOON, "it has run out", || status(&redis, "self")["state"] == "free");
+    redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
+    let last = runs(&redis, "self -n 1").remove(0);
+    assert_eq!((&last["outcome"], &last["status"]), (&"expired".into(), &0.into()));
+    let counts =
+        |redis: &Redis| -> Vec<String> { redis.query(&["HMGET", &part("self", "runs"), "succeeded", "failed"]) };
+    assert_eq!(counts(&redis), ["1", "2"]);
+}
+
+#[test]
+fn several_locks_are_answered_together() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q a -- true").run();
+    redlock(&redis, "run -q b -- false").status(1).run();
+    let watch = |line: &str, status: i32, said: &str| {
+        redlock(&redis, format!("status --ran-within 1h {line}")).status(status).stdout(like(said)).run();
+    };
+    watch("a", 0, "\"a\" has succeeded<any>\n");
+    watch("a b", 1, "\"a\" has succeeded<any>\n\"b\" has not succeeded<any>\n");
+    watch("*", 1, "\"a\" has succeeded<any>\n\"b\" has not succeeded<any>\n");
+    watch("a nosuch*", 1, "\"a\" has succeeded<any>\nno lock matches \"nosuch*\"\n");
+    watch("a never", 1, "\"a\" has succeeded<any>\n\"never\" has not succeeded<any>: no success is known\n");
+    watch("--format nagios a", 0, "OK - \"a\" has succeeded<any> | 'a'=<n>s\n");
+    watch("--format nagios a b never", 2, "CRITICAL - 2 of 3: \"b\" has not<any>; \"never\" has not<any> | 'a'=<n>s\n");
+    watch("--format nagios nosuch*", 2, "CRITICAL - no lock matches \"nosuch*\"\n");
+    let odd = "it's=a|b";
+    crate::support::Test::new(&redis).args(["run", "-q", odd, "--", "true"]).run();
+    let test = crate::support::Test::new(&redis).args(["status", odd, "--ran-within", "1h", "--format", "nagios"]);
+    test.stdout(like("OK - \"it's=a_b\" has<any> | 'it''s_a_b'=<n>s\n")).run();
+    let away = |line: &str| crate::support::Test::new("unix:///nosuch/s").args(line.split(' '));
+    let said = like("UNKNOWN - \"a\": /nosuch/s is unreachable <any>\n");
+    away("status a --ran-within 1h --format nagios").status(3).stdout(said).stderr(message(["nosuch"])).run();
+    let object = away("status a --ran-within 1h --format json").status(69).stdout(any()).stderr(any()).run().json();
+    assert_eq!(object["outcome"], "unavailable");
+}
+
+#[test]
+fn an_end_that_was_told_wins_over_a_node_that_has_lost_the_lease() {
+    let nodes = several(3);
+    let job = redlock(&nodes, "run -q backup -- sleep 2").spawn();
+    eventually(SOON, "it runs", || status(&nodes, "backup")["state"] == "held");
+    nodes[0].command(&["DEL", "redlock:backup", &part("backup", "lease")]);
+    job.finish();
+    let last = &status(&nodes, "backup")["last"];
+    assert_eq!((&last["outcome"], &last["status"]), (&"exited".into(), &0.into()), "{last}");
+    redlock(&nodes, "status -q backup --ran-within 1h").run();
+}
+
+#[test]
+fn metrics_of_a_name_that_never_ran_and_of_several_nodes() {
+    let nodes = several(3);
+    redlock(&nodes, "run -q backup -- true").run();
+    let metrics = |names: &str, test: &[Redis]| {
+        let urls: Vec<String> = test.iter().map(Redis::url).collect();
+        redlock(&urls, format!("status {names} --format prometheus")).stdout(any()).stderr(any()).run().stdout
+    };
+    let text = metrics("backup never", &nodes);
+    for sample in [
+        "runs_total{name=\"backup\",result=\"success\"} 1",
+        "runs_total{name=\"never\",result=\"success\"} 0",
+        "held{name=\"never\"} 0",
+    ] {
+        assert!(text.contains(sample), "{text}");
+    }
+    let mut nodes = nodes;
+    nodes[1].kill();
+    // A count that falls would look like a restart of what is counted.
+    let text = metrics("backup", &nodes);
+    assert!(
+        !text.contains("runs_total{") && text.contains("last_success_timestamp_seconds{name=\"backup\"}"),
+        "{text}"
+    );
+    let _ = Duration::ZERO;
+}
+
+#[test]
+fn thousands_of_locks_and_runs_are_listed_in_pages() {
+    let redis = Redis::start();
+    // As long as names of hosts and labels can be, in wide characters.
+    let wide = "備".repeat(60);
+    for at in 0..600 {
+        let name = format!("lock-{at:04}");
+        let run = |run: i64| {
+            let run = entry(&format!("{at:04x}{run:04x}"), run * 60_000 + 1_000, "0");
+            run.replace("web-3", &wide).replace("\"u\":", &format!("\"l\":\"{}\",\"u\":", "備".repeat(40)))
+        };
+        let lines: Vec<String> = (0..30).map(run).collect();
+        let key = part(&name, "log");
+        let mut command = vec!["RPUSH", &key];
+        command.extend(lines.iter().map(String::as_str));
+        redis.command(&command);
+    }
+    assert_eq!(runs(&redis, "").len(), 600 * 30);
+    assert_eq!(runs(&redis, "-n 7").len(), 7);
+    assert_eq!(runs(&redis, "--since 10m").len(), 600 * 10);
+    let all = redlock(&redis, "status --all --format json").stdout(any()).run().json();
+    assert_eq!(all["locks"].as_array().unwrap().len(), 600);
+}
+
+#[test]
+fn a_lock_that_says_too_much_is_named_and_the_others_are_shown() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q good -- true").run();
+    redis.command(&["RPUSH", &part("big", "log"), &"x".repeat(5 << 20)]);
+    redis.command(&["RPUSH", &part("also", "log"), &entry("a", 5_000, "0")]);
+    let said = message(["\"big\"", "more than 4 MB"]);
+    let shown = when("the others", |text| text.contains("good") && text.contains("also") && text.lines().count() == 2);
+    redlock(&redis, "log").status(69).stdout(shown).stderr(said).run();
+}
