@@ -90,6 +90,7 @@ impl Lease {
     /// the lease, the beginning (ms ago), and the owner.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let args = self.owner.add_to(args).given("run", self.backing[node].run.as_ref());
+        let args = args.given("slot", self.place).time("waited", self.waited).flag("once", self.is_once);
         args.time("began", self.since.elapsed()).with("fence", self.fencing_token).with("log", self.log)
     }
 

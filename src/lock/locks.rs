@@ -109,16 +109,17 @@ impl Locks {
             let unused = selection.exact().map(|name| Status::unused(name, &format!("{prefix}{name}")));
             return Ok(Listing { locks: unused.collect(), ..Listing::default() });
         }
-        let mut keys = self.held_keys(selection).await?;
+        let mut faults = BTreeMap::new();
+        let mut keys = self.held_keys(selection, &mut faults).await?;
         if free {
-            keys.extend(self.remembered_keys(selection).await?);
+            keys.extend(self.remembered_keys(selection, &mut faults).await?);
         }
         if keys.is_empty() {
             // A replica answers SCAN, too: its answer about one lock tells that it is one.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
-        let (mut listing, mut unknown, mut faults) = (Listing::default(), 0, BTreeMap::new());
+        let (mut listing, mut unknown) = (Listing::default(), 0);
         let mut all = self.look_at_all(prefix, &keys, view, &mut faults).await?;
         if let Some(query) = view.runs {
             let memories = self.remember(&keys, query, &mut faults).await?;
@@ -168,7 +169,7 @@ impl Locks {
         if self.nodes.are_unused() {
             return Ok(listing);
         }
-        let mut keys = self.remembered_keys(selection).await?;
+        let mut keys = self.remembered_keys(selection, &mut faults).await?;
         keys.extend(selection.exact().map(|name| format!("{}{name}", selection.prefix)));
         let keys: Vec<String> = keys.into_iter().collect();
         // Of many locks with many runs no more are kept than are asked for.
@@ -196,18 +197,27 @@ impl Locks {
     }
 
     /// The keys of the selected locks that there are, and of those that are named.
-    async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+    async fn held_keys(
+        &mut self,
+        selection: Selection<'_>,
+        faults: &mut BTreeMap<usize, Fault>,
+    ) -> Result<BTreeSet<String>, Error> {
         let mut keys: BTreeSet<String> = selection.exact().map(|name| format!("{}{name}", selection.prefix)).collect();
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
-            let found = self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"))).await?;
+            let found =
+                self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*")), faults).await?;
             keys.extend(found.into_iter().filter(|key| !key.contains(SEPARATOR)));
         }
         Ok(keys)
     }
 
     /// The keys of the locks that a pattern selects and that remember runs.
-    async fn remembered_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+    async fn remembered_keys(
+        &mut self,
+        selection: Selection<'_>,
+        faults: &mut BTreeMap<usize, Fault>,
+    ) -> Result<BTreeSet<String>, Error> {
         let patterns = selection.patterns();
         if patterns.is_empty() {
             return Ok(BTreeSet::new());
@@ -216,18 +226,24 @@ impl Locks {
             let name = key.strip_prefix(selection.prefix);
             name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
         };
-        let found = self.matching(&format!("{{*{SEPARATOR}[lo][op]*")).await?;
+        let found = self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), faults).await?;
         Ok(found.iter().filter_map(|key| remembered(key)).filter(is_meant).collect())
     }
 
-    /// The keys that match the pattern.
-    async fn matching(&mut self, pattern: &str) -> Result<BTreeSet<String>, Error> {
-        let found = self.nodes.scan(pattern).await;
+    /// The keys that match the pattern. Adds to the faults.
+    async fn matching(
+        &mut self,
+        pattern: &str,
+        faults: &mut BTreeMap<usize, Fault>,
+    ) -> Result<BTreeSet<String>, Error> {
+        let found = self.nodes.scan(pattern, faults).await;
         let reached = found.iter().flatten().count();
+        for (node, found) in found.iter().enumerate() {
+            faults.extend(found.as_ref().err().map(|fault| (node, fault.clone())));
+        }
         // Without a quorum of scans, a missing key proves nothing.
         if reached < self.quorum() {
-            let faults = found.iter().enumerate().filter_map(|(node, found)| Some((node, found.as_ref().err()?)));
-            return Err(self.unanswered(None, faults, reached));
+            return Err(self.unanswered(None, faults.iter().map(|(&node, fault)| (node, fault)), reached));
         }
         Ok(found.into_iter().flatten().flatten().collect())
     }
@@ -263,7 +279,7 @@ impl Locks {
         Ok(all)
     }
 
-    /// Asks all nodes about several locks. Adds to the faults of the nodes.
+    /// Asks the nodes about several locks; not those that hang, which cost one timeout. Adds to the faults.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer.
@@ -272,11 +288,13 @@ impl Locks {
         calls: &[Call],
         faults: &mut BTreeMap<usize, Fault>,
     ) -> Result<Page<A>, Error> {
-        let answers: Answers<Vec<Result<A, Fault>>> = self.nodes.ask_many(calls, self.nodes.deadline()).await;
-        if answers.said().count() < self.quorum() {
-            return Err(self.no_quorum(None, &answers));
-        }
+        let answers: Answers<Vec<Result<A, Fault>>> =
+            self.nodes.ask_many(calls, |node| faults.get(&node) != Some(&Fault::TimedOut), self.nodes.deadline()).await;
         faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
+        let reached = answers.said().count();
+        if reached < self.quorum() {
+            return Err(self.unanswered(None, faults.iter().map(|(&node, fault)| (node, fault)), reached));
+        }
         let mut page: Page<A> = calls.iter().map(|_| Vec::new()).collect();
         for (node, told) in answers.into_answers() {
             page.iter_mut().zip(told).for_each(|(lock, answer)| lock.push((node, answer)));

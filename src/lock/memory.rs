@@ -129,7 +129,7 @@ impl FromReply for NodeMemory {
             counts: Counts { succeeded: count("succeeded"), failed: count("failed") },
             kept: reply.get("kept").as_count(),
             oldest: mark("oldest"),
-            more: reply.has("more"),
+            more: reply.has("further"),
         })
     }
 }
@@ -154,14 +154,15 @@ impl Memory {
         runs.sort_by_key(|run| Reverse((run.outcome == Outcome::Running, run.ended.or(run.began))));
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
-        let oldest = known().map(|node| Some((node.oldest.as_ref()?.ended?, node.kept?)));
+        let is_late = |run: &&Run| run.ago < query.since;
+        let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.kept?)));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure: last(|run| run.failed()),
             running: known().map(|node| node.running).max().unwrap_or(0),
             counts: nodes.iter().map(|node| Some(node.as_ref()?.counts)).reduce(Counts::larger).flatten(),
-            // A node whose log was never cut remembers all.
+            // A node whose log was never cut, or reaches back far enough, remembers all.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
         }

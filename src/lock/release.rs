@@ -182,9 +182,10 @@ impl Lock {
             .map(|node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer))))
             .collect();
         if missing.contains(&true) && release.lease.is_some_and(|lease| lease.log > 0) {
-            let code = release.end.and_then(|end| end.code);
-            let args = Args::default().with("token", release.stem).given("hold", release.hold);
-            let call = self.call(&scripts::RELEASE, args.with("gone", outcome).given("code", code));
+            let end = release.end;
+            let args = Args::default().with("token", release.stem).given("hold", release.hold).with("gone", outcome);
+            let args = args.given("code", end.and_then(|end| end.code)).time("ended", end.map(|end| end.at.elapsed()));
+            let call = self.call(&scripts::RELEASE, args);
             let soon = Boot::now() + FAREWELL;
             let _: Answers<Answer> = self.locks.nodes.ask(&call, |node| missing[node], soon, |_| Boot::NEVER).await;
         }

@@ -37,7 +37,7 @@ use crate::sys::wait::within;
 use futures_util::StreamExt;
 use futures_util::future::{join_all, select_all};
 use futures_util::stream::FuturesUnordered;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The time limit for listing a node's keys, in timeouts of one request: a server may send keys without end.
@@ -157,22 +157,37 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks on every node, in one round trip each. Each call has an answer or a fault of its own.
+    /// Runs one script for many locks on the nodes that `whom` picks, in one round trip each. Each call has an answer or a fault
+    /// of its own.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
+        whom: impl Fn(usize) -> bool,
         deadline: Boot,
     ) -> Answers<Vec<Result<A, Fault>>> {
         let silent = || RequestOutcome { sent: Boot::now(), answer: Err(Fault::TimedOut) };
-        let asked = self.nodes.iter_mut().map(|node| async { within(deadline, node.ask_many(calls)).await });
-        Answers(join_all(asked).await.into_iter().map(|got| Some(got.unwrap_or_else(silent))).collect())
+        let whom = &whom;
+        let asked = self.nodes.iter_mut().enumerate().map(|(at, node)| async move {
+            match whom(at) {
+                true => Some(within(deadline, node.ask_many(calls)).await.unwrap_or_else(silent)),
+                false => None,
+            }
+        });
+        Answers(join_all(asked).await)
     }
 
-    /// The keys that match the pattern, by node, or the reason why they cannot be listed. Each page has a deadline, and so have all
+    /// The keys that match the pattern, by node, or the reason why they cannot be listed; nodes that hang are not asked again. Each page has a deadline, and so have all
     /// together.
-    pub(crate) async fn scan(&mut self, pattern: &str) -> Vec<Result<BTreeSet<String>, Fault>> {
+    pub(crate) async fn scan(
+        &mut self,
+        pattern: &str,
+        failed: &BTreeMap<usize, Fault>,
+    ) -> Vec<Result<BTreeSet<String>, Fault>> {
         let patience = self.timeout;
-        let asked = self.nodes.iter_mut().map(|node| async move {
+        let asked = self.nodes.iter_mut().enumerate().map(|(at, node)| async move {
+            if failed.get(&at) == Some(&Fault::TimedOut) {
+                return Err(Fault::TimedOut);
+            }
             let (mut found, mut size) = (BTreeSet::new(), 0);
             let end = Boot::now() + patience * LISTING;
             let masters = within(Boot::now() + patience, node.masters()).await;

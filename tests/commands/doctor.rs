@@ -398,7 +398,7 @@ fn what_a_server_does_not_tell_is_unknown() {
     let redis = Redis::with_tcp(&DURABLE);
     for (rights, unknown) in [
         (&["-config"][..], &["buffers", "persistence"][..]),
-        (&["-scan"], &["quarantine", "expiry"]),
+        (&["-scan"], &["quarantine", "expiry", "log"]),
         (
             &["-info", "-config", "-time"],
             &[
@@ -412,6 +412,7 @@ fn what_a_server_does_not_tell_is_unknown() {
                 "persistence",
                 "disk",
                 "uptime",
+                "clock",
                 "replicas",
             ],
         ),

@@ -147,6 +147,18 @@ local function note_end(token, outcome, code, by, late)
   end)
 end
 
+-- The run of this lease, which the server has forgotten in a restart, as its release tells it whole.
+local function note_forgotten()
+  pcall(function()
+    if server_ms() == 0 or not ARG.log or (ARG.outcome or 'unused') == 'unused' then return end
+    local run = new_run(tonumber(ARG.fence), ARG.slot, server_ms() - ARG.began)
+    local most = tonumber(run.n) or 20
+    set_end(run, ARG.outcome, ARG.code, nil, server_ms() - (tonumber(ARG.ended) or 0))
+    push({run}, most)
+    count_end(run)
+  end)
+end
+
 -- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
 local function close_runs()
   local now, last = digits(server_ms()), {'LIMIT', 0, CLOSED, 'WITHSCORES'}

@@ -5,7 +5,7 @@
 --      renews the lease, for as long as that would have lasted, that it was released)
 --      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known)
 --      the run, for a server that has restarted without it: run (of the server, when it last confirmed the lease), began (ms ago),
---      fence, log, host, pid, user, label
+--      fence, slot, waited, once, log, host, pid, user, label
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 local ours, hold = whose(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
@@ -23,6 +23,9 @@ if not ours then
     note_end(ARG.token, ARG.gone, ARG.code)
   elseif ARG.code and is_by_token then
     note_end(ARG.token, nil, ARG.code, nil, true)
+  elseif not known and ARG.run and ARG.began then
+    local run = node().run
+    if run ~= '' and run ~= ARG.run then note_forgotten() end
   end
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'

@@ -2,7 +2,7 @@
 -- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended less than that
 --      ago), failed (only those that have not ended well: by status 0, or released without one)
 -- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, kept, forced)
---      ended (runs of the log, the newest first; PAGE of it are looked at), more (there are others behind them), oldest (the last of
+--      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them), oldest (the last of
 --      them, with since), and unless `from`
 --      is given: over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
 --      going (the first runs that go on), running (how many do)
@@ -41,7 +41,7 @@ for _, line in ipairs(page) do
   if meant and #fields.ended < most then fields.ended[#fields.ended + 1] = line end
 end
 -- Where a whole page is too old, so is what is behind it.
-fields.more = recent and redis.call('LLEN', LOG) > from + #page and 1
+fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 
 if not ARG.from then
