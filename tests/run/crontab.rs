@@ -275,3 +275,17 @@ fn a_job_that_an_outage_of_redis_stops_is_repeated() {
     night.ends(hosts, &[(76, mail)], 2, 1);
     night.dawns(0, SUCCESS);
 }
+
+#[test]
+fn a_redis_that_is_away_for_a_second_at_the_jobs_end_costs_nothing() {
+    let mut night = Night::new(&["while [ ! -e go ]; do sleep 0.05; done"]);
+    let hosts = night.falls();
+    night.is_under_way();
+    night.redis[0].kill();
+    fs::write(night.directory.path().join("go"), "").unwrap();
+    eventually(SOON, "the job has ended", || night.noted("successes").len() == 1);
+    std::thread::sleep(ms(1000));
+    night.redis[0].restart();
+    night.ends(hosts, &[], 1, 1);
+    night.dawns(0, SUCCESS);
+}
