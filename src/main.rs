@@ -82,7 +82,8 @@ fn redlock(arguments: &[OsString]) -> Exit {
 /// Reports a failure: in text on standard error, and on standard output in the format asked for.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    let exit = match (Exit::of(error).or_conflict(chosen), format) {
+    // -E says what it means that another has the lock: a job that waits for itself is a mistake.
+    let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| !is_own(error))), format) {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CannotTell,
         (exit, _) => exit,
     };
@@ -98,6 +99,11 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
         Format::Text | Format::Prometheus => Ok(()),
     };
     exit
+}
+
+/// True if an enclosing job holds the lock.
+fn is_own(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
 /// A lock that stays held until an operator frees it is trouble, whatever `-E` and `--quiet` say of a held one.

@@ -177,7 +177,7 @@ impl Locks {
             for (key, memory) in page.iter().zip(self.remember(page, query, &mut faults).await?) {
                 let name = key[selection.prefix.len()..].to_owned();
                 match memory {
-                    Ok(memory) => listing.add(&name, memory),
+                    Ok(memory) => listing.add(&name, memory, query),
                     Err(fault) => listing.gaps.locks.push(self.untold(&name, &fault)),
                 }
             }
@@ -336,9 +336,9 @@ impl Selection<'_> {
 }
 
 impl RunListing {
-    fn add(&mut self, name: &str, memory: Memory) {
+    fn add(&mut self, name: &str, memory: Memory, query: RunQuery) {
         let listed = memory.runs.iter().filter(|run| run.outcome == Outcome::Running).count() as u64;
-        if memory.running > listed {
+        if memory.running > listed && !query.failed {
             self.running.push((name.to_owned(), memory.running));
         }
         self.forgotten.extend(memory.forgotten.map(|(before, kept)| (name.to_owned(), before, kept)));

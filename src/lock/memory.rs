@@ -151,6 +151,8 @@ impl Memory {
         let last =
             |is: fn(&&Run) -> bool| marks.iter().filter(is).max_by_key(|run| (!run.is_ahead, run.ended)).cloned();
         runs.retain(|run| query.asks_for(run));
+        // The script leaves out what is too old in the log alone.
+        runs.retain(|run| query.since.is_none() || run.outcome == Outcome::Running || run.ago < query.since);
         runs.sort_by_key(|run| Reverse((run.outcome == Outcome::Running, run.ended.or(run.began))));
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));

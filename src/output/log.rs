@@ -91,7 +91,11 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     let success = success.unwrap_or_else(|| "no success is known".to_owned());
     let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
     let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", ago(last), result(last)));
-    format!("{name:?} {has} succeeded within {within}: {success}{last}")
+    let going = status.memory.runs.iter().find(|run| run.outcome == Outcome::Running);
+    let going = going.map_or_else(String::new, |run| {
+        format!("; running{} for {}", on(run), run.duration.map_or_else(String::new, seconds))
+    });
+    format!("{name:?} {has} succeeded within {within}: {success}{last}{going}")
 }
 
 /// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with the time since the last

@@ -41,8 +41,7 @@ const METRICS: [(&str, &str, &str, Values); 14] = [
         GAUGE,
         "Whether the last run exited with status 0 (1) or ended in another way (0).",
         |status| {
-            let is_told =
-                |run: &&Run| !matches!(run.outcome, Outcome::Released | Outcome::Expired | Outcome::Unreadable);
+            let is_told = |run: &&Run| !matches!(run.outcome, Outcome::Released | Outcome::Unreadable);
             one(last(status).filter(is_told).map(|run| if run.succeeded() { 1.0 } else { 0.0 }))
         },
     ),

@@ -143,6 +143,13 @@ fn a_lease_of_acquire_tells_how_it_went() {
     redlock(&redis, format!("release self --token {token} --status 0")).status(77).stderr(any()).run();
     let last = runs(&redis, "self -n 1").remove(0);
     assert_eq!((&last["outcome"], &last["status"]), (&"expired".into(), &0.into()));
+    // That is told once: it is no run of the last second.
+    assert!(runs(&redis, "self --since 0").is_empty());
+    // A script that is stopped by a revocation may tell status 0, as bash does.
+    let revoked = acquire(&redis, "other");
+    redlock(&redis, "release -q --revoke other").run();
+    redlock(&redis, format!("release -q other --token {revoked} --status 0")).run();
+    assert_eq!(runs(&redis, "other -n 1").remove(0)["outcome"], "revoked");
     let counts =
         |redis: &Redis| -> Vec<String> { redis.query(&["HMGET", &part("self", "runs"), "succeeded", "failed"]) };
     assert_eq!(counts(&redis), ["1", "2"]);
@@ -164,6 +171,12 @@ fn several_locks_are_answered_together() {
     watch("--format nagios a", 0, "OK - \"a\" has succeeded<any> | 'a'=<n>s\n");
     watch("--format nagios a b never", 2, "CRITICAL - 2 of 3: \"b\" has not<any>; \"never\" has not<any> | 'a'=<n>s\n");
     watch("--format nagios nosuch*", 2, "CRITICAL - no lock matches \"nosuch*\"\n");
+    let job = redlock(&redis, "run -q never -- sleep 1000").any_end().spawn();
+    eventually(SOON, "it runs", || status(&redis, "never")["state"] == "held");
+    watch("never", 1, "\"never\" has not succeeded<any>: no success is known; running on <host> for <duration>\n");
+    // One that goes on has not failed.
+    redlock(&redis, "log never --failed").stderr(message(["no such run"])).run();
+    drop(job);
     let odd = "it's=a|b";
     crate::support::Test::new(&redis).args(["run", "-q", odd, "--", "true"]).run();
     let test = crate::support::Test::new(&redis).args(["status", odd, "--ran-within", "1h", "--format", "nagios"]);

@@ -197,6 +197,10 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     let script = "redlock run --name backup -- echo never; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
     test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to share it"])).run();
+    // Nor do -q and -E make that a success: such a job never runs.
+    let script = "redlock run backup -q -E 0 -- echo never; test $? = 75";
+    let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
+    test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();
     let script = "redlock acquire --name backup; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
     test.stderr(message(["\"backup\" is held by the enclosing job, "])).run();

@@ -30,13 +30,14 @@ local function new_run(fence, place, began)
     n = ARG.log ~= '20' and ARG.log or nil}
 end
 
+-- A run that has ended, as it stands in the log.
+local function line_of(run)
+  run.n = nil
+  return cjson.encode(run)
+end
+
 -- Puts runs that have ended in front of the log, which keeps so many.
-local function push(runs, most)
-  local lines = {}
-  for i, run in ipairs(runs) do
-    run.n = nil
-    lines[i] = cjson.encode(run)
-  end
+local function push(lines, most)
   if redis.call('LPUSH', LOG, unpack(lines)) > most then
     redis.call('LTRIM', LOG, 0, most - 1)
     redis.call('HSET', RUNS, 'kept', most)
@@ -45,8 +46,8 @@ local function push(runs, most)
   redis.call('PEXPIRE', LOG, FENCE_MS)
 end
 
--- True if this run is to take the place of the one in `runs`, which ended (once: began) earlier, or by a clock that was set back
--- since.
+-- True if this run, whose end is told now, is to take the place of the one in `runs`, which ended (once: began) earlier, or by a
+-- clock that was set back since.
 local function is_newer(line, field)
   local function time(run)
     local began, duration = string.match(run, '"b":"(%d+)"'), field ~= 'once' and string.match(run, '"d":"(%d+)"')
@@ -57,11 +58,12 @@ local function is_newer(line, field)
 end
 
 -- Counts a run whose end was told, unless it is neither a success nor a failure.
-local function count_end(run)
+local function count_end(run, line)
   local success = run.x == '0' and not run.o
   if not success and (run.o == 'released' or run.o == 'expired') then return end
-  local line, result = cjson.encode(run), success and 'success' or 'failure'
-  if is_newer(line, result) then redis.call('HSET', RUNS, result, line) end
+  local result = success and 'success' or 'failure'
+  -- One that ends now is the last, and needs no look.
+  if run.b + run.d >= server_ms() or is_newer(line, result) then redis.call('HSET', RUNS, result, line) end
   if success and run.q and is_newer(line, 'once') then redis.call('HSET', RUNS, 'once', line) end
   redis.call('HINCRBY', RUNS, success and 'succeeded' or 'failed', 1)
   redis.call('PEXPIRE', RUNS, FENCE_MS)
@@ -142,8 +144,9 @@ local function note_end(token, outcome, code, by, late)
     elseif not (ARG.gone and is_forced(run, last_force())) then
       set_end(run, outcome, code, by, server_ms() - (tonumber(ARG.ended) or 0))
     end
-    if at then redis.call('LSET', LOG, at, cjson.encode(run)) else push({run}, most) end
-    count_end(run)
+    local line = line_of(run)
+    if at then redis.call('LSET', LOG, at, line) else push({line}, most) end
+    count_end(run, line)
   end)
 end
 
@@ -154,15 +157,17 @@ local function note_forgotten()
     local run = new_run(tonumber(ARG.fence), ARG.slot, server_ms() - ARG.began)
     local most = tonumber(run.n) or 20
     set_end(run, ARG.outcome, ARG.code, nil, server_ms() - (tonumber(ARG.ended) or 0))
-    push({run}, most)
-    count_end(run)
+    local line = line_of(run)
+    push({line}, most)
+    count_end(run, line)
   end)
 end
 
 -- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
 local function close_runs()
-  local now, last = digits(server_ms()), {'LIMIT', 0, CLOSED, 'WITHSCORES'}
-  local over = redis.call('ZRANGE', ENDS, '-inf', shape and now or '+inf', 'BYSCORE', unpack(last))
+  local now = digits(server_ms())
+  local over = shape and redis.call('ZRANGE', ENDS, '-inf', now, 'BYSCORE', 'LIMIT', 0, CLOSED, 'WITHSCORES')
+    or redis.call('ZRANGE', ENDS, 0, CLOSED - 1, 'WITHSCORES')
   local tokens, ends = {}, {}
   for i = 1, #over, 2 do
     if over[i] ~= ARG.token then
@@ -174,9 +179,10 @@ local function close_runs()
   for i, run in ipairs(take_open(tokens)) do
     if run then
       set_time(run, ends[i])
-      if is_forced(run, forced) then count_end(run) end
+      local is_counted = is_forced(run, forced)
       most = most or tonumber(run.n) or 20
-      closed[#closed + 1] = run
+      closed[#closed + 1] = line_of(run)
+      if is_counted then count_end(run, closed[#closed]) end
     end
   end
   if #closed > 0 then push(closed, most) end

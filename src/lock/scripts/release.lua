@@ -50,7 +50,8 @@ elseif hold and hold ~= 'base' then
   return seen('still-held', {holds = 1}) -- released before; the outer hold is all that is left
 end
 if not hold or hold == 'base' then
-  local by = ARG.outcome == 'lost' and lease(ARG.token).revoked
+  -- Of a lease of acquire too: a shell whose script is stopped may tell status 0.
+  local by = (ARG.outcome == 'lost' or not ARG.began) and lease(ARG.token).revoked
   note_end(ARG.token, by and 'revoked' or ARG.outcome or 'released', ARG.code, by)
 end
 local left = redis.call('ZCARD', H)
