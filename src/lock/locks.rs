@@ -8,7 +8,6 @@ use super::status::{State, Status, View, combine};
 use super::{Lock, Quarantine, scripts};
 use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, FromReply, Nodes};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -347,8 +346,7 @@ impl RunListing {
 
     /// Leaves the newest runs, by their beginning.
     fn keep_newest(&mut self, most: usize) {
-        let age = |run: &Run| Reverse((run.outcome == Outcome::Running, run.ended.or(run.began)));
-        self.runs.sort_by_key(|(_, run)| age(run));
+        self.runs.sort_by_key(|(_, run)| run.age());
         self.runs.truncate(most);
         self.runs.sort_by_key(|(_, run)| (run.began, run.fencing_token));
     }

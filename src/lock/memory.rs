@@ -9,7 +9,6 @@ use super::scripts;
 use crate::error::Error;
 use crate::redis::{Call, Fault, FromReply, Reply};
 use serde::Serialize;
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,6 +18,8 @@ const PAGE: usize = 200;
 const RUNS: usize = 2_000;
 /// The number of further runs that each of several nodes is asked for: those that a quorum does not know are left out.
 const SPARE: usize = 10;
+/// Longer than any run is remembered.
+const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// The number of locks that one request asks for.
 pub(super) const LOCKS: usize = 500;
 
@@ -112,9 +113,11 @@ impl FromReply for NodeMemory {
                 runs.push(run);
             }
         }
-        // Who has freed the lock for all its holders has ended what had begun then.
-        if let Some(force) = mark("forced") {
-            for run in runs.iter_mut().filter(|run| run.began.zip(force.began).is_some_and(|(began, at)| began <= at)) {
+        // Who has freed the lock for all its holders has ended the leases that there were then.
+        if let Some(force) = mark("forced").filter(|force| force.began <= now) {
+            let is_ended =
+                |run: &&mut Run| run.began <= force.began && run.ended.is_none_or(|end| Some(end) >= force.began);
+            for run in runs.iter_mut().filter(is_ended) {
                 run.outcome = Outcome::Revoked;
                 run.revoked_by.clone_from(&force.revoked_by);
                 run.set_end(force.began.unwrap_or_default(), now);
@@ -145,15 +148,15 @@ impl Memory {
         let known = || nodes.iter().flatten();
         let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
         let mut runs = merge(&all, needed);
-        let marks: Vec<Run> = known().flat_map(|node| node.marks.clone()).chain(runs.clone()).collect();
-        // Each mark was told; what a quorum has to know has been left out already.
-        let marks = merge(&[&marks], 1);
-        let last =
-            |is: fn(&&Run) -> bool| marks.iter().filter(is).max_by_key(|run| (!run.is_ahead, run.ended)).cloned();
+        let marks: Vec<&[Run]> = known().map(|node| node.marks.as_slice()).collect();
+        let mut marks = merge(&marks, needed);
+        marks.retain(|mark| runs.iter().all(|run| run.token != mark.token));
+        marks.extend(runs.iter().cloned());
+        let last = |is: fn(&&Run) -> bool| marks.iter().filter(is).min_by_key(|run| (run.is_ahead, run.age())).cloned();
         runs.retain(|run| query.asks_for(run));
         // The script leaves out what is too old in the log alone.
         runs.retain(|run| query.since.is_none() || run.outcome == Outcome::Running || run.ago < query.since);
-        runs.sort_by_key(|run| Reverse((run.outcome == Outcome::Running, run.ended.or(run.began))));
+        runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
         let is_late = |run: &&Run| run.ago < query.since;
@@ -207,7 +210,13 @@ impl Locks {
         faults: &mut BTreeMap<usize, Fault>,
     ) -> Result<Vec<Result<Memory, NodeFault>>, Error> {
         let (nodes, each) = (self.nodes.len(), query.each(self.nodes.len()));
-        let args = Args::default().with("most", each.min(PAGE)).time("since", query.since).flag("failed", query.failed);
+        // Several nodes may know different ends of a run: what is asked for is decided by all of them together.
+        let (each, since, failed) = match nodes > 1 && (query.failed || query.since.is_some()) {
+            true => (usize::MAX, query.since.map(|_| Duration::MAX), false),
+            false => (each, query.since, query.failed),
+        };
+        let since = since.map(|since| since.min(FOREVER));
+        let args = Args::default().with("most", each.min(PAGE)).time("since", since).flag("failed", failed);
         let mut told: Vec<Vec<Option<NodeMemory>>> = vec![vec![None; nodes]; keys.len()];
         let mut unread: Vec<Option<NodeFault>> = vec![None; keys.len()];
         let mut pending: Vec<usize> = (0..keys.len()).collect();
@@ -241,7 +250,7 @@ impl Locks {
     }
 }
 
-/// The runs of all nodes, each once. A run whose end was told to any node has ended so. Of another one, a take that got no
+/// The runs of all nodes, each once. A run whose end was told to any node has ended so, unless `needed` nodes know a loss. Of another one, a take that got no
 /// quorum may have left traces: it counts if `needed` nodes know it.
 fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
@@ -255,9 +264,17 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
 fn agreed(same: &[&Run], needed: usize) -> Option<Run> {
     let is_running = |run: &Run| run.outcome == Outcome::Running;
     let running = same.iter().filter(|run| is_running(run)).count();
-    let told = same.iter().filter(|run| run.outcome.weight() > 1).max_by_key(|run| run.outcome.weight());
-    let word = match told {
-        Some(told) => told,
+    // A loss that so many nodes saw is no mistake of a node that has forgotten the lease.
+    let lost: Vec<&&Run> = same.iter().filter(|run| run.outcome == Outcome::Lost).collect();
+    let most = same.iter().map(|run| run.outcome.weight()).max().filter(|&weight| weight > 1);
+    let mut told: Vec<&&Run> = match lost.len() >= needed {
+        true => lost,
+        false => same.iter().filter(|run| Some(run.outcome.weight()) == most).collect(),
+    };
+    // No node's clock decides alone.
+    told.sort_by_key(|run| run.ago);
+    let word = match told.get(told.len() / 2) {
+        Some(told) => *told,
         None if same.len() < needed => return None,
         None => same.iter().find(|run| is_running(run) == (running >= needed))?,
     };
@@ -300,6 +317,7 @@ mod tests {
         // What was told wins, and its time with it.
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((Outcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((Outcome::Lost, Some(6))));
+        assert_eq!(outcome(&[&lost, &ended, &lost]), Some((Outcome::Lost, Some(6))));
         let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
         assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
     }

@@ -185,6 +185,7 @@ impl Lock {
             let end = release.end;
             let args = Args::default().with("token", release.stem).given("hold", release.hold).with("gone", outcome);
             let args = args.given("code", end.and_then(|end| end.code)).time("ended", end.map(|end| end.at.elapsed()));
+            let args = args.time("began", release.lease.map(|lease| lease.since.elapsed()));
             let call = self.call(&scripts::RELEASE, args);
             let soon = Boot::now() + FAREWELL;
             let _: Answers<Answer> = self.locks.nodes.ask(&call, |node| missing[node], soon, |_| Boot::NEVER).await;

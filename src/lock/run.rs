@@ -216,6 +216,12 @@ impl Run {
         self.ended = Some(ended);
         self.duration = self.began.map(|began| ended.saturating_sub(began));
         self.ago = now.map(|now| now.saturating_sub(ended));
+        self.is_ahead |= now.is_some_and(|now| ended > now + FUTURE);
+    }
+
+    /// Orders runs, the newest first: what goes on, then the last to end, each by its own node's clock.
+    pub(super) fn age(&self) -> (bool, Duration) {
+        (self.outcome != Outcome::Running, self.ago.unwrap_or(Duration::MAX))
     }
 
     /// The time since it began.

@@ -260,3 +260,45 @@ fn a_lock_that_says_too_much_is_named_and_the_others_are_shown() {
     let shown = when("the others", |text| text.contains("good") && text.contains("also") && text.lines().count() == 2);
     redlock(&redis, "log").status(69).stdout(shown).stderr(said).run();
 }
+
+#[test]
+fn a_lease_that_most_nodes_have_lost_is_lost() {
+    let nodes = several(3);
+    let job = redlock(&nodes, "run -q backup --ttl 20s -- sleep 1").status(76).stderr(any()).spawn();
+    eventually(SOON, "it runs", || status(&nodes, "backup")["state"] == "held");
+    for node in &nodes[..2] {
+        node.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
+    }
+    job.finish();
+    let last = &status(&nodes, "backup")["last"];
+    assert_eq!(last["outcome"], "lost", "{last}");
+    redlock(&nodes, "status -q backup --ran-within 1h").status(1).run();
+}
+
+#[test]
+fn a_server_that_stands_still_at_the_end_makes_a_run_no_longer() {
+    let redis = Redis::start();
+    let job = redlock(&redis, "run -q backup --ttl 20s -- sleep 1").spawn();
+    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    redis.pause();
+    std::thread::sleep(crate::support::ms(3_000)); // the job ends meanwhile
+    redis.resume();
+    job.finish();
+    let took = runs(&redis, "backup").remove(0)["duration_ms"].as_u64().unwrap();
+    assert!((1_000..2_500).contains(&took), "{took}");
+}
+
+#[test]
+fn freeing_a_lock_for_all_ends_only_what_went_on() {
+    let redis = Redis::start();
+    let share = |ttl: &str| redlock(&redis, format!("acquire db -s --ttl {ttl}")).stdout(any()).run().token();
+    let gone = share("100ms");
+    eventually(SOON, "it has run out", || status(&redis, "db")["state"] == "free");
+    share("1m");
+    share("1m");
+    redlock(&redis, "release db --force").stdout(any()).run();
+    let all = runs(&redis, "db");
+    let of = |token: &str| all.iter().find(|run| run["token_prefix"] == token[..8]).unwrap()["outcome"].clone();
+    assert_eq!(of(&gone), "expired");
+    assert_eq!(all.iter().filter(|run| run["outcome"] == "revoked").count(), 2);
+}

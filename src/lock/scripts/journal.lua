@@ -118,18 +118,26 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- True if the run began before that; then it has ended by it.
-local function is_forced(run, forced)
-  if not forced or tonumber(run.b) > tonumber(forced.b) then return false end
+-- True if the lease of the run, which would have lasted until then, was alive at that time; then it has ended by that.
+local function is_forced(run, forced, deadline)
+  local at = forced and tonumber(forced.b)
+  if not at or at > server_ms() or tonumber(run.b) > at or (deadline or at) < at then return false end
   set_end(run, 'revoked', nil, forced.y, forced.b)
   return true
 end
 
--- The run of this token has ended, ARG.ended ms ago. An unused lease leaves nothing. What a later grant has closed without an
+-- When the job of this run has ended: as long after its beginning as its redlock says, since the request may have waited for the
+-- server, and the server's clock may have been changed; else ARG.ended ms ago.
+local function end_of(run)
+  local ended = tonumber(ARG.ended) or 0
+  return ARG.began and run.b + math.max(ARG.began - ended, 0) or server_ms() - ended
+end
+
+-- The run of this token has ended. An unused lease leaves nothing. What a later grant has closed without an
 -- outcome gets this one; only its status, if that comes from who has released a lease that had run out (`late`).
 local function note_end(token, outcome, code, by, late)
   pcall(function()
-    local score = late and redis.call('ZSCORE', ENDS, token)
+    local deadline = tonumber((late or ARG.gone) and redis.call('ZSCORE', ENDS, token) or nil)
     local run, at = take_open({token})[1], nil
     if outcome == 'unused' then return end
     if not run and (late or ARG.gone) then
@@ -139,10 +147,10 @@ local function note_end(token, outcome, code, by, late)
     if not run then return end
     local most = tonumber(run.n) or 20
     if late then
-      if not run.d then set_time(run, math.min(score or math.huge, server_ms())) end
+      if not run.d then set_time(run, math.min(deadline or math.huge, server_ms())) end
       run.o, run.x = 'expired', code
-    elseif not (ARG.gone and is_forced(run, last_force())) then
-      set_end(run, outcome, code, by, server_ms() - (tonumber(ARG.ended) or 0))
+    elseif not (ARG.gone and is_forced(run, last_force(), deadline)) then
+      set_end(run, outcome, code, by, end_of(run))
     end
     local line = line_of(run)
     if at then redis.call('LSET', LOG, at, line) else push({line}, most) end
@@ -156,7 +164,7 @@ local function note_forgotten()
     if server_ms() == 0 or not ARG.log or (ARG.outcome or 'unused') == 'unused' then return end
     local run = new_run(tonumber(ARG.fence), ARG.slot, server_ms() - ARG.began)
     local most = tonumber(run.n) or 20
-    set_end(run, ARG.outcome, ARG.code, nil, server_ms() - (tonumber(ARG.ended) or 0))
+    set_end(run, ARG.outcome, ARG.code, nil, end_of(run))
     local line = line_of(run)
     push({line}, most)
     count_end(run, line)
@@ -179,7 +187,7 @@ local function close_runs()
   for i, run in ipairs(take_open(tokens)) do
     if run then
       set_time(run, ends[i])
-      local is_counted = is_forced(run, forced)
+      local is_counted = is_forced(run, forced, ends[i])
       most = most or tonumber(run.n) or 20
       closed[#closed + 1] = line_of(run)
       if is_counted then count_end(run, closed[#closed]) end
