@@ -287,9 +287,13 @@ impl Redis {
     /// One raw command that must succeed.
     #[track_caller]
     pub(crate) fn query<T: FromRedisValue>(&self, command: &[&str]) -> T {
-        match self.try_query(command) {
-            Ok(value) => value,
-            Err(error) => panic!("{command:?}: {error}"),
+        loop {
+            match self.try_query(command) {
+                Ok(value) => return value,
+                // A call that a signal has interrupted is made again (connect(2), EINTR): the client library does not.
+                Err(error) if error.to_string().contains("Interrupted system call") => {}
+                Err(error) => panic!("{command:?}: {error}"),
+            }
         }
     }
 
