@@ -34,7 +34,7 @@ fn places(redis: &Redis, ends: &str) {
 #[test]
 fn no_script_takes_longer_than_5_ms_whatever_ten_thousand_do() {
     let redis = Redis::with(&["--slowlog-log-slower-than", "500", "--slowlog-max-len", "100000"]);
-    let mut job = redlock(&redis, "run -q job --ttl 1s -- sleep 600").status(143).spawn();
+    let mut job = redlock(&redis, "run -q job --ttl 1s -- sleep 600").signal(Signal::SIGTERM).spawn();
     places(&redis, LATER);
     worst(&redis, "slots: one turned away", &["acquire backup --slots 10000"]);
     worst(&redis, "slots: revoked", &["release backup --revoke"]);
