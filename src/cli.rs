@@ -276,7 +276,7 @@ pub(crate) struct NamesArgs {
 
 impl NamesArgs {
     /// Gathers the names from either form, each once.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn gather(&mut self) {
         self.names.append(&mut self.option);
         self.names.sort();
         self.names.dedup();
@@ -291,7 +291,7 @@ impl NamesArgs {
     }
 }
 
-// The options that run and acquire share. (No doc comment, as above.)
+// The common options of run and acquire. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
     /// The name of the lock, in place of NAME; run can hold several
@@ -330,13 +330,13 @@ pub(crate) struct LeaseArgs {
     /// From 0 to 255. acquire refuses 0, since a script would go on without the lock.
     #[arg(short = 'E', long, value_name = "N", value_parser = whole(0, u8::MAX))]
     pub(crate) conflict_exit_code: Option<u8>,
-    /// Share the lock if an enclosing run holds it
+    /// Re-enter the lock if an enclosing run holds it
     ///
-    /// If an enclosing redlock run already holds this lock, or --token does, share its lease instead of waiting for it.
+    /// If an enclosing redlock run already holds this lock, or --token does, re-enter its lease instead of waiting for it.
     /// Otherwise this option changes nothing.
     #[arg(long, conflicts_with_all = ["shared", "slots"])]
     pub(crate) reentrant: bool,
-    /// With --reentrant: the token of the lease to share
+    /// With --reentrant: the token of the lease to re-enter
     #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
     pub(crate) token: Option<String>,
 }

@@ -253,15 +253,15 @@ fn settings_from(
     let path = |text: &str| Ok(PathBuf::from(text));
     let redis = find("redis", &[REDIS], "redis://127.0.0.1:6379")?;
     let prefix = find("prefix", &["REDLOCK_PREFIX"], "redlock:")?.parse(plain_text)?;
-    let node_timeout = find("node-timeout", &["REDLOCK_NODE_TIMEOUT"], "from the ttl")?.given(node_timeout)?;
+    let node_timeout = find("node-timeout", &["REDLOCK_NODE_TIMEOUT"], "from the ttl")?.parse_if_set(node_timeout)?;
     let quarantine =
-        find("quarantine", &["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0")?.given(hold_time)?;
+        find("quarantine", &["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0")?.parse_if_set(hold_time)?;
     let password = find("password", &["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"], "none")?;
-    let ca = find("tls-ca", &["REDLOCK_TLS_CA"], "the system's")?.given(path)?;
-    let certificate = find("tls-cert", &["REDLOCK_TLS_CERT"], "none")?.given(path)?;
-    let key = find("tls-key", &["REDLOCK_TLS_KEY"], "none")?.given(path)?;
+    let ca = find("tls-ca", &["REDLOCK_TLS_CA"], "the system's")?.parse_if_set(path)?;
+    let certificate = find("tls-cert", &["REDLOCK_TLS_CERT"], "none")?.parse_if_set(path)?;
+    let key = find("tls-key", &["REDLOCK_TLS_KEY"], "none")?.parse_if_set(path)?;
     let replicas = find("replicas", &["REDLOCK_REPLICAS"], "0")?.parse(replicas)?;
-    let label = find("label", &[LABEL], "the name of the script or command")?.given(label)?;
+    let label = find("label", &[LABEL], "the name of the script or command")?.parse_if_set(label)?;
     let log = find("log", &[LOG], "20")?.parse(runs)?;
 
     refuse_other_address(&redis, environment)?;
@@ -397,7 +397,7 @@ impl SettingValue {
     }
 
     /// The value, if it is no default.
-    fn given<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
+    fn parse_if_set<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
         (!self.is_default).then(|| self.parse(parser)).transpose()
     }
 

@@ -60,8 +60,8 @@ pub(crate) enum Error {
 pub(crate) enum Purpose {
     /// Extending or releasing it.
     Use,
-    /// Sharing it with the enclosing job.
-    Share,
+    /// Re-entering it in the enclosing job.
+    Reenter,
     /// Ending it, named by the start of its token.
     Revoke,
 }
@@ -85,9 +85,9 @@ pub(crate) struct HeldLock {
     pub(crate) waited: Option<Duration>,
     /// The holder is a job around this redlock.
     pub(crate) by_this_job: bool,
-    /// With `--reentrant`, this call would share the lease of such a job.
-    pub(crate) can_share: bool,
-    /// It is shared, and the caller would share it, but an exclusive waiter is ahead in line.
+    /// With `--reentrant`, this call would re-enter the lease of such a job.
+    pub(crate) can_reenter: bool,
+    /// It is shared, and the caller asks for --shared too, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
 }
 
@@ -246,8 +246,8 @@ fn shape(claim: Claim) -> String {
 
 fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpose, found: &NotOurs) -> fmt::Result {
     match (purpose, found) {
-        (Purpose::Share, _) => {
-            write!(f, "the token does not hold {name:?} any more, so there is no lease to share")
+        (Purpose::Reenter, _) => {
+            write!(f, "the token does not hold {name:?} any more, so there is no lease to re-enter")
         }
         (Purpose::Revoke, NotOurs::Other(held)) => {
             let situation = held.situation(Duration::ZERO);
@@ -402,7 +402,7 @@ impl fmt::Display for HeldLock {
             write!(f, "; gave up after {}", human(waited))?;
         }
         match (self.by_this_job, self.waited) {
-            (true, _) if self.can_share => f.write_str("; use --reentrant to share it"),
+            (true, _) if self.can_reenter => f.write_str("; use --reentrant to re-enter it"),
             (true, _) => f.write_str("; this job is part of one that holds it"),
             (false, None) if self.by.never_ends() => f.write_str("; use another name or --prefix"),
             (false, None) => f.write_str("; use --wait to queue for it"),

@@ -76,7 +76,7 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
     let strangers = strangers.into_iter().map(Handle::open).collect::<Result<_, _>>()?;
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
-        match Parent::new(task, inherited, terminal, &theirs) {
+        match KeeperProcess::new(task, inherited, terminal, &theirs) {
             Ok(mut parent) => parent.keep(),
             Err(errno) => {
                 let _ = theirs.send(&Report::StartFailure { errno: errno as i32 });
@@ -136,7 +136,7 @@ enum Phase {
 }
 
 /// The forked process.
-struct Parent<'a> {
+struct KeeperProcess<'a> {
     task: &'a Task,
     terminal: bool,
     socket: &'a Packets,
@@ -165,14 +165,19 @@ struct Parent<'a> {
     last_words: Option<Report>,
 }
 
-impl<'a> Parent<'a> {
-    fn new(task: &'a Task, inherited: Inheritance, terminal: bool, socket: &'a Packets) -> nix::Result<Parent<'a>> {
+impl<'a> KeeperProcess<'a> {
+    fn new(
+        task: &'a Task,
+        inherited: Inheritance,
+        terminal: bool,
+        socket: &'a Packets,
+    ) -> nix::Result<KeeperProcess<'a>> {
         // systemd and Kubernetes send their stop signal to every process, and the keeper must outlive the job.
         SigSet::all().thread_set_mask()?;
         prctl::set_child_subreaper(true)?;
         let mut program = Program::new(&task.file, &task.command, std::env::vars_os(), inherited);
         task.environment.iter().for_each(|(name, value)| program.set(name, Some(value)));
-        Ok(Parent {
+        Ok(KeeperProcess {
             task,
             terminal,
             socket,

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::output;
-use crate::sys::keys::Keys;
+use crate::sys::keyboard::Keyboard;
 use crate::sys::{inherited, signals, streams};
 use crate::text::cut;
 use nix::libc;
@@ -20,7 +20,7 @@ const USUAL_SIZE: (usize, usize) = (24, 80);
 /// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
 pub(crate) struct Screen {
-    keys: Option<Keys>,
+    keys: Option<Keyboard>,
 }
 
 impl Screen {
@@ -35,10 +35,10 @@ impl Screen {
             return Ok(None);
         }
         output::show(ENTER)?;
-        let screen = Screen { keys: Keys::open() };
+        let screen = Screen { keys: Keyboard::open() };
         // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
         if !inherited::is_ignored(libc::SIGINT) {
-            let keys = screen.keys.as_ref().map(Keys::share);
+            let keys = screen.keys.as_ref().map(Keyboard::handle);
             ctrlc::set_handler(move || {
                 leave(keys.as_ref());
                 signals::end_by(libc::SIGINT);
@@ -48,7 +48,7 @@ impl Screen {
     }
 
     /// The keys pressed on it.
-    pub(crate) fn keys(&self) -> Option<&Keys> {
+    pub(crate) fn keys(&self) -> Option<&Keyboard> {
         self.keys.as_ref()
     }
 
@@ -74,7 +74,7 @@ impl Screen {
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
         leave(self.keys());
         pause();
-        self.keys.iter().for_each(Keys::take);
+        self.keys.iter().for_each(Keyboard::take);
         output::show(ENTER)
     }
 }
@@ -89,8 +89,8 @@ fn size() -> (usize, usize) {
     streams::size_of_output().unwrap_or(USUAL_SIZE)
 }
 
-fn leave(keys: Option<&Keys>) {
-    keys.into_iter().for_each(Keys::give_back);
+fn leave(keys: Option<&Keyboard>) {
+    keys.into_iter().for_each(Keyboard::give_back);
     let _ = output::show(LEAVE);
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Refusal::Bare(error.render().to_string()),
         _ => Refusal::Wrong(complaint(&error, &arguments)),
     })?;
-    settle(&mut cli).and_then(|()| check(&cli)).map_err(Refusal::Wrong)?;
+    normalize(&mut cli).and_then(|()| check(&cli)).map_err(Refusal::Wrong)?;
     Ok(cli)
 }
 
@@ -81,7 +81,7 @@ fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> 
 }
 
 /// Brings alternative spellings into one form.
-fn settle(cli: &mut Cli) -> Result<(), String> {
+fn normalize(cli: &mut Cli) -> Result<(), String> {
     match &mut cli.command {
         Command::Run(args) => {
             names_in_order(&mut args.taking.names)?;
@@ -96,9 +96,9 @@ fn settle(cli: &mut Cli) -> Result<(), String> {
         Command::Acquire(args) => args.taking.names.extend(args.plain.take()),
         Command::Status(StatusArgs { locks, watch, .. }) => {
             locks.names.extend(watch.as_mut().and_then(|watch| watch.name.take()));
-            locks.settle();
+            locks.gather();
         }
-        Command::Log(args) => args.locks.settle(),
+        Command::Log(args) => args.locks.gather(),
         _ => {}
     }
     Ok(())

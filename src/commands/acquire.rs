@@ -1,6 +1,6 @@
 //! `redlock acquire`: takes the lock and prints its token.
 
-use super::{block_on, claim, interrupted, lock, request, settings, signals, tell_default};
+use super::{block_on, claim, interrupted, lock, request, settings, signals, warn_of_default};
 use crate::cli::{AcquireArgs, Common, Format, OnLost};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -28,9 +28,9 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     request.noted = ward.is_some();
     // Before there is a runtime, whose descriptors the guard must not share.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
-    let task = |ward| guard::Task { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
+    let task = |ward| guard::GuardTask { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
     let guard = ward.map(|ward| guard::start(task(ward), &mut lock)).transpose()?;
-    tell_default(&settings);
+    warn_of_default(&settings);
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
     if let Some(guard) = guard {

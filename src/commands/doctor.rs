@@ -3,7 +3,7 @@
 use super::{DEFAULT_TTL, block_on, start_local};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
-use crate::doctor::{self, Diagnosis, NodeFacts, Practice};
+use crate::doctor::{self, Diagnosis, NodeFacts, Setup};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::lock::{Selection, View};
@@ -19,8 +19,8 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
     warnings.for_each(|why| output::say(why));
     let findings = block_on(async {
-        let (practice, nodes) = practice(&settings).await;
-        Ok::<_, Error>(doctor::examine(&practice, &nodes))
+        let (setup, nodes) = setup(&settings).await;
+        Ok::<_, Error>(doctor::examine(&setup, &nodes))
     })?;
     match common.format {
         Format::Json => output::checkup_json(&settings.origins, &findings)?,
@@ -41,12 +41,12 @@ fn whereabouts(local: Local) -> Setting {
 }
 
 /// How locks are used, and the facts about the nodes, gathered side by side: a node that hangs is waited for once.
-async fn practice(settings: &Settings) -> (Practice<'_>, Vec<NodeFacts>) {
+async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
     let locks = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::ROW, true);
     let (locks, nodes) = join(locks, nodes).await;
-    let practice = Practice {
+    let setup = Setup {
         addresses: &settings.nodes,
         prefix: &settings.prefix,
         node_timeout: on_nodes.node_timeout(),
@@ -55,5 +55,5 @@ async fn practice(settings: &Settings) -> (Practice<'_>, Vec<NodeFacts>) {
         is_default: settings.origins[0].is_default,
         locks: locks.map(|listing| listing.locks).map_err(|error| error.trouble()),
     };
-    (practice, nodes)
+    (setup, nodes)
 }

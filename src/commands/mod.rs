@@ -188,7 +188,7 @@ fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
 }
 
 /// Says that nothing has named the nodes, with `--quiet` too: every host would have a lock of its own.
-fn tell_default(settings: &Settings) {
+fn warn_of_default(settings: &Settings) {
     if let (true, [node]) = (settings.is_unconfigured, settings.nodes.as_slice()) {
         say(&format!(
             "no server was configured: the lock is on {node}, for this machine alone; set --redis or REDLOCK_REDIS"
@@ -198,13 +198,13 @@ fn tell_default(settings: &Settings) {
 
 /// Says what a list lacks. The exit is that of the first lock that too few nodes can tell of.
 fn gaps(gaps: &Gaps) -> Exit {
-    without(gaps).iter().for_each(|warning| say(warning));
+    warning_about(gaps).iter().for_each(|warning| say(warning));
     gaps.locks.iter().for_each(|error| say(&error.to_string()));
     gaps.locks.first().map_or(Exit::Done, Exit::of_error)
 }
 
 /// The nodes that have not answered, and why.
-fn without(gaps: &Gaps) -> Option<String> {
+fn warning_about(gaps: &Gaps) -> Option<String> {
     (!gaps.nodes.is_empty()).then(|| format!("{}; the list is from the other nodes", listed(&gaps.nodes)))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The answer for one lock, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Answer {
+enum Recency {
     Recent,
     /// The only success that is known is in the future: the server's clock was changed.
     Ahead,
@@ -25,12 +25,13 @@ pub(super) fn ran_within(
 ) -> anyhow::Result<Exit> {
     let unmatched = selection.unmatched(&listing);
     listing.must_remember();
-    let answers: Vec<(&Status, Answer)> = listing.locks.iter().map(|status| (status, answer(status, within))).collect();
-    let worst = answers.iter().map(|(_, answer)| *answer).max().unwrap_or(Answer::NotRecent);
+    let answers: Vec<(&Status, Recency)> =
+        listing.locks.iter().map(|status| (status, answer(status, within))).collect();
+    let worst = answers.iter().map(|(_, answer)| *answer).max().unwrap_or(Recency::NotRecent);
     let mut lines: Vec<String> =
-        answers.iter().map(|(status, answer)| output::ran_within(status, *answer == Answer::Recent, within)).collect();
+        answers.iter().map(|(status, answer)| output::ran_within(status, *answer == Recency::Recent, within)).collect();
     lines.extend(unmatched.iter().map(|pattern| format!("no lock matches {pattern:?}")));
-    let all_well = worst == Answer::Recent && unmatched.is_empty();
+    let all_well = worst == Recency::Recent && unmatched.is_empty();
     if common.format == Format::Nagios {
         return nagios(&listing, &answers, &lines, all_well, worst);
     }
@@ -50,30 +51,30 @@ pub(super) fn ran_within(
     })
 }
 
-fn answer(status: &Status, within: Duration) -> Answer {
+fn answer(status: &Status, within: Duration) -> Recency {
     match &status.memory.last_success {
-        Some(run) if run.is_ahead => Answer::Ahead,
-        Some(run) if run.ago.is_some_and(|ago| ago <= within) => Answer::Recent,
-        _ => Answer::NotRecent,
+        Some(run) if run.is_ahead => Recency::Ahead,
+        Some(run) if run.ago.is_some_and(|ago| ago <= within) => Recency::Recent,
+        _ => Recency::NotRecent,
     }
 }
 
 /// One line as monitoring plugins print it; the worst lock stands first.
 fn nagios(
     listing: &Listing,
-    answers: &[(&Status, Answer)],
+    answers: &[(&Status, Recency)],
     lines: &[String],
     all_well: bool,
-    worst: Answer,
+    worst: Recency,
 ) -> anyhow::Result<Exit> {
     let unknown = listing.gaps.locks.first().map(ToString::to_string);
     let (exit, word) = match (&unknown, worst) {
         (None, _) if all_well => (Exit::Done, "OK"),
-        (None, Answer::Ahead) => (Exit::CannotTell, "UNKNOWN"),
+        (None, Recency::Ahead) => (Exit::CannotTell, "UNKNOWN"),
         (None, _) => (Exit::Critical, "CRITICAL"),
         (Some(_), _) => (Exit::CannotTell, "UNKNOWN"),
     };
-    let is_told = |at: &usize| all_well || answers.get(*at).is_none_or(|(_, answer)| *answer != Answer::Recent);
+    let is_told = |at: &usize| all_well || answers.get(*at).is_none_or(|(_, answer)| *answer != Recency::Recent);
     let told: Vec<&str> = (0..lines.len()).filter(is_told).map(|at| lines[at].as_str()).collect();
     let text = match (&unknown, told.as_slice()) {
         (Some(error), _) => error.clone(),

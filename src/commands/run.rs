@@ -1,6 +1,6 @@
 //! `redlock run`: runs a command while it holds a lock.
 
-use super::{claim, lock, request, settings, tell_default};
+use super::{claim, lock, request, settings, warn_of_default};
 use crate::cli::{Common, OnLost, RunArgs};
 use crate::config::Settings;
 use crate::error::Error;
@@ -59,6 +59,6 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
         quiet: common.quiet,
         verbose: common.verbose,
     };
-    tell_default(settings);
+    warn_of_default(settings);
     run::run(job, locks)
 }

@@ -2,7 +2,9 @@
 
 use super::ran_within::ran_within;
 use super::watch::watch;
-use super::{DEFAULT_TTL, block_on, gaps, lock_to_look_at, locks, settings, start_local, tell_default, without};
+use super::{
+    DEFAULT_TTL, block_on, gaps, lock_to_look_at, locks, settings, start_local, warn_of_default, warning_about,
+};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::exit::Exit;
@@ -13,7 +15,7 @@ use std::time::Duration;
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     if args.answers_by_status(common.quiet) {
-        tell_default(&settings);
+        warn_of_default(&settings);
     }
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     if args.ran_within.is_none() && common.format != Format::Prometheus {
@@ -70,7 +72,7 @@ fn watch_all(
     block_on(watch(every, is_json, async |columns| {
         let Listing { locks: mut all, gaps } = locks.list(selection, View::ROW, args.all).await?;
         all.sort_by_key(Status::gravity);
-        let warning = without(&gaps).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
+        let warning = warning_about(&gaps).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         Ok(warning.unwrap_or_default() + &output::list(&all, is_json, columns))
     }))
 }

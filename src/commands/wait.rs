@@ -1,6 +1,6 @@
 //! `redlock wait`: returns when the lock is free, and takes nothing.
 
-use super::{block_on, interrupted, lock_to_look_at, settings, signals, tell_default};
+use super::{block_on, interrupted, lock_to_look_at, settings, signals, warn_of_default};
 use crate::cli::{Common, Format, WaitArgs};
 use crate::exit::Exit;
 use crate::lock::WaitReport;
@@ -15,7 +15,7 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     let name = args.lock.name().unwrap_or_default();
     let mut lock = lock_to_look_at(&settings, name)?;
-    tell_default(&settings);
+    warn_of_default(&settings);
     let timeout = args.timeout.unwrap_or(Duration::MAX);
     let line = RefCell::new(ProgressLine::new(name, common.quiet, common.verbose, timeout, Boot::now()));
     let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::screen::Screen;
 use crate::sys::clock::{local_date, unix_time};
-use crate::sys::keys::Keys;
+use crate::sys::keyboard::Keyboard;
 use crate::sys::signals::Signals;
 use crate::sys::wait::Readable;
 use crate::text::exact;
@@ -57,7 +57,7 @@ pub(super) async fn watch(
 }
 
 /// Returns when q is pressed.
-async fn quit(keys: Option<&Readable<&Keys>>) {
+async fn quit(keys: Option<&Readable<&Keyboard>>) {
     match keys {
         Some(keys) => keys.next(|keys| keys.has(b'q').then_some(())).await,
         None => std::future::pending().await,

@@ -3,14 +3,14 @@
 use super::Harm::{Fail, NoVote, Unknown, Warn};
 use super::facts::Facts;
 use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
-use super::{CheckResult, Practice, Problem};
+use super::{CheckResult, Problem, Setup};
 use crate::lock::{Holder, Status};
 use crate::redis::{Deployment, Fault, Local, REPLY_LIMIT, SentinelView};
 use crate::text::human;
 use std::time::Duration;
 
 /// A check of one node; the last argument is the other nodes that were reached.
-type CheckOfNode = fn(&Facts, &Practice, &[&Facts]) -> CheckResult;
+type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
 pub(super) const OF_A_NODE: [(&str, CheckOfNode); 15] = [
     ("connection", connection),
@@ -31,7 +31,7 @@ pub(super) const OF_A_NODE: [(&str, CheckOfNode); 15] = [
 ];
 
 /// A check of all nodes together.
-type CheckOfAll = fn(&Practice) -> CheckResult;
+type CheckOfAll = fn(&Setup) -> CheckResult;
 
 pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
     [("redis", redis), ("number of nodes", number), ("quarantine", quarantine), ("expiry", expiry), ("log", log)];
@@ -94,19 +94,19 @@ pub(super) fn sentinels(views: &[(String, Result<SentinelView, Fault>)]) -> Chec
     Ok(format!("{all}, which agree on the primary"))
 }
 
-fn connection(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
+fn connection(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1000.0);
     let (median, worst) = (node.round_trips[node.round_trips.len() / 2], node.round_trips[node.round_trips.len() - 1]);
     let how = if node.address.is_tls() { "by TLS, " } else { "" };
     let figures = format!("{how}round trip {}, worst {}", ms(median), ms(worst));
-    let most = human(practice.node_timeout);
+    let most = human(setup.node_timeout);
     let detail = format!("{figures}; after {most} a request counts as failed");
     let advice = "set --node-timeout and a longer --ttl, or move Redis closer";
-    Warn.when(worst > practice.node_timeout / 2, &detail, advice)?;
+    Warn.when(worst > setup.node_timeout / 2, &detail, advice)?;
     Ok(format!("{figures} (limit {most})"))
 }
 
-fn certificate(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn certificate(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let left = human(node.certificate_ends_in.unwrap_or_default());
     let detail = format!("its certificate, or one that it rests on, ends in {left}: no lock can be taken then");
     let advice = "renew it, and show it to the server: CONFIG SET tls-cert-file FILE tls-key-file FILE";
@@ -114,7 +114,7 @@ fn certificate(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(if node.address.is_tls() { "valid for more than 14 days" } else { "none, without TLS" }.to_owned())
 }
 
-fn kind(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn kind(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let address = &node.address;
     let advice = format!("use redis+sentinel://{address}/SERVICE");
     NoVote.when(node.is_sentinel(), "this is a Sentinel, which keeps no locks itself", &advice)?;
@@ -138,7 +138,7 @@ fn kind(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok("a Cluster, all slots served".to_owned())
 }
 
-fn role(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let told = |name| node.info.get(name).unwrap_or("?");
     let detail = "it is still loading its data, and serves nothing until then";
     NoVote.when(told("loading") == "1", detail, "try again in a moment")?;
@@ -148,7 +148,7 @@ fn role(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok("a primary".to_owned())
 }
 
-fn identity(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
+fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     // A replica shares the replication id of its primary.
     let id = node.info.get("master_replid")?;
     if let Some(other) = others.iter().find(|other| other.info.get("master_replid").is_ok_and(|theirs| theirs == id)) {
@@ -159,7 +159,7 @@ fn identity(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
     Ok("no other node is the same server, or its copy".to_owned())
 }
 
-fn version(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn version(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let (name, version, least) = match node.info.get("valkey_version") {
         Ok(version) => ("Valkey", version, [7, 2]),
         Err(_) => ("Redis", node.info.get("redis_version")?, [6, 2]),
@@ -174,7 +174,7 @@ fn version(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(what)
 }
 
-fn eviction(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn eviction(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let (limit, policy) = (node.info.number("maxmemory")?, node.info.get("maxmemory_policy")?);
     let detail = format!("maxmemory-policy {policy}: a held lock can be evicted, and then taken by another process");
     let advice = "CONFIG SET maxmemory-policy noeviction, and the same in redis.conf";
@@ -183,7 +183,7 @@ fn eviction(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(format!("no lock is evicted ({why})"))
 }
 
-fn memory(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn memory(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let (limit, used) = (node.info.number("maxmemory")?, node.info.number("used_memory")?);
     let size = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
     if limit == 0 {
@@ -195,7 +195,7 @@ fn memory(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(figures)
 }
 
-fn buffers(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn buffers(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     // A class, its hard limit in bytes, the soft one, and for how many seconds that may be exceeded; zero for none.
     let settings = node.buffer_limits.as_ref().map_err(Clone::clone)?;
     let words: Vec<&str> = settings.split_whitespace().collect();
@@ -210,11 +210,11 @@ fn buffers(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok("no reply is cut off".to_owned())
 }
 
-fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
+fn persistence(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     if node.info.number("aof_enabled")? > 0 && node.appendfsync.clone()? == "always" {
         return Ok("every write is on disk before it is answered: a restart forgets no lock".to_owned());
     }
-    let (length, single) = (practice.quarantine.length(), practice.addresses.len() == 1);
+    let (length, single) = (setup.quarantine.length(), setup.addresses.len() == 1);
     let advice = "set appendonly yes and appendfsync always, or set --quarantine to the longest lease";
     let detail = "a restart can lose locks; only redlock run re-acquires its lock";
     Warn.when(length.is_zero() && single, detail, advice)?;
@@ -223,7 +223,7 @@ fn persistence(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(format!("a restart can lose locks; the quarantine of {} covers that", human(length)))
 }
 
-fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
+fn disk(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let advice = "see the server's log: is the disk full, or the directory not writable?";
     for (field, what) in [
         ("aof_last_write_status", "the last write to the AOF failed"),
@@ -235,18 +235,18 @@ fn disk(node: &Facts, _: &Practice, _: &[&Facts]) -> CheckResult {
     Ok("the last writes succeeded".to_owned())
 }
 
-fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
+fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let ahead = node.info.get("uptime_in_seconds").ok().and_then(|told| told.strip_prefix('-')?.parse().ok());
     if let Some(ahead) = ahead.map(Duration::from_secs) {
-        let rest = human(practice.quarantine.left(Some(Duration::ZERO)) + ahead);
-        let (harm, ready) = match practice.has_quarantine() {
+        let rest = human(setup.quarantine.left(Some(Duration::ZERO)) + ahead);
+        let (harm, ready) = match setup.has_quarantine() {
             true => (NoVote, format!("; it is not ready for another {rest}")),
             false => (Warn, String::new()),
         };
         let longer = "its clock was set back behind its start: leases of before end that much later";
         return Err(harm.problem(&format!("{longer}{ready}"), "wait, or restart it"));
     }
-    let up = node.info.number("uptime_in_seconds").map_err(|untold| match practice.has_quarantine() {
+    let up = node.info.number("uptime_in_seconds").map_err(|untold| match setup.has_quarantine() {
         true => NoVote.problem(
             "its uptime is unknown, so a restart that lost its data cannot be noticed: redlock refuses it",
             "allow INFO (ACL rule +info), or use --quarantine 0 if no lease can be lost",
@@ -254,7 +254,7 @@ fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
         false => untold,
     })?;
     let up = Duration::from_secs(up);
-    let left = practice.quarantine.left(Some(up));
+    let left = setup.quarantine.left(Some(up));
     let (up, rest) = (human(up), human(left));
     let detail = format!("started {up} ago: it may have forgotten leases, and is not ready for another {rest}");
     NoVote.when(!left.is_zero(), &detail, "wait, or lower --quarantine if no lease is that long")?;
@@ -262,7 +262,7 @@ fn uptime(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
 }
 
 /// Against this machine, and against the other nodes.
-fn clock(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
+fn clock(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     let ahead = node.ahead_ms.ok_or_else(|| {
         Unknown
             .problem("TIME is refused: there is no log, and no --once-per", "let this user run TIME (ACL rule +time)")
@@ -278,8 +278,8 @@ fn clock(node: &Facts, _: &Practice, others: &[&Facts]) -> CheckResult {
     Ok(format!("within {}ms of this machine's", ahead.unsigned_abs() + 1))
 }
 
-fn replicas(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
-    let (asked, connected) = (practice.replicas, node.info.number("connected_slaves")?);
+fn replicas(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
+    let (asked, connected) = (setup.replicas, node.info.number("connected_slaves")?);
     let detail = format!("--replicas {asked}, but {connected} connected: no lock can be taken");
     NoVote.when(u64::from(asked) > connected, &detail, "lower --replicas, or add replicas")?;
     let lags = |number| {
@@ -295,11 +295,11 @@ fn replicas(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     Ok(if connected == 0 { "none".to_owned() } else { format!("{connected}, in sync") })
 }
 
-fn scripts(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
+fn scripts(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let denied = node.denied.clone()?;
-    let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", practice.prefix));
-    let rule = rule(node.address.username(), practice.prefix);
-    let optional = |command: &str| OPTIONAL.contains(&command) && !(command == "info" && practice.has_quarantine());
+    let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", setup.prefix));
+    let rule = rule(node.address.username(), setup.prefix);
+    let optional = |command: &str| OPTIONAL.contains(&command) && !(command == "info" && setup.has_quarantine());
     let is_for = |some: &[&str], command: &str| some.contains(&command);
     let is_needed = |command: &str| !optional(command) && !is_for(&OF_SHAPES, command) && !is_for(&OF_MEMORY, command);
     let any = |is: &dyn Fn(&str) -> bool| denied.iter().any(|command| is(command));
@@ -317,11 +317,11 @@ fn scripts(node: &Facts, practice: &Practice, _: &[&Facts]) -> CheckResult {
     Ok("all commands, keys and channels are allowed".to_owned())
 }
 
-fn redis(practice: &Practice) -> CheckResult {
-    let address = &practice.addresses[0];
+fn redis(setup: &Setup) -> CheckResult {
+    let address = &setup.addresses[0];
     let detail = format!("no server was configured: the locks are on {address}, for this machine alone");
     let advice = "set --redis or REDLOCK_REDIS, the same on all hosts that share locks";
-    Warn.when(practice.is_default, &detail, advice)?;
+    Warn.when(setup.is_default, &detail, advice)?;
     Ok("configured".to_owned())
 }
 
@@ -334,49 +334,49 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-fn locks<'a>(practice: &'a Practice) -> Result<&'a [Status], Problem> {
+fn locks<'a>(setup: &'a Setup) -> Result<&'a [Status], Problem> {
     let unlisted = |why: &String| Unknown.problem(&format!("cannot list the leases: {why}"), "fix that first");
-    practice.locks.as_deref().map_err(unlisted)
+    setup.locks.as_deref().map_err(unlisted)
 }
 
-fn expiry(practice: &Practice) -> CheckResult {
-    let eternal = locks(practice)?.iter().filter(|status| status.never_expires());
+fn expiry(setup: &Setup) -> CheckResult {
+    let eternal = locks(setup)?.iter().filter(|status| status.never_expires());
     let names: Vec<String> = eternal.map(|status| format!("{:?}", status.name)).collect();
     let detail = format!("these locks never expire, until they are released: {}", listed(&names));
     Warn.when(!names.is_empty(), &detail, "if nothing uses them any more: redlock release NAME --force")?;
     Ok("every lock under the prefix expires".to_owned())
 }
 
-fn log(practice: &Practice) -> CheckResult {
-    let unread = locks(practice)?.iter().filter(|status| status.unremembered.is_some());
+fn log(setup: &Setup) -> CheckResult {
+    let unread = locks(setup)?.iter().filter(|status| status.unremembered.is_some());
     let names: Vec<String> = unread.map(|status| format!("{:?}", status.name)).collect();
     let detail = format!("the runs of these locks cannot be read: {}", listed(&names));
     Warn.when(!names.is_empty(), &detail, "redlock log NAME says why")?;
     let ahead = |status: &&Status| status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead);
-    let ahead = locks(practice)?.iter().filter(ahead);
+    let ahead = locks(setup)?.iter().filter(ahead);
     let names: Vec<String> = ahead.map(|status| format!("{:?}", status.name)).collect();
     let detail = format!("the last success of these locks is in the future: {}", listed(&names));
     Warn.when(!names.is_empty(), &detail, "the server's clock was changed; the next success puts it right")?;
     Ok("can be read".to_owned())
 }
 
-fn number(practice: &Practice) -> CheckResult {
-    let nodes = practice.addresses.len();
+fn number(setup: &Setup) -> CheckResult {
+    let nodes = setup.addresses.len();
     let (may_fail, fewer, more) = ((nodes - 1) / 2, nodes - 1, nodes + 1);
     let detail = format!("{nodes} nodes, of which {may_fail} may fail: no more than of {fewer}");
     Warn.when(nodes.is_multiple_of(2), &detail, &format!("use {fewer} or {more} nodes"))?;
     Ok(if nodes == 1 { "one".to_owned() } else { format!("{nodes}, of which {may_fail} may fail") })
 }
 
-fn quarantine(practice: &Practice) -> CheckResult {
-    let length = practice.quarantine.length();
-    let longest = locks(practice)?.iter().flat_map(Status::holders).map(Holder::longest).max().unwrap_or_default();
+fn quarantine(setup: &Setup) -> CheckResult {
+    let length = setup.quarantine.length();
+    let longest = locks(setup)?.iter().flat_map(Status::holders).map(Holder::longest).max().unwrap_or_default();
     if length.is_zero() {
         return Ok("none: a restarted node grants locks at once".to_owned());
     }
     let (now, needed) = (human(length), human(longest));
     // One that is not fixed covers the leases that a caller has seen.
-    let harm = if practice.quarantine.is_fixed() { Fail } else { Warn };
+    let harm = if setup.quarantine.is_fixed() { Fail } else { Warn };
     let detail = format!("{now}, and a lease of {needed} is in use: a node that restarts may give its lock to another");
     let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");
     harm.when(longest > length, &detail, &advice)?;
@@ -385,18 +385,15 @@ fn quarantine(practice: &Practice) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{Report, denied};
+    use super::super::facts::{Lines, denied};
     use super::super::{Diagnosis, Finding};
     use super::*;
     use crate::lock::Locks;
     use crate::redis::Address;
     use std::rc::Rc;
 
-    fn report(values: &[(&str, &str)]) -> Report {
-        Report {
-            command: "INFO",
-            lines: Ok(values.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()),
-        }
+    fn report(values: &[(&str, &str)]) -> Lines {
+        Lines { command: "INFO", lines: Ok(values.iter().map(|(name, value)| format!("{name}:{value}\r\n")).collect()) }
     }
 
     /// The facts about a healthy node, with this change.
@@ -426,7 +423,7 @@ mod tests {
     /// The verdict of the check for the node.
     fn verdict(check: CheckOfNode, node: &Facts, others: &[&Facts]) -> Diagnosis {
         let locks = Locks::new(&[], None, None, Duration::from_secs(30));
-        let practice = Practice {
+        let setup = Setup {
             addresses: &[],
             prefix: "",
             node_timeout: locks.node_timeout(),
@@ -435,7 +432,7 @@ mod tests {
             is_default: false,
             locks: Ok(Vec::new()),
         };
-        Finding::of((None, "", check(node, &practice, others)), false).verdict
+        Finding::of((None, "", check(node, &setup, others)), false).verdict
     }
 
     #[test]

@@ -37,13 +37,13 @@ pub(super) struct Facts {
     pub(super) round_trips: Vec<Duration>,
     /// How far its clock is ahead of this machine's, in ms; none where TIME is refused.
     pub(super) ahead_ms: Option<i64>,
-    pub(super) info: Report,
+    pub(super) info: Lines,
     /// The time left of a certificate that ends soon.
     pub(super) certificate_ends_in: Option<Duration>,
     /// Settings, which INFO does not report.
     pub(super) appendfsync: Result<String, Problem>,
     pub(super) buffer_limits: Result<String, Problem>,
-    pub(super) cluster: Report,
+    pub(super) cluster: Lines,
     /// The slots of a Cluster that are moving to or from this server.
     pub(super) moving: Result<Vec<String>, Problem>,
     /// The commands that the user may not run on locks.
@@ -59,12 +59,12 @@ impl Facts {
 
 /// The lines `name:value` that a command reports.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct Lines {
     pub(super) command: &'static str,
     pub(super) lines: Result<String, Problem>,
 }
 
-impl Report {
+impl Lines {
     pub(super) fn get(&self, name: &str) -> Result<&str, Problem> {
         let lines = self.lines.as_ref().map_err(Clone::clone)?;
         let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -164,10 +164,10 @@ impl Session {
         Ok(slots.map(|(slot, _)| slot.to_owned()).collect())
     }
 
-    async fn report(&mut self, command: &'static str) -> Report {
+    async fn report(&mut self, command: &'static str) -> Lines {
         let answer = self.ask(&command.split(' ').collect::<Vec<_>>()).await;
         let lines = answer.map(|reply| reply.as_text().unwrap_or_default().to_owned());
-        Report { command, lines: lines.map_err(|fault| untold(command, fault)) }
+        Lines { command, lines: lines.map_err(|fault| untold(command, fault)) }
     }
 
     async fn certificate_ends_in(&self) -> Option<Duration> {

@@ -51,7 +51,7 @@ pub(crate) struct Finding {
 
 /// The use of locks, as configured and as found.
 #[derive(Debug)]
-pub(crate) struct Practice<'a> {
+pub(crate) struct Setup<'a> {
     pub(crate) addresses: &'a [Address],
     pub(crate) prefix: &'a str,
     /// The effective timeout for a lease of the default ttl.
@@ -65,7 +65,7 @@ pub(crate) struct Practice<'a> {
     pub(crate) locks: Result<Vec<Status>, String>,
 }
 
-impl Practice<'_> {
+impl Setup<'_> {
     /// True if a node that restarts may not vote for a while.
     fn has_quarantine(&self) -> bool {
         self.addresses.len() > 1 && !self.quarantine.length().is_zero()
@@ -77,16 +77,16 @@ pub(crate) async fn gather(nodes: &[Address], prefix: &str, patience: Duration) 
     join_all(nodes.iter().map(|node| facts::gather(node, prefix, patience))).await
 }
 
-/// Examines the nodes of the practice. Findings come worst first, and among equals those about all nodes first.
-pub(crate) fn examine(practice: &Practice<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
+/// Examines the nodes of the setup. Findings come worst first, and among equals those about all nodes first.
+pub(crate) fn examine(setup: &Setup<'_>, nodes: &[NodeFacts]) -> Vec<Finding> {
     let reached: Vec<&Facts> = nodes.iter().flat_map(NodeFacts::reached).collect();
-    let of_nodes = zip(nodes, practice.addresses).map(|(node, address)| of_node(node, address, practice, &reached));
+    let of_nodes = zip(nodes, setup.addresses).map(|(node, address)| of_node(node, address, setup, &reached));
     let of_nodes: Vec<Vec<CheckOutcome>> = of_nodes.collect();
     // A minority of nodes may be without a vote.
     let has_no_vote = |(_, _, result): &CheckOutcome| matches!(result, Err(Problem { harm: Harm::NoVote, .. }));
     let lost = of_nodes.iter().filter(|outcomes| outcomes.iter().any(has_no_vote)).count();
-    let enough = lost <= (practice.addresses.len() - 1) / 2;
-    let of_all = checks::OF_ALL.iter().map(|(check, look)| (None, *check, look(practice)));
+    let enough = lost <= (setup.addresses.len() - 1) / 2;
+    let of_all = checks::OF_ALL.iter().map(|(check, look)| (None, *check, look(setup)));
     let outcomes = of_all.chain(of_nodes.into_iter().flatten());
     let mut findings: Vec<Finding> = outcomes.map(|outcome| Finding::of(outcome, enough)).collect();
     findings.sort_by_key(|finding| finding.verdict);
@@ -97,7 +97,7 @@ pub(crate) fn examine(practice: &Practice<'_>, nodes: &[NodeFacts]) -> Vec<Findi
 type CheckOutcome = (Option<String>, &'static str, CheckResult);
 
 /// The checks of one node. `reached` is every server that answered, of all nodes.
-fn of_node(node: &NodeFacts, address: &Address, practice: &Practice<'_>, reached: &[&Facts]) -> Vec<CheckOutcome> {
+fn of_node(node: &NodeFacts, address: &Address, setup: &Setup<'_>, reached: &[&Facts]) -> Vec<CheckOutcome> {
     let mut outcomes: Vec<CheckOutcome> = Vec::new();
     let name = || Some(address.to_string());
     if let Some(local) = address.local() {
@@ -115,7 +115,7 @@ fn of_node(node: &NodeFacts, address: &Address, practice: &Practice<'_>, reached
                 let others: Vec<&Facts> = reached.iter().copied().filter(|one| !ptr::eq(*one, facts)).collect();
                 // A Sentinel keeps no locks: the other checks do not apply.
                 let looks = checks::OF_A_NODE.iter().filter(|(check, _)| *check == "kind" || !facts.is_sentinel());
-                looks.for_each(|(check, look)| found(check, look(facts, practice, &others)));
+                looks.for_each(|(check, look)| found(check, look(facts, setup, &others)));
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Acquiring a lock: share a lease of an enclosing job, try, or wait in line.
+//! Acquiring a lock: re-enter a lease of an enclosing job, try, or wait in line.
 
 use super::attempt::{Attempt, Busy};
-use super::footprint::{FAREWELL, Footprint, LONG_FAREWELL};
 use super::lease::Lease;
 use super::queue::{LAST_LOOK, WaitReport};
+use super::traces::{FAREWELL, LONG_FAREWELL, Traces};
 use super::{Lock, Request};
 use crate::error::Error;
 use crate::sys::clock::Boot;
@@ -19,13 +19,13 @@ pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
-    /// Takes the lock, shares a lease that an enclosing job holds, or waits in line for as long as the request says. `notify`
+    /// Takes the lock, re-enters a lease that an enclosing job holds, or waits in line for as long as the request says. `notify`
     /// is called when the wait begins and whenever something about it has changed. `interrupted` ends it at any moment.
     /// Unless it succeeds, nothing stays on a node that answers.
     ///
     /// # Errors
     /// The error of `interrupted`;
-    /// [`Error::Held`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when a lease had to be shared that has
+    /// [`Error::Held`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when a lease had to be re-entered that has
     /// ended; [`Error::Usage`] when two addresses lead to the same node.
     pub(crate) async fn acquire(
         &mut self,
@@ -33,32 +33,32 @@ impl Lock {
         notify: &mut dyn FnMut(&WaitReport),
         interrupted: impl Future<Output = Error>,
     ) -> Result<Lease, Error> {
-        let mut footprint = Footprint::new();
+        let mut traces = Traces::new();
         let (acquired, patience) = tokio::select! {
             biased;
             error = interrupted => (Err(error), FAREWELL),
-            acquired = self.obtain(&mut footprint, request, notify) => (acquired, self.node_timeout().clamp(FAREWELL, LONG_FAREWELL)),
+            acquired = self.obtain(&mut traces, request, notify) => (acquired, self.node_timeout().clamp(FAREWELL, LONG_FAREWELL)),
         };
         if acquired.is_err() {
-            self.withdraw(&mut footprint, Boot::now() + patience).await;
+            self.withdraw(&mut traces, Boot::now() + patience).await;
         }
         acquired
     }
 
-    /// May be dropped at any await; then, and after an error, the footprint says what has to be withdrawn.
+    /// May be dropped at any await; then, and after an error, the traces says what has to be withdrawn.
     async fn obtain(
         &mut self,
-        footprint: &mut Footprint,
+        traces: &mut Traces,
         request: &Request,
         notify: &mut dyn FnMut(&WaitReport),
     ) -> Result<Lease, Error> {
         let start = Boot::now();
-        if let Some(lease) = self.share(footprint, request).await? {
+        if let Some(lease) = self.reenter(traces, request).await? {
             return Ok(lease);
         }
-        let (busy, trouble) = match self.compete(footprint, request, start).await {
+        let (busy, trouble) = match self.compete(traces, request, start).await {
             Attempt::Granted(lease) => {
-                self.step_out(footprint).await;
+                self.step_out(traces).await;
                 return Ok(lease);
             }
             // In line behind the job that it is part of, it would wait for itself.
@@ -69,19 +69,19 @@ impl Lock {
             Attempt::Busy(busy) => (*busy, None),
             Attempt::Failure(error) => (Busy::default(), Some(error)),
         };
-        self.wait_in_line(footprint, request, start, busy, trouble, notify).await
+        self.wait_in_line(traces, request, start, busy, trouble, notify).await
     }
 
     /// Tries, and again for a while when rivals that tried at the same time got a part each, as one of them should get all, or
     /// when a password may be in the middle of its rotation.
-    async fn compete(&mut self, footprint: &mut Footprint, request: &Request, start: Boot) -> Attempt {
+    async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
         // A single try ends by itself.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
         let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
             // The last try, when the wait is over, has time for an answer too: "timed out" would hide what the others have met.
-            let attempt = self.attempt(footprint, request, None, over.max(Boot::now() + LAST_LOOK)).await;
+            let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
                 Attempt::Busy(busy) if busy.split && !over.passed() => match rivalry.next() {
@@ -90,7 +90,7 @@ impl Lock {
                 },
                 _ => return attempt,
             };
-            self.withdraw(footprint, Boot::now() + FAREWELL).await;
+            self.withdraw(traces, Boot::now() + FAREWELL).await;
             sleep_until((Boot::now() + pause).min(over)).await;
         }
     }

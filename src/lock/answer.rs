@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The outcome of a script, in the word of its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Word {
+pub(super) enum ScriptOutcome {
     #[default]
     Free,
     Held,
@@ -53,7 +53,7 @@ pub(super) enum Word {
 /// The answer of a script; by default that of a lock that is free.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
-    pub(super) word: Word,
+    pub(super) outcome: ScriptOutcome,
     /// What has the lock, where the outcome is that others do, or did.
     pub(super) by: Option<Blocker>,
     /// The longest ttl of the leases that the node shows.
@@ -108,26 +108,33 @@ pub(super) struct Answer {
 impl Answer {
     /// True if the node shows no lease on the lock, other than one that it has just granted.
     pub(super) fn knows_no_lease(&self) -> bool {
-        matches!(self.word, Word::Free | Word::Reserved | Word::Granted | Word::Young | Word::Gone)
+        matches!(
+            self.outcome,
+            ScriptOutcome::Free
+                | ScriptOutcome::Reserved
+                | ScriptOutcome::Granted
+                | ScriptOutcome::Young
+                | ScriptOutcome::Gone
+        )
     }
 }
 
 impl FromReply for Answer {
     fn from_reply(reply: &Reply) -> Option<Answer> {
-        let word = StrDeserializer::<NotAWord>::new(reply.get("outcome").as_text()?);
-        let word = Word::deserialize(word).ok()?;
+        let outcome = StrDeserializer::<NotAWord>::new(reply.get("outcome").as_text()?);
+        let outcome = ScriptOutcome::deserialize(outcome).ok()?;
         let text = |name: &str| reply.get(name).as_text().map(str::to_owned);
         let count = |name: &str| reply.get(name).as_count();
         let node = reply.get("node");
         let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
         let starts_in = uptime.filter(|seconds| *seconds < 0).map_or(0, i64::unsigned_abs);
-        let by = match word {
-            Word::Reserved => Some(Blocker::Reserved(reply.get("left").as_time())),
+        let by = match outcome {
+            ScriptOutcome::Reserved => Some(Blocker::Reserved(reply.get("left").as_time())),
             _ => reply.has("holders").then(|| Blocker::read(reply)),
         };
         let longest = by.as_ref().and_then(|by| by.holders().iter().map(Holder::longest).max());
         Some(Answer {
-            word,
+            outcome,
             by,
             longest: longest.max(reply.get("longest").as_time()).unwrap_or_default(),
             uptime: uptime.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
@@ -158,6 +165,6 @@ impl FromReply for Answer {
     }
 
     fn is_confirmation(&self) -> bool {
-        matches!(self.word, Word::Granted | Word::Extended | Word::Raised)
+        matches!(self.outcome, ScriptOutcome::Granted | ScriptOutcome::Extended | ScriptOutcome::Raised)
     }
 }

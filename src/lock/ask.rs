@@ -1,7 +1,7 @@
 //! One question to all nodes, and the worth of their answers together: quorum, patience, quarantine, the error for too few.
 
 use super::Lock;
-use super::answer::{Answer, Word};
+use super::answer::{Answer, ScriptOutcome};
 use super::holder::Blocker;
 use super::locks::Locks;
 use super::quorum::{Tally, Verdict, quorum};
@@ -90,7 +90,14 @@ impl Lock {
 
     /// A lock that others have.
     pub(super) fn held_by(&self, by: Blocker) -> HeldLock {
-        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false, can_share: false, is_promised: false }
+        HeldLock {
+            name: self.name.clone(),
+            by,
+            waited: None,
+            by_this_job: false,
+            can_reenter: false,
+            is_promised: false,
+        }
     }
 
     pub(super) fn not_ours(&self, purpose: Purpose, token: &str, found: NotOurs) -> Error {
@@ -108,7 +115,8 @@ impl Lock {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
         }
-        let other = answers.said().find(|answer| answer.word == Word::Other).and_then(|answer| answer.by.clone());
+        let other =
+            answers.said().find(|answer| answer.outcome == ScriptOutcome::Other).and_then(|answer| answer.by.clone());
         self.not_ours(purpose, token, other.map_or(NotOurs::Free, |by| NotOurs::Other(self.held_by(by))))
     }
 }

@@ -1,20 +1,20 @@
 //! One try to get a lock on all nodes: the conditions under which it counts, and the way to undo it.
 //!
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. Its caller then calls
-//! [`Lock::withdraw`] with the same [`Footprint`], whose requests arrive behind it on the same connections.
+//! [`Lock::withdraw`] with the same [`Traces`], whose requests arrive behind it on the same connections.
 
-use super::answer::{Answer, Word};
+use super::answer::{Answer, ScriptOutcome};
 use super::ask::linger;
 use super::claim::Claim;
 use super::fencing;
 use super::fields::Args;
-use super::footprint::{FAREWELL, Footprint};
 use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
 use super::line::{COURTESY, unmoved};
 use super::quorum::{Verdict, middle, quorum};
 use super::run::Run;
 use super::token::{self, BASE};
+use super::traces::{FAREWELL, Traces};
 use super::{Lock, Reenter, Request, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Call, Fault};
@@ -71,23 +71,22 @@ impl Lock {
     /// One try on all nodes, and not after `until`. More dead waiters than one script drops do not count as an obstacle.
     pub(super) async fn attempt(
         &mut self,
-        footprint: &mut Footprint,
+        traces: &mut Traces,
         request: &Request,
         seen: Option<&LastSeenLease>,
         until: Boot,
     ) -> Attempt {
         let mut again = AGAIN;
         loop {
-            let attempt = self.try_once(footprint, request, seen, until).await;
-            let is_over =
-                matches!(attempt, Attempt::Granted(_)) || !footprint.is_blocked || until.passed() || again == 0;
+            let attempt = self.try_once(traces, request, seen, until).await;
+            let is_over = matches!(attempt, Attempt::Granted(_)) || !traces.is_blocked || until.passed() || again == 0;
             let end = if is_over { Boot::now() + COURTESY } else { self.locks.nodes.deadline() };
-            self.move_line(std::mem::take(&mut footprint.unmoved), end.min(until)).await;
+            self.move_line(std::mem::take(&mut traces.unmoved), end.min(until)).await;
             if is_over {
                 return attempt;
             }
-            if footprint.waiter.is_none() {
-                self.withdraw(footprint, Boot::now() + FAREWELL).await;
+            if traces.waiter.is_none() {
+                self.withdraw(traces, Boot::now() + FAREWELL).await;
             }
             again -= 1;
         }
@@ -96,17 +95,17 @@ impl Lock {
     /// The same, with a token of its own, whatever is in its way.
     async fn try_once(
         &mut self,
-        footprint: &mut Footprint,
+        traces: &mut Traces,
         request: &Request,
         seen: Option<&LastSeenLease>,
         until: Boot,
     ) -> Attempt {
         let token = if request.noted { token::new_noted() } else { token::new_token() };
-        footprint.begin(token.clone(), &self.locks.nodes);
+        traces.begin(token.clone(), &self.locks.nodes);
         let start = Boot::now();
-        let args = self.take_args(footprint, request, seen);
-        let with_earlier = |node| self.call(&scripts::TAKE, footprint.add_earlier_to(args.clone(), node));
-        let own = (0..self.locks.nodes.len()).map(|node| footprint.has_earlier(node).then(|| with_earlier(node)));
+        let args = self.take_args(traces, request, seen);
+        let with_earlier = |node| self.call(&scripts::TAKE, traces.add_earlier_to(args.clone(), node));
+        let own = (0..self.locks.nodes.len()).map(|node| traces.has_earlier(node).then(|| with_earlier(node)));
         let (own, call): (Vec<Option<Call>>, Call) = (own.collect(), self.call(&scripts::TAKE, args));
         let deadline = self.locks.nodes.deadline().min(until);
         let mut decided = None;
@@ -124,13 +123,13 @@ impl Lock {
         };
         let answers = self.locks.nodes.ask_apart(|node| own[node].as_ref().or(Some(&call)), deadline, patience).await;
         for (node, _, take) in answers.iter() {
-            footprint.tried(node, take.word == Word::Granted);
+            traces.tried(node, take.outcome == ScriptOutcome::Granted);
         }
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
-            footprint.not_tried(node);
+            traces.not_tried(node);
         }
-        footprint.unmoved = unmoved(&answers);
-        footprint.is_blocked = answers.said().any(|take| take.more && take.word == Word::Reserved);
+        traces.unmoved = unmoved(&answers);
+        traces.is_blocked = answers.said().any(|take| take.more && take.outcome == ScriptOutcome::Reserved);
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
         }
@@ -143,18 +142,18 @@ impl Lock {
         let answers = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
         let answers = self.locks.without_young(answers);
-        footprint.start = free_on_most(&answers);
+        traces.start = free_on_most(&answers);
         let attempt = match verdict(&answers) {
-            Verdict::Yes => self.confirm(token, &answers, request, footprint.waited()).await,
+            Verdict::Yes => self.complete(token, &answers, request, traces.waited()).await,
             _ => self.why_not(&answers),
         };
-        if !matches!(attempt, Attempt::Granted(_)) && footprint.waiter.is_some() {
-            self.roll_back(footprint).await;
+        if !matches!(attempt, Attempt::Granted(_)) && traces.waiter.is_some() {
+            self.roll_back(traces).await;
         }
         attempt
     }
 
-    fn take_args(&self, footprint: &Footprint, request: &Request, seen: Option<&LastSeenLease>) -> Args {
+    fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
         let (limit, several) = (self.claim().limit(), self.locks.nodes.len() > 1);
         // Over several nodes, contenders that all began at the first place would get a part each.
@@ -162,30 +161,30 @@ impl Lock {
         // The clock is the same number on all nodes, so that they agree on the fencing token at once.
         let mut args = request
             .owner
-            .add_to(footprint.add_to(Args::default()))
+            .add_to(traces.add_to(Args::default()))
             .time("ttl", request.ttl)
             .time("now", unix_time())
-            .given("quarantine", quarantine)
-            .given("start", limit.map(|limit| footprint.start.unwrap_or_else(|| any_place(limit))))
-            .given("list", limit.filter(|_| several).map(|_| FREE_PLACES))
+            .with_some("quarantine", quarantine)
+            .with_some("start", limit.map(|limit| traces.start.unwrap_or_else(|| any_place(limit))))
+            .with_some("list", limit.filter(|_| several).map(|_| FREE_PLACES))
             .time("once", request.once_per)
-            .given("log", Some(request.log).filter(|&runs| runs > 0))
-            .time("waited", footprint.waited());
+            .with_some("log", Some(request.log).filter(|&runs| runs > 0))
+            .time("waited", traces.waited());
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
             args = args
                 .with_bytes("seen", &holder.token)
-                .given("seen_run", run_id.as_ref())
+                .with_some("seen_run", run_id.as_ref())
                 .time("seen_left", until.left())
-                .given("seen_fence", holder.fencing_token)
+                .with_some("seen_fence", holder.fencing_token)
                 .with("seen_claim", holder.claim.word())
-                .given("seen_slot", holder.slot);
+                .with_some("seen_slot", holder.slot);
         }
         args
     }
 
     /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
     /// lease is still worth something.
-    async fn confirm(
+    async fn complete(
         &mut self,
         token: String,
         answers: &Answers<Answer>,
@@ -222,7 +221,7 @@ impl Lock {
     async fn gather(&mut self, lease: &mut Lease, answers: &Answers<Answer>) {
         let mut calls = vec![None; answers.nodes()];
         for (node, _, take) in answers.iter() {
-            if take.word == Word::Granted && take.place != lease.place {
+            if take.outcome == ScriptOutcome::Granted && take.place != lease.place {
                 calls[node] = Some(self.recreate_call(lease, take.run_id.as_deref()));
             }
         }
@@ -232,16 +231,16 @@ impl Lock {
         let soon = (Boot::now() + GATHERING).min(self.locks.nodes.deadline());
         let answers: Answers<Answer> =
             self.locks.nodes.ask_apart(|node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
-        for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.word == Word::Extended) {
+        for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == ScriptOutcome::Extended) {
             lease.granted(node, sent, lease.ttl, by);
         }
     }
 
     /// Raises the nodes that are behind to the fencing token of the lease.
     async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::Settlement) -> Result<(), Attempt> {
-        let args = Args::default().with("token", token).given("place", place).with("fence", fence.token);
+        let args = Args::default().with("token", token).with_some("place", place).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
-        let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.word == Word::Raised);
+        let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.outcome == ScriptOutcome::Raised);
         let enough =
             |answers: &Answers<Answer>| if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER };
         let deadline = self.locks.nodes.deadline();
@@ -283,14 +282,14 @@ impl Lock {
         let enough = answers.verdict(|_| true) == Verdict::Yes
             || answers.is_denied(|take| !is_obstacle(take, most_granted(answers)));
         let Some((at, votes)) = most_named(&blockers).filter(|_| enough) else {
-            return match enough && answers.count(|take| take.word == Word::Granted) > 0 {
+            return match enough && answers.count(|take| take.outcome == ScriptOutcome::Granted) > 0 {
                 // Each node has granted another place.
                 true => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
                 false => Attempt::Failure(self.no_quorum(answers)),
             };
         };
         let by = blockers[at].clone();
-        if answers.verdict(|take| take.word == Word::OtherShape) == Verdict::Yes {
+        if answers.verdict(|take| take.outcome == ScriptOutcome::OtherShape) == Verdict::Yes {
             return Attempt::Failure(Error::OtherShape(Box::new(self.held_by(by)), self.claim()));
         }
         // A node that has said nothing may stand behind it too.
@@ -315,7 +314,7 @@ impl Lock {
         let is_shared = matches!(by, Blocker::Leases(leases) if leases.claim() == Claim::Shared);
         HeldLock {
             by_this_job: by.is_held_by(&request.ancestors),
-            can_share: by.is_exclusive() && request.reenter == Reenter::No,
+            can_reenter: by.is_exclusive() && request.reenter == Reenter::No,
             is_promised: is_shared && self.claim() == Claim::Shared,
             ..self.held_by(by.clone())
         }
@@ -324,29 +323,29 @@ impl Lock {
 
 /// The success that any node knows, for a request that it turns away.
 fn ran(answers: &Answers<Answer>) -> Option<&Run> {
-    answers.said().find(|take| take.word == Word::Ran)?.ran.as_ref()
+    answers.said().find(|take| take.outcome == ScriptOutcome::Ran)?.ran.as_ref()
 }
 
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
 fn is_explained(answers: &Answers<Answer>) -> bool {
-    let cannot = answers.faults().count() + answers.count(|take| take.word == Word::Young);
+    let cannot = answers.faults().count() + answers.count(|take| take.outcome == ScriptOutcome::Young);
     let place = most_granted(answers);
     answers.is_denied(|take| !is_obstacle(take, place)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
 /// True if others stand in the way.
 fn is_held(take: &Answer) -> bool {
-    matches!(take.word, Word::Held | Word::Reserved | Word::OtherShape)
+    matches!(take.outcome, ScriptOutcome::Held | ScriptOutcome::Reserved | ScriptOutcome::OtherShape)
 }
 
 /// True if the node has granted the lock at this place; none: a lock without places.
 fn is_granted_at(take: &Answer, place: Option<u32>) -> bool {
-    take.word == Word::Granted && take.place == place
+    take.outcome == ScriptOutcome::Granted && take.place == place
 }
 
 /// True if the node does not count for a lease at this place: others have the lock there, or it has granted another place.
 fn is_obstacle(take: &Answer, place: Option<u32>) -> bool {
-    is_held(take) || take.word == Word::Granted && take.place != place
+    is_held(take) || take.outcome == ScriptOutcome::Granted && take.place != place
 }
 
 /// The place of the lease on most nodes; none for a lock without places.

@@ -1,60 +1,60 @@
-//! Sharing a lease that an ancestor holds: one more hold, with a token of its own.
+//! Re-entering a lease that an ancestor holds: one more hold, with a token of its own.
 
-use super::answer::{Answer, Word};
+use super::answer::{Answer, ScriptOutcome};
 use super::fields::Args;
-use super::footprint::{FAREWELL, Footprint};
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::Verdict;
+use super::traces::{FAREWELL, Traces};
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::{Error, NotOurs, Purpose};
 use crate::sys::clock::Boot;
 use std::time::Duration;
 
 impl Lock {
-    /// Shares the lease of the token that the request names, or of the innermost ancestor that still holds one, if the request
+    /// Re-enters the lease of the token that the request names, or of the innermost ancestor that still holds one, if the request
     /// asks for that.
     ///
     /// # Errors
     /// [`Error::NotOurs`] when there is none and it must be; [`Error::NoQuorum`].
-    pub(super) async fn share(&mut self, footprint: &mut Footprint, request: &Request) -> Result<Option<Lease>, Error> {
+    pub(super) async fn reenter(&mut self, traces: &mut Traces, request: &Request) -> Result<Option<Lease>, Error> {
         match &request.reenter {
             Reenter::No | Reenter::Excluded => {}
             Reenter::IfHeld => {
                 for ancestor in request.ancestors.iter().rev() {
-                    if let Some(lease) = self.enter(footprint, ancestor, request, None).await? {
+                    if let Some(lease) = self.enter(traces, ancestor, request, None).await? {
                         return Ok(Some(lease));
                     }
                 }
             }
-            // A job keeps the length of the lease that it shares; a token that is asked for is to last.
+            // A job keeps the length of the lease that it re-enters; a token that is asked for is to last.
             Reenter::Must(token) => {
-                let entered = self.enter(footprint, token, request, Some(request.ttl)).await?;
-                return entered.map(Some).ok_or_else(|| self.not_ours(Purpose::Share, token, NotOurs::Free));
+                let entered = self.enter(traces, token, request, Some(request.ttl)).await?;
+                return entered.map(Some).ok_or_else(|| self.not_ours(Purpose::Reenter, token, NotOurs::Free));
             }
         }
         Ok(None)
     }
 
-    /// Shares the lease of this ancestor, and gives it this ttl; none when it does not hold it any more.
+    /// Re-enters the lease of this ancestor, and gives it this ttl; none when it does not hold it any more.
     async fn enter(
         &mut self,
-        footprint: &mut Footprint,
+        traces: &mut Traces,
         ancestor: &str,
         request: &Request,
         ttl: Option<Duration>,
     ) -> Result<Option<Lease>, Error> {
         let (stem, hold) = (token::split(ancestor).0.to_owned(), token::new_hold());
-        footprint.hold = Some((stem.clone(), hold.clone()));
+        traces.hold = Some((stem.clone(), hold.clone()));
         let args = Args::default().with("token", &stem).with("hold", &hold);
         let call = self.call(&scripts::ENTER, args.time("ttl", ttl).time("default", DEFAULT_TTL));
-        let is_entered = |answer: &Answer| answer.word == Word::Extended;
+        let is_entered = |answer: &Answer| answer.outcome == ScriptOutcome::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_entered) != Verdict::Open).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
                 // The id of the hold is new, so that taking it back can hurt no other.
-                self.withdraw(footprint, Boot::now() + FAREWELL).await;
+                self.withdraw(traces, Boot::now() + FAREWELL).await;
             }
-            footprint.hold = None;
+            traces.hold = None;
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());

@@ -1,6 +1,6 @@
 //! Extending a lease by its token.
 
-use super::answer::{Answer, Word};
+use super::answer::{Answer, ScriptOutcome};
 use super::attempt::most_granted;
 use super::fields::Args;
 use super::lease::DEFAULT_TTL;
@@ -24,9 +24,9 @@ impl Lock {
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].
     pub(crate) async fn extend(&mut self, token: &str, ttl: Option<Duration>) -> Result<Extension, Error> {
         let (stem, hold) = token::split(token);
-        let args = Args::default().with("token", stem).given("hold", hold).time("ttl", ttl);
+        let args = Args::default().with("token", stem).with_some("hold", hold).time("ttl", ttl);
         let call = self.call(&scripts::EXTEND, args.time("default", DEFAULT_TTL));
-        let is_extended = |answer: &Answer| answer.word == Word::Extended;
+        let is_extended = |answer: &Answer| answer.outcome == ScriptOutcome::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_extended) != Verdict::Open).await;
         // A node that has it at another place granted that too late, and does not back the lease.
         let place = most_granted(&answers);
@@ -41,7 +41,7 @@ impl Lock {
         if let Some(until) = validity(&deadlines) {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
-        Err(match answers.said().find(|answer| answer.word == Word::Revoked) {
+        Err(match answers.said().find(|answer| answer.outcome == ScriptOutcome::Revoked) {
             Some(answer) => self.not_ours(Purpose::Use, token, NotOurs::Revoked(answer.revoked_by.clone())),
             None => self.not_done(Purpose::Use, token, &answers, is_extended),
         })

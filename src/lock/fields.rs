@@ -16,18 +16,18 @@ impl Args {
     }
 
     /// Adds a value, if there is one.
-    pub(super) fn given(self, name: &str, value: Option<impl Display>) -> Args {
+    pub(super) fn with_some(self, name: &str, value: Option<impl Display>) -> Args {
         if let Some(value) = value { self.with(name, value) } else { self }
     }
 
     /// Adds a time in milliseconds, if there is one.
     pub(super) fn time(self, name: &str, time: impl Into<Option<Duration>>) -> Args {
-        self.given(name, time.into().map(|time| time.as_millis()))
+        self.with_some(name, time.into().map(|time| time.as_millis()))
     }
 
     /// Adds a flag, if it is so.
     pub(super) fn flag(self, name: &str, is_so: bool) -> Args {
-        self.given(name, is_so.then_some(1))
+        self.with_some(name, is_so.then_some(1))
     }
 
     /// Adds a value that may be no text.

@@ -16,7 +16,7 @@ pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lease {
-    /// The random identity of the lease, with the suffix of this process's hold if the lease is shared.
+    /// The random identity of the lease, with the suffix of this process's hold if it has re-entered a lease.
     pub(crate) token: String,
     /// This process's hold: [`token::BASE`], or the id of the one with which the lease was entered.
     pub(super) hold: String,
@@ -89,13 +89,13 @@ impl Lease {
     /// Adds what a node needs to note the run after a restart without its memory: the run of the server when it last confirmed
     /// the lease, the beginning (ms ago), and the owner.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
-        let args = self.owner.add_to(args).given("run", self.backing[node].run.as_ref());
-        let args = args.given("slot", self.place).time("waited", self.waited).flag("once", self.is_once);
+        let args = self.owner.add_to(args).with_some("run", self.backing[node].run.as_ref());
+        let args = args.with_some("slot", self.place).time("waited", self.waited).flag("once", self.is_once);
         args.time("began", self.since.elapsed()).with("fence", self.fencing_token).with("log", self.log)
     }
 
     /// The arguments that name the lease, its place and its ttl.
     pub(super) fn args(&self) -> Args {
-        Args::default().with("token", self.stem()).given("place", self.place).time("ttl", self.ttl)
+        Args::default().with("token", self.stem()).with_some("place", self.place).time("ttl", self.ttl)
     }
 }

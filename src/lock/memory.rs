@@ -222,7 +222,7 @@ impl Locks {
         let mut pending: Vec<usize> = (0..keys.len()).collect();
         let mut from = 0;
         while !pending.is_empty() {
-            let args = args.clone().given("from", Some(from).filter(|&from| from > 0));
+            let args = args.clone().with_some("from", Some(from).filter(|&from| from > 0));
             let calls: Vec<Call> =
                 pending.iter().map(|&at| Keys::of(&keys[at]).call(&scripts::RUNS, args.clone())).collect();
             let answers: Page<NodeMemory> = self.ask_page(&calls, faults).await?;

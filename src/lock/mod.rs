@@ -12,7 +12,6 @@ mod enter;
 mod extend;
 mod fencing;
 mod fields;
-mod footprint;
 mod free;
 mod holder;
 pub(crate) mod keys;
@@ -33,11 +32,11 @@ mod run;
 mod scripts;
 mod status;
 mod token;
+mod traces;
 mod waiter;
 
 pub(crate) use acquire::ROTATION;
 pub(crate) use claim::Claim;
-pub(crate) use footprint::FAREWELL;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::Lease;
 pub(crate) use listing::{Gaps, Listing, RunListing, Selection};
@@ -51,6 +50,7 @@ pub(crate) use renew::{Renewal, Try, renewal_interval};
 pub(crate) use revoke::Revocation;
 pub(crate) use run::{End, Outcome, Run};
 pub(crate) use status::{State, Status, View};
+pub(crate) use traces::FAREWELL;
 pub(crate) use waiter::Waiter;
 
 use crate::redis::{Call, Fault, Script};
@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub(crate) log: u64,
 }
 
-/// The choice to share a lease that an ancestor holds, instead of waiting for it.
+/// The choice to re-enter a lease that an ancestor holds, instead of waiting for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reenter {
     No,
@@ -122,13 +122,13 @@ impl Lock {
 
     /// A call of this script for the lock, with the claim on it.
     fn call(&self, script: &'static Script, args: Args) -> Call {
-        self.keys.call(script, args.given("claim", self.claim.map(Claim::word)))
+        self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }
 
     /// The same for a script that leaves a note of the release of this lease, or looks for it; an ordinary lease has none.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
-        self.call(script, args.given("note", note.as_ref())).with_key(note)
+        self.call(script, args.with_some("note", note.as_ref())).with_key(note)
     }
 
     /// The nodes that have granted the lease, for messages: `10.0.0.1:6379`, or `2 of 3 nodes (10.0.0.3:6379 timed out)`.

@@ -8,8 +8,8 @@
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
 use super::attempt::{Attempt, Busy, LastSeenLease};
-use super::footprint::{FAREWELL, Footprint};
 use super::lease::Lease;
+use super::traces::{FAREWELL, Traces};
 use super::{Lock, Request, waiter};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Listeners, SubscriptionEvent};
@@ -80,7 +80,7 @@ impl Lock {
     /// `trouble` are what the tries before have met.
     pub(super) async fn wait_in_line(
         &mut self,
-        footprint: &mut Footprint,
+        traces: &mut Traces,
         request: &Request,
         start: Boot,
         busy: Busy,
@@ -103,24 +103,24 @@ impl Lock {
         };
         line.remember();
         // The remains of the tries before have no name in the queue.
-        self.withdraw(footprint, Boot::now() + FAREWELL).await;
+        self.withdraw(traces, Boot::now() + FAREWELL).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
-        footprint.waiter = Some(waiter);
+        traces.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {
             // With numbers given by each node, two waiters could each be first on some of them, for good.
-            footprint.ticket = Some(unix_time().as_micros().to_string());
+            traces.ticket = Some(unix_time().as_micros().to_string());
         }
         // Of a lock that another has, the first look tells, with the place in line.
         if line.trouble.is_some() {
-            line.tell(self, None);
+            line.notify(self, None);
         }
         self.until_heard(&mut listeners, line.end).await?;
         line.look = line.look.min(Boot::now());
         loop {
             if line.look.passed()
                 && !line.end.passed()
-                && let Some(lease) = self.look(footprint, &mut line, &mut listeners).await?
+                && let Some(lease) = self.look(traces, &mut line, &mut listeners).await?
             {
                 return Ok(lease);
             }
@@ -167,16 +167,16 @@ impl Lock {
     /// Tries to take the lock, and if it is not our turn decides when to try again.
     async fn look(
         &mut self,
-        footprint: &mut Footprint,
+        traces: &mut Traces,
         line: &mut InLine<'_>,
         listeners: &mut Listeners,
     ) -> Result<Option<Lease>, Error> {
         let was_called = std::mem::replace(&mut line.called, vec![false; self.locks.nodes.len()]);
         // A server that hangs is not waited for much longer than was asked for.
         let until = line.end.max(Boot::now() + LAST_LOOK);
-        match self.attempt(footprint, line.request, line.seen.as_ref(), until).await {
+        match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
             Attempt::Granted(lease) => {
-                self.step_out(footprint).await;
+                self.step_out(traces).await;
                 return Ok(Some(lease));
             }
             Attempt::Failure(error) if !error.can_heal() => return Err(error),
@@ -187,7 +187,7 @@ impl Lock {
                 line.failures += 1;
                 line.look = Boot::now() + jitter(pause);
                 line.trouble = Some(error);
-                line.tell(self, None);
+                line.notify(self, None);
             }
             // It could not be seen before, as the server was away.
             Attempt::Busy(busy) if busy.by.is_held_by(&line.request.ancestors) => {
@@ -199,10 +199,10 @@ impl Lock {
                 let dropped: Vec<usize> =
                     busy.queued.iter().copied().filter(|&node| line.queued && !was_called[node]).collect();
                 if busy.ticket.is_some() && self.locks.nodes.len() == 1 {
-                    footprint.ticket.clone_from(&busy.ticket);
+                    traces.ticket.clone_from(&busy.ticket);
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
-                line.take_in(*busy);
+                line.update(*busy);
                 let news = match dropped.len() {
                     0 => back.then(|| "back in line".to_owned()),
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
@@ -210,7 +210,7 @@ impl Lock {
                 line.away &= news.is_none();
                 // The node dropped this waiter from its line without a call reaching it.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
-                line.tell(self, news);
+                line.notify(self, news);
             }
         }
         Ok(None)
@@ -219,7 +219,7 @@ impl Lock {
 
 impl InLine<'_> {
     /// The nodes have told who has the lock, and how far we are in line.
-    fn take_in(&mut self, busy: Busy) {
+    fn update(&mut self, busy: Busy) {
         self.queued = true;
         self.look = Boot::now()
             + if busy.split && busy.rank.is_none_or(|rank| rank == 0) {
@@ -270,7 +270,7 @@ impl InLine<'_> {
                 // This waiter is first now, and keeps watch.
                 self.busy.rank = Some(0);
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
-                self.tell(lock, None);
+                self.notify(lock, None);
             }
             // A call may have been missed.
             SubscriptionEvent::Listening => self.look = Boot::now(),
@@ -281,7 +281,7 @@ impl InLine<'_> {
         }
     }
 
-    fn tell(&mut self, lock: &Lock, news: Option<String>) {
+    fn notify(&mut self, lock: &Lock, news: Option<String>) {
         let held = lock.held(&self.busy.by, self.request);
         let trouble = self.trouble.as_ref().map(Error::trouble);
         (self.notify)(&WaitReport { held, rank: self.busy.rank, trouble, news });

@@ -1,15 +1,15 @@
 //! Releasing a lease, or one hold of it. It is said again, over new connections, to nodes that do not answer: a restart or a broken
 //! connection at a job's end costs neither the rest of the ttl nor the job's success.
 
-use super::answer::{Answer, Word};
+use super::answer::{Answer, ScriptOutcome};
 use super::ask::linger;
 use super::fields::Args;
-use super::footprint::FAREWELL;
 use super::lease::{Backing, Lease};
 use super::line::unmoved;
 use super::quorum::Verdict;
 use super::run::{End, Outcome};
 use super::token::{self, BASE};
+use super::traces::FAREWELL;
 use super::{Lock, scripts};
 use crate::error::{Error, Purpose};
 use crate::redis::{Answers, Call, Fault};
@@ -84,7 +84,8 @@ impl Lock {
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.say(&release).await;
         // With one node, a release without a hold is told the newest where there are several, and has released nothing.
-        let newest = answers.said().find(|answer| answer.word == Word::Newest).map(|answer| answer.hold.clone());
+        let newest =
+            answers.said().find(|answer| answer.outcome == ScriptOutcome::Newest).map(|answer| answer.hold.clone());
         if let Some(hold) = newest {
             let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
             answers = self.say(&named).await;
@@ -93,13 +94,13 @@ impl Lock {
         let verdict = answers.verdict(is_done);
         let is_lost = answers.is_denied(is_done);
         if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
-            self.tell_missing(&release, &answers, if is_lost { end.word_if_gone() } else { end.word() }).await;
+            self.report_end(&release, &answers, if is_lost { end.word_if_gone() } else { end.word() }).await;
         }
         if verdict != Verdict::Yes {
             return Err(self.not_done(Purpose::Use, release.token, &answers, is_done));
         }
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-        if answers.verdict(|answer| answer.word == Word::Released) == Verdict::Yes {
+        if answers.verdict(|answer| answer.outcome == ScriptOutcome::Released) == Verdict::Yes {
             return Ok(0);
         }
         Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
@@ -147,12 +148,13 @@ impl Lock {
             sleep_until(until.min(round + PAUSE)).await;
         }
         for (node, answer) in answers.iter_mut() {
-            if release.is_done(node, answer, is_repeated) && answer.word != Word::StillHeld {
-                answer.word = Word::Released;
+            if release.is_done(node, answer, is_repeated) && answer.outcome != ScriptOutcome::StillHeld {
+                answer.outcome = ScriptOutcome::Released;
             }
         }
         let unknown = |node: usize, answer: &Answer| {
-            let is_unknown = is_repeated && !is_done(answer) && answer.word != Word::Newest && !answer.knows_run;
+            let is_unknown =
+                is_repeated && !is_done(answer) && answer.outcome != ScriptOutcome::Newest && !answer.knows_run;
             let is_logged = release.lease.is_some_and(|lease| lease.log > 0);
             faults[node].clone().filter(|_| is_unknown && !is_logged)
         };
@@ -163,8 +165,8 @@ impl Lock {
     fn call_for(&self, release: &Release<'_>, node: usize) -> Call {
         let &Release { stem, hold, lease, keep_until, end, .. } = release;
         let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
-        let args = Args::default().with("token", stem).given("hold", hold).time("keep", keep);
-        let args = args.given("outcome", end.map(End::word)).given("code", end.and_then(|end| end.code));
+        let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
+        let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
         match (lease, end) {
             (Some(lease), Some(end)) if lease.log > 0 => {
                 let ended = end.at.elapsed();
@@ -177,14 +179,16 @@ impl Lock {
 
     /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
     /// may still have it.
-    async fn tell_missing(&mut self, release: &Release<'_>, answers: &Answers<Answer>, outcome: &str) {
+    async fn report_end(&mut self, release: &Release<'_>, answers: &Answers<Answer>, outcome: &str) {
         let missing: Vec<bool> = (0..answers.nodes())
             .map(|node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer))))
             .collect();
         if missing.contains(&true) && release.lease.is_some_and(|lease| lease.log > 0) {
             let end = release.end;
-            let args = Args::default().with("token", release.stem).given("hold", release.hold).with("gone", outcome);
-            let args = args.given("code", end.and_then(|end| end.code)).time("ended", end.map(|end| end.at.elapsed()));
+            let args =
+                Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
+            let args =
+                args.with_some("code", end.and_then(|end| end.code)).time("ended", end.map(|end| end.at.elapsed()));
             let args = args.time("began", release.lease.map(|lease| lease.since.elapsed()));
             let call = self.call(&scripts::RELEASE, args);
             let soon = Boot::now() + FAREWELL;
@@ -200,7 +204,7 @@ impl Lock {
             return Err(self.no_quorum(&answers));
         }
         // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
-        let named = answers.said().filter(|answer| answer.word == Word::Newest);
+        let named = answers.said().filter(|answer| answer.outcome == ScriptOutcome::Newest);
         let votes = |hold: &Option<String>| answers.count(|other| other.hold == *hold);
         let newest = named.max_by_key(|newest| (votes(&newest.hold), newest.entered));
         Ok(newest.and_then(|newest| newest.hold.clone()).unwrap_or_else(|| BASE.to_owned()))
@@ -210,9 +214,9 @@ impl Lock {
 impl Release<'_> {
     /// True if the node has released it, now or when it was told before, or has forgotten it.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
-        match answer.word {
-            Word::Gone if self.is_forgotten(node, answer) => true,
-            Word::Gone | Word::Other => is_repeated && answer.knows_end,
+        match answer.outcome {
+            ScriptOutcome::Gone if self.is_forgotten(node, answer) => true,
+            ScriptOutcome::Gone | ScriptOutcome::Other => is_repeated && answer.knows_end,
             _ => is_done(answer),
         }
     }
@@ -228,5 +232,5 @@ impl Release<'_> {
 }
 
 fn is_done(answer: &Answer) -> bool {
-    matches!(answer.word, Word::Released | Word::StillHeld)
+    matches!(answer.outcome, ScriptOutcome::Released | ScriptOutcome::StillHeld)
 }

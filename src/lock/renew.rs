@@ -1,6 +1,6 @@
 //! One round of renewal: ask all nodes, and give the lease again to those that have forgotten it (`recreate.rs`).
 
-use super::answer::{Answer, Word};
+use super::answer::{Answer, ScriptOutcome};
 use super::holder::Blocker;
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::surely;
@@ -52,20 +52,22 @@ impl Lock {
         let start = Boot::now();
         let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
         let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).insistent(this.pause);
-        let answers = self.locks.nodes.ask(&call, |_| true, this.give_up, |new| take_in(lease, new, moved)).await;
-        if answers.said().any(|answer| answer.word == Word::Released) {
+        let answers =
+            self.locks.nodes.ask(&call, |_| true, this.give_up, |new| count_restored(lease, new, moved)).await;
+        if answers.said().any(|answer| answer.outcome == ScriptOutcome::Released) {
             return Renewal::Released;
         }
         self.locks.cover(&answers);
-        let judgement = self.judge(lease, &answers, start, moved);
+        let judgement = self.judge_answers(lease, &answers, start, moved);
         let slot = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, slot, moved).await;
-        let lost = judgement.lost || self.judge(lease, &restored, Boot::now(), moved).lost;
+        let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
         // A lease that has only run out, without a node that says so, is not lost by what a node did.
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
             return Renewal::Lost(what);
         }
-        let extended = answers.iter().chain(restored.iter()).filter(|(_, _, answer)| answer.word == Word::Extended);
+        let extended =
+            answers.iter().chain(restored.iter()).filter(|(_, _, answer)| answer.outcome == ScriptOutcome::Extended);
         if !lost && extended.map(|(node, ..)| node).collect::<BTreeSet<_>>().len() >= self.locks.quorum() {
             return Renewal::Confirmed;
         }
@@ -83,7 +85,7 @@ impl Lock {
     }
 
     /// Judges the answers of a round together. `moved` is called when a node that lost the lease has moved the end of validity.
-    fn judge(
+    fn judge_answers(
         &self,
         lease: &mut Lease,
         answers: &Answers<Answer>,
@@ -92,7 +94,7 @@ impl Lock {
     ) -> Judgement<String> {
         let mut reports = vec![NodeReport::Silent; answers.nodes()];
         for (node, sent, answer) in answers.iter() {
-            reports[node] = self.report(answer, sent + surely(lease.ttl));
+            reports[node] = self.node_report(answer, sent + surely(lease.ttl));
         }
         // The answer of a slow node may be to an earlier round: then this one began with that.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
@@ -105,13 +107,15 @@ impl Lock {
     }
 
     /// One node's answer to a renewal, as the rule for re-creation sees it; the node that confirms backs the lease until then.
-    fn report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
+    fn node_report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
         let run = answer.run_id.clone();
-        match answer.word {
-            Word::Extended => NodeReport::Confirmed { until, run },
-            Word::Gone => NodeReport::Gone { run, young: !self.locks.quarantine.left(answer.uptime).is_zero() },
-            Word::Revoked => NodeReport::Revoked,
-            Word::Other | Word::Higher => NodeReport::Another,
+        match answer.outcome {
+            ScriptOutcome::Extended => NodeReport::Confirmed { until, run },
+            ScriptOutcome::Gone => {
+                NodeReport::Gone { run, young: !self.locks.quarantine.left(answer.uptime).is_zero() }
+            }
+            ScriptOutcome::Revoked => NodeReport::Revoked,
+            ScriptOutcome::Other | ScriptOutcome::Higher => NodeReport::Another,
             _ => NodeReport::Silent,
         }
     }
@@ -137,16 +141,16 @@ impl Lock {
             calls[*node] = Some(self.recreate_call(lease, run.as_deref()));
         }
         let deadline = Boot::now() + slot;
-        self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| take_in(lease, new, moved)).await
+        self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
     /// The request to give the lease to a node that has not got it, on this run.
     pub(super) fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let args = lease.owner.add_to(lease.args()).with("hold", &lease.hold);
-        let args = args.with("fence", lease.fencing_token).given("run", run);
+        let args = args.with("fence", lease.fencing_token).with_some("run", run);
         let args = args.flag("alone", self.locks.nodes.len() == 1);
         let args = args.time("held", lease.since.elapsed()).time("waited", lease.waited).flag("once", lease.is_once);
-        let args = args.given("log", Some(lease.log).filter(|&runs| runs > 0));
+        let args = args.with_some("log", Some(lease.log).filter(|&runs| runs > 0));
         self.call(&scripts::RECREATE, args).in_order()
     }
 
@@ -154,11 +158,15 @@ impl Lock {
     fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
         let said = answers.filter_map(|(node, _, answer)| {
             let node = self.locks.nodes.name(node);
-            Some(match (answer.word, &answer.by) {
-                (Word::Revoked, _) => (0, format!("it was revoked by {} ({node})", escaped(&answer.revoked_by, 80))),
-                (Word::Other, Some(Blocker::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
-                (Word::Other, _) => (1, format!("another program now holds it ({node})")),
-                (Word::Gone, _) => (2, format!("it was released or deleted on {node}")),
+            Some(match (answer.outcome, &answer.by) {
+                (ScriptOutcome::Revoked, _) => {
+                    (0, format!("it was revoked by {} ({node})", escaped(&answer.revoked_by, 80)))
+                }
+                (ScriptOutcome::Other, Some(Blocker::Leases(leases))) => {
+                    (1, format!("{} ({node})", now_held_by(leases)))
+                }
+                (ScriptOutcome::Other, _) => (1, format!("another program now holds it ({node})")),
+                (ScriptOutcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
                 _ => return None,
             })
         });
@@ -167,9 +175,9 @@ impl Lock {
 }
 
 /// Takes in which nodes have extended the lease, each for its ttl from the moment at which it was asked.
-fn take_in(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
+fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
-    for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.word == Word::Extended) {
+    for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == ScriptOutcome::Extended) {
         recreate::confirm(&mut lease.backing, node, sent + surely(lease.ttl), by.run_id.clone(), Boot::now());
     }
     if lease.valid_until() != before {

@@ -139,7 +139,7 @@ impl Outcome {
 /// setting of the whole server there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Entry {
+struct LogEntry {
     t: Option<String>,
     h: Option<String>,
     p: Option<String>,
@@ -156,7 +156,7 @@ struct Entry {
     y: Option<String>,
 }
 
-impl Entry {
+impl LogEntry {
     fn outcome(&self, untold: Outcome) -> Outcome {
         match (&self.o, &self.x, &self.s) {
             (Some(word), ..) => {
@@ -172,7 +172,7 @@ impl Entry {
 impl Run {
     /// The run in this text, whose outcome is `untold` if it does not say one. `now` is the node's clock.
     pub(super) fn read(text: &str, untold: Outcome, now: Option<Duration>) -> Run {
-        let entry: Entry = serde_json::from_str(text).unwrap_or_default();
+        let entry: LogEntry = serde_json::from_str(text).unwrap_or_default();
         let Some(token) = entry.t.clone() else { return Run::unreadable(text) };
         let number = |text: &Option<String>| text.as_ref()?.parse::<u64>().ok();
         let time = |text: &Option<String>| number(text).map(Duration::from_millis);

@@ -43,7 +43,7 @@ impl View {
 
     pub(super) fn args(self) -> Args {
         let waiters = Some(self.waiters).filter(|&most| most > 0);
-        Args::default().with("bytes", BYTES).with("most", self.holders).given("waiters", waiters)
+        Args::default().with("bytes", BYTES).with("most", self.holders).with_some("waiters", waiters)
     }
 }
 
@@ -157,7 +157,14 @@ impl Status {
     pub(super) fn held(&self) -> HeldLock {
         // Only a line keeps others from taking a free lock.
         let by = self.by.clone().unwrap_or(Blocker::Reserved(None));
-        HeldLock { name: self.name.clone(), by, waited: None, by_this_job: false, can_share: false, is_promised: false }
+        HeldLock {
+            name: self.name.clone(),
+            by,
+            waited: None,
+            by_this_job: false,
+            can_reenter: false,
+            is_promised: false,
+        }
     }
 }
 
@@ -174,7 +181,7 @@ impl Lock {
             return Ok(Status { nodes, waiters: Some(Vec::new()), ..Status::unused(&name, &key) });
         }
         let named = named.map(|token| token::split(token).0);
-        let call = self.call(&scripts::INSPECT, view.args().given("named", named));
+        let call = self.call(&scripts::INSPECT, view.args().with_some("named", named));
         let together = |answers: &Answers<Answer>| {
             let each = (0..answers.nodes()).map(|node| answers.of(node).and_then(Result::ok));
             combine(&name, &key, &each.collect::<Vec<_>>())

@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::time::Duration;
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct NamedRun<'a> {
     name: &'a str,
     #[serde(flatten)]
     run: &'a Run,
@@ -19,7 +19,7 @@ struct Entry<'a> {
 /// Runs, each with the name of its lock: an object or a line each. In text the names are left out where all are of one lock.
 pub(crate) fn runs(runs: &[(String, Run)], is_json: bool, of_one: bool, verbose: bool) -> String {
     if is_json {
-        return runs.iter().map(|(name, run)| json(&Entry { name, run })).collect();
+        return runs.iter().map(|(name, run)| json(&NamedRun { name, run })).collect();
     }
     let rows: Vec<Vec<String>> =
         runs.iter().map(|(name, run)| row(Some(name.as_str()).filter(|_| !of_one), run, verbose)).collect();

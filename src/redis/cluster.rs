@@ -25,7 +25,7 @@ const DETOUR: Duration = Duration::from_millis(50);
 const REMEMBERED: usize = 8;
 
 /// The way into a Cluster: a server, connected to and logged in, and masters that it knows.
-pub(super) struct Entrance {
+pub(super) struct ClusterSocket {
     pub(super) server: Host,
     pub(super) socket: Box<dyn Socket>,
     pub(super) masters: Vec<Host>,
@@ -35,7 +35,7 @@ pub(super) struct Entrance {
 ///
 /// # Errors
 /// The reason why no seed can be used; preferably that of a seed that may come back.
-pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<Entrance, Fault> {
+pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> Result<ClusterSocket, Fault> {
     let now = seeds.iter().filter(|seed| !later.contains(seed));
     let enter = |seed, waits| async move {
         if waits {
@@ -57,14 +57,14 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
 
 /// Refuses a server that has left the Cluster, which knows no masters. A user without the right to ask for them has to trust
 /// the seeds.
-async fn enter_at(address: &Address, seed: &Host) -> Result<Entrance, Fault> {
+async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {
         Ok((masters, _)) => masters.into_iter().take(REMEMBERED).collect(),
         Err(Fault::Refused(..)) => Vec::new(),
         Err(fault) => return Err(fault),
     };
-    Ok(Entrance { server: seed.clone(), socket, masters })
+    Ok(ClusterSocket { server: seed.clone(), socket, masters })
 }
 
 /// The server that has the slot, as a MOVED of `from` names it.

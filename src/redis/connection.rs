@@ -102,7 +102,7 @@ impl Connection {
     }
 
     /// Runs a script by its name, and once more with its body on a server that does not know it.
-    pub(super) async fn call(self: Rc<Self>, call: &Call) -> ScriptAnswer {
+    pub(super) async fn run_script(self: Rc<Self>, call: &Call) -> ScriptAnswer {
         let ((sent, value), ()) = join(self.execute(call), self.name()).await;
         ScriptAnswer { connection: self, sent, value }
     }

@@ -29,7 +29,7 @@ pub(crate) use node::Node;
 use node::RequestOutcome;
 pub(crate) use reply::{FromReply, Reply};
 pub(crate) use script::{BareCode, Call, Script, sha1};
-pub(crate) use sentinel::{View as SentinelView, views as sentinel_views};
+pub(crate) use sentinel::{SentinelView, views as sentinel_views};
 pub(crate) use url::Deployment;
 
 use crate::sys::clock::Boot;

@@ -37,7 +37,7 @@ pub(crate) struct Node {
     timeout: Duration,
     link: Link,
     /// The insistent calls under way, the youngest last. They outlive the request that began them.
-    attempts: Vec<Attempt>,
+    attempts: Vec<CallUnderWay>,
     /// True if a request was sent, on any connection, and may have been executed.
     is_touched: bool,
     has_answered: bool,
@@ -59,24 +59,24 @@ enum Link {
 }
 
 /// An insistent call that is under way.
-struct Attempt {
+struct CallUnderWay {
     begun: Boot,
     script: &'static Script,
     outcome: Pin<Box<dyn Future<Output = Result<ScriptAnswer, Fault>>>>,
 }
 
-impl Attempt {
+impl CallUnderWay {
     /// Calls over this connection, or over a new one.
-    fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> Attempt {
+    fn new(open: Option<Rc<Connection>>, route: &Route, call: &Call) -> CallUnderWay {
         let (route, call, script) = (route.clone(), call.clone(), call.script);
         let outcome = async move {
             let connection = match open {
                 Some(connection) => connection,
                 None => Connection::open(&route).await?,
             };
-            Ok(connection.call(&call).await)
+            Ok(connection.run_script(&call).await)
         };
-        Attempt { begun: Boot::now(), script, outcome: Box::pin(outcome) }
+        CallUnderWay { begun: Boot::now(), script, outcome: Box::pin(outcome) }
     }
 }
 
@@ -252,7 +252,7 @@ impl Node {
             _ => Link::Silent(Rc::clone(&connection)),
         };
         self.is_touched = true;
-        let answer = connection.call(call).await;
+        let answer = connection.run_script(call).await;
         Ok(self.answered(answer))
     }
 
@@ -268,7 +268,7 @@ impl Node {
         if let Some(connection) = open
             && (matches!(self.link, Link::Answering(_)) || is_ordered && self.attempts.is_empty())
         {
-            self.attempts.push(Attempt::new(Some(Rc::clone(&connection)), &self.route, call));
+            self.attempts.push(CallUnderWay::new(Some(Rc::clone(&connection)), &self.route, call));
             if !is_ordered {
                 self.link = Link::Silent(connection);
             }
@@ -288,7 +288,7 @@ impl Node {
                 if self.attempts.len() == ATTEMPTS {
                     self.attempts.remove(0);
                 }
-                self.attempts.push(Attempt::new(None, &self.route, call));
+                self.attempts.push(CallUnderWay::new(None, &self.route, call));
                 continue;
             }
             let first = select_all(self.attempts.iter_mut().map(|attempt| attempt.outcome.as_mut()));

@@ -46,14 +46,14 @@ pub(super) async fn still_names(address: &Address, server: &Host, deadline: Boot
 
 /// The service as a Sentinel sees it.
 #[derive(Debug)]
-pub(crate) struct View {
+pub(crate) struct SentinelView {
     pub(crate) primary: Host,
     /// The reason why the Sentinels could not agree on a failover now.
     pub(crate) no_quorum: Option<String>,
 }
 
 /// The views of all Sentinels, or their faults within `patience`; empty if there are no Sentinels.
-pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<View, Fault>)> {
+pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String, Result<SentinelView, Fault>)> {
     let Deployment::Sentinel { sentinels, service, .. } = address.deployment() else { return Vec::new() };
     let asked = sentinels.iter().map(|sentinel| async move {
         let view = within(Boot::now() + patience, view(address, sentinel, service)).await;
@@ -62,7 +62,7 @@ pub(crate) async fn views(address: &Address, patience: Duration) -> Vec<(String,
     join_all(asked).await
 }
 
-async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<View, Fault> {
+async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<SentinelView, Fault> {
     let (_, primary) = ask(address, sentinel, service).await?;
     let mut socket = connect::open(&address.of_sentinel(sentinel)).await?;
     let mut check = redis::cmd("SENTINEL");
@@ -72,7 +72,7 @@ async fn view(address: &Address, sentinel: &Host, service: &str) -> Result<View,
         // The user may lack the right to ask.
         _ => None,
     };
-    Ok(View { primary, no_quorum })
+    Ok(SentinelView { primary, no_quorum })
 }
 
 /// Asks all Sentinels in parallel, until a majority agrees.

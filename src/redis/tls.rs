@@ -119,7 +119,7 @@ pub(super) async fn ends_within(
     with: Arc<ClientConfig>,
 ) -> Option<Duration> {
     let mut later = ClientConfig::clone(&with);
-    later.time_provider = Arc::new(Later(time));
+    later.time_provider = Arc::new(AheadClock(time));
     // In a session that is resumed no certificate is looked at.
     later.resumption = Resumption::disabled();
     let error = over(stream, host, Arc::new(later)).await.err()?;
@@ -133,9 +133,9 @@ pub(super) async fn ends_within(
 
 /// A clock that is ahead by this time.
 #[derive(Debug)]
-struct Later(Duration);
+struct AheadClock(Duration);
 
-impl TimeProvider for Later {
+impl TimeProvider for AheadClock {
     fn current_time(&self) -> Option<UnixTime> {
         Some(UnixTime::since_unix_epoch(unix_time() + self.0))
     }

@@ -38,7 +38,7 @@ impl JobEnd {
 }
 
 /// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
-pub(super) fn told(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End {
+pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End {
     let (outcome, code) = match exit {
         Exit::TooLong => (Outcome::TooLong, None),
         Exit::Signal(signal) => (Outcome::Signaled, Some(signal.unsigned_abs())),
@@ -74,7 +74,7 @@ mod tests {
         ] {
             let at = Boot::now();
             let end = End { outcome: Some(outcome), code, at, has_run_out: false };
-            assert_eq!(told(JobEnd { exit, at }, false), end, "{exit:?}");
+            assert_eq!(end_for_log(JobEnd { exit, at }, false), end, "{exit:?}");
         }
     }
 }

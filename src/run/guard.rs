@@ -6,7 +6,7 @@
 
 use super::cannot_supervise;
 use super::loss::Loss;
-use super::messages::Talk;
+use super::messages::Messages;
 use super::renewal::Renewer;
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
@@ -16,7 +16,7 @@ use crate::sys::clock::Boot;
 use crate::sys::packets::Packets;
 use crate::sys::process::{self, Handle};
 use crate::sys::stdio;
-use crate::sys::tree::Family;
+use crate::sys::tree::Descendants;
 use crate::sys::wait::{self, Readable, sleep_until};
 use nix::errno::Errno;
 use nix::libc;
@@ -34,7 +34,7 @@ const LAST_STEPS: Duration = Duration::from_millis(20);
 
 /// The process that the lease is for, and what is to be done for it.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct GuardTask {
     pub(crate) ward: Rc<Handle>,
     pub(crate) continue_when_lost: bool,
     pub(crate) quiet: bool,
@@ -45,7 +45,7 @@ pub(crate) struct Task {
 #[derive(Debug)]
 pub(crate) struct Guard {
     socket: Packets,
-    task: Task,
+    task: GuardTask,
     /// None once it has the lease.
     without_lease: Option<Handle>,
 }
@@ -75,7 +75,7 @@ fn gone(pid: i32) -> Error {
 ///
 /// # Errors
 /// The kernel's, without room for a descriptor or a process.
-pub(crate) fn start(task: Task, lock: &mut Lock) -> Result<Guard, Error> {
+pub(crate) fn start(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
     let (socket, theirs) = Packets::pair().map_err(cannot_supervise)?;
     let pid = process::fork_helper(c"redlock-guard", || {
         process::leave_caller([theirs.as_fd(), task.ward.as_fd()]);
@@ -116,12 +116,12 @@ impl Drop for Guard {
 }
 
 /// The guard, from its lease to the end of that. Ends without one if redlock does.
-async fn guard(task: &Task, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
+async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let socket = Readable::new(socket)?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
-    let talk = Talk::new([lock.name.as_str()], task.quiet, task.verbose).to(task.ward.clone());
-    let renewer = Renewer::new(talk, timeline, task.continue_when_lost, &lease);
+    let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.ward.clone());
+    let renewer = Renewer::new(messages, timeline, task.continue_when_lost, &lease);
     let loss = task.keep(&renewer, lock, &mut lease).await?;
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
@@ -131,7 +131,7 @@ async fn guard(task: &Task, socket: &Packets, lock: &mut Lock) -> io::Result<()>
     Ok(())
 }
 
-impl Task {
+impl GuardTask {
     /// Renews the lease until the ward has ended or the lease was released, or is lost; returns the loss.
     async fn keep(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
         // Goes off when SIGTERM is due.
@@ -153,19 +153,19 @@ impl Task {
     }
 
     async fn on_loss(&self, renewer: &Renewer, loss: &Loss) {
-        let Renewer { talk, timeline, .. } = renewer;
+        let Renewer { messages, timeline, .. } = renewer;
         if self.continue_when_lost {
-            return talk.lost_but_going_on(loss);
+            return messages.lost_but_going_on(loss);
         }
         let kill_at = match loss {
             Loss::Proof(_) => timeline.kill_after_loss(Boot::now(), renewer.valid_until()),
             _ => renewer.deadlines().1,
         };
-        let mut job = Family::of(&self.ward);
+        let mut job = Descendants::of(&self.ward);
         // Before the first signal, as the ward's descriptors go with it.
         self.ward.share_errors();
         job.signal(libc::SIGTERM);
-        talk.stopping(loss, kill_at);
+        messages.stopping(loss, kill_at);
         while !(job.has_ended() || kill_at.passed()) {
             sleep_until(kill_at.min(Boot::now() + LOOK)).await;
         }
@@ -178,8 +178,8 @@ impl Task {
             sleep_until(Boot::now() + LOOK).await;
         };
         if !left.is_empty() {
-            talk.out_of_reach(&left);
+            messages.out_of_reach(&left);
         }
-        talk.loss(loss, Boot::now(), renewer.valid_until());
+        messages.loss(loss, Boot::now(), renewer.valid_until());
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Reports what happens to one lock, or to the job of several.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct Messages {
     /// The locks' names, quoted.
     name: String,
     quiet: bool,
@@ -23,15 +23,15 @@ pub(crate) struct Talk {
     audience: Option<Rc<Handle>>,
 }
 
-impl Talk {
-    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>, quiet: bool, verbose: bool) -> Talk {
+impl Messages {
+    pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>, quiet: bool, verbose: bool) -> Messages {
         let names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
-        Talk { name: names.join(" and "), quiet, verbose, audience: None }
+        Messages { name: names.join(" and "), quiet, verbose, audience: None }
     }
 
     /// The same, to the standard error of that process.
-    pub(super) fn to(self, process: Rc<Handle>) -> Talk {
-        Talk { audience: Some(process), ..self }
+    pub(super) fn to(self, process: Rc<Handle>) -> Messages {
+        Messages { audience: Some(process), ..self }
     }
 
     /// Prints one line. Failures call this directly, since `--quiet` leaves them.
@@ -43,7 +43,7 @@ impl Talk {
     }
 
     /// Prints news that needs no action.
-    fn tell(&self, text: &str) {
+    fn news(&self, text: &str) {
         if !self.quiet {
             self.say(text);
         }
@@ -53,7 +53,7 @@ impl Talk {
     pub(super) fn acquired(&self, lock: &Lock, lease: &Lease, waited: Option<Duration>) {
         let (acquired, ttl) = (output::acquired(lock, lease, waited), exact(lease.ttl));
         let Lease { token, fencing_token, .. } = lease;
-        self.tell(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
+        self.news(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
     }
 
     /// Reports with `--verbose` that the lock is free again, and what the run came to.
@@ -64,13 +64,13 @@ impl Talk {
             _ => String::new(),
         };
         if self.verbose {
-            self.tell(&format!("released {} after {}{result}", self.name, human(lasted)));
+            self.news(&format!("released {} after {}{result}", self.name, human(lasted)));
         }
     }
 
     /// Reports that the locks are taken again, for this reason.
     pub(super) fn again(&self, reason: &Error) {
-        self.tell(&format!("{reason}; trying again"));
+        self.news(&format!("{reason}; trying again"));
     }
 
     /// Reports that the nodes have these faults; the tries to renew the lease stop at `end`. `first`: the first time in a row.
@@ -79,13 +79,13 @@ impl Talk {
             let what = if going_on { "the lease runs out" } else { "the job is stopped" };
             let back = if faults.len() == 1 { "it comes back" } else { "they come back" };
             let (faults, left) = (faults.join(", "), human(end.left()));
-            self.tell(&format!("cannot renew {}: {faults}; {what} in {left} unless {back}", self.name));
+            self.news(&format!("cannot renew {}: {faults}; {what} in {left} unless {back}", self.name));
         }
     }
 
     /// Reports that the lease was renewed, this long after the first failure.
     pub(super) fn recovery(&self, outage: Duration) {
-        self.tell(&format!("renewed {} again after {}", self.name, human(outage)));
+        self.news(&format!("renewed {} again after {}", self.name, human(outage)));
     }
 
     /// Reports SIGTERM to the job, because the lease is lost or about to be.
@@ -117,18 +117,18 @@ impl Talk {
 
     /// Reports a lease that ran out between the end of the job and its release.
     pub(super) fn late_release(&self) {
-        self.tell(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
+        self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }
 
     pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
-        self.tell(&format!("cannot release {name}: {why}; it will be free in {left}"));
+        self.news(&format!("cannot release {name}: {why}; it will be free in {left}"));
     }
 
     /// Reports that a `run --reentrant` inside the job still has its hold.
     pub(super) fn inner_hold(&self, valid_until: Boot) {
         let (name, left) = (&self.name, human(valid_until.left()));
-        self.tell(&format!(
+        self.news(&format!(
             "{name} stays locked: a redlock run --reentrant of the job still holds it; if that was killed, it is free in {left}"
         ));
     }

@@ -29,10 +29,10 @@ use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::stdio;
 use crate::sys::trial;
 use crate::sys::wait::{self, Readable, within};
-use ending::{JobEnd, told};
+use ending::{JobEnd, end_for_log};
 use futures_util::future::{join_all, try_join_all};
 use loss::Loss;
-use messages::Talk;
+use messages::Messages;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -84,7 +84,7 @@ pub(crate) fn run(job: Job, locks: Vec<Lock>) -> Result<Exit, Error> {
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
         let supervisor = Supervisor {
-            talk: Talk::new(locks.iter().map(|lock| lock.name.as_str()), job.quiet, job.verbose),
+            messages: Messages::new(locks.iter().map(|lock| lock.name.as_str()), job.quiet, job.verbose),
             signals: Readable::new(signals).map_err(Error::cannot_wait)?,
             keeper: Readable::new(keeper).map_err(Error::cannot_wait)?,
             terminal,
@@ -98,7 +98,7 @@ pub(crate) fn run(job: Job, locks: Vec<Lock>) -> Result<Exit, Error> {
 struct Supervisor {
     job: Job,
     /// About the job, and all of its locks.
-    talk: Talk,
+    messages: Messages,
     signals: Readable<Signals>,
     keeper: Readable<Keeper>,
     /// The job shares redlock's process group, and so gets the terminal's signals.
@@ -111,7 +111,9 @@ impl Supervisor {
         let begin = Boot::now();
         loop {
             match self.run_once(&mut locks, begin).await {
-                Err(error) if error.can_heal() && !(begin + self.job.request.wait).passed() => self.talk.again(&error),
+                Err(error) if error.can_heal() && !(begin + self.job.request.wait).passed() => {
+                    self.messages.again(&error)
+                }
                 ended => return ended,
             }
         }
@@ -142,7 +144,7 @@ impl Supervisor {
         if let Some(signal) = next_end(self.signals.get()) {
             return Err(Error::Interrupted(signal));
         }
-        supervision.tell_deadline();
+        supervision.send_deadline();
         let Grant { lease, .. } = &grants[grants.len() - 1];
         let not_after = supervision.renew_at(lease);
         let go = Order::Go { environment: self.environment(grants), not_after };
@@ -205,8 +207,8 @@ impl Supervisor {
         }
     }
 
-    fn talk_of(&self, lock: &Lock) -> Talk {
-        Talk::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
+    fn talk_of(&self, lock: &Lock) -> Messages {
+        Messages::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
     }
 
     /// `to_expiry`: it is renewed until it expires, rather than until its job has to be stopped.
@@ -263,7 +265,7 @@ impl Supervisor {
 /// Releases leases without a job; a signal does not wait long for that.
 async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
-        exit @ (Exit::NotFound | Exit::CannotExecute) => told(JobEnd { exit, at: Boot::now() }, false),
+        exit @ (Exit::NotFound | Exit::CannotExecute) => end_for_log(JobEnd { exit, at: Boot::now() }, false),
         _ => End::UNUSED,
     };
     let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));

@@ -1,7 +1,7 @@
 //! Keeping a lease: when it is renewed, and what its holder is told. Knows nothing of jobs and keepers.
 
 use super::loss::{Loss, Outage};
-use super::messages::Talk;
+use super::messages::Messages;
 use super::timeline::Timeline;
 use crate::lock::{Lease, Lock, Renewal, Try};
 use crate::sys::clock::Boot;
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_millis(100);
 /// Renews one lease by its timeline. What is known of the lease can be read while that goes on.
 #[derive(Debug)]
 pub(crate) struct Renewer {
-    pub(super) talk: Talk,
+    pub(super) messages: Messages,
     pub(super) timeline: Timeline,
     /// The holder needs the lease until it expires, rather than until its job has to be stopped.
     to_expiry: bool,
@@ -24,9 +24,9 @@ pub(crate) struct Renewer {
 }
 
 impl Renewer {
-    pub(super) fn new(talk: Talk, timeline: Timeline, to_expiry: bool, lease: &Lease) -> Renewer {
+    pub(super) fn new(messages: Messages, timeline: Timeline, to_expiry: bool, lease: &Lease) -> Renewer {
         let valid_until = Cell::new(lease.valid_until());
-        Renewer { talk, timeline, to_expiry, valid_until, outage: RefCell::new(None) }
+        Renewer { messages, timeline, to_expiry, valid_until, outage: RefCell::new(None) }
     }
 
     /// The end of validity as it was last confirmed. A loss does not change it.
@@ -78,7 +78,7 @@ impl Renewer {
             match lock.renew(lease, Try { give_up, pause }, &mut note).await {
                 Renewal::Confirmed => {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
-                        self.talk.recovery(since.elapsed());
+                        self.messages.recovery(since.elapsed());
                     }
                     // The vote that V hangs on may be older, so that V has not moved: the pause keeps the loop from asking
                     // again at once.
@@ -90,7 +90,7 @@ impl Renewer {
                     let mut outage = Outage { since, first, faults: faults.join(", ") };
                     // An answer that takes longer than a try may still be in time.
                     if !silent || since.elapsed() >= lock.node_timeout() {
-                        self.talk.failure(&faults, outage.first.is_none(), end, self.to_expiry);
+                        self.messages.failure(&faults, outage.first.is_none(), end, self.to_expiry);
                         outage.first.get_or_insert_with(|| outage.faults.clone());
                     }
                     self.outage.replace(Some(outage));

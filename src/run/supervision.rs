@@ -1,6 +1,6 @@
 //! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
 
-use super::ending::{JobEnd, told};
+use super::ending::{JobEnd, end_for_log};
 use super::loss::Loss;
 use super::renewal::Renewer;
 use super::watchdog::Watchdog;
@@ -46,7 +46,7 @@ impl<'a> Supervision<'a> {
     }
 
     /// Sends the keeper the deadline of the job, unless that is being stopped.
-    pub(super) fn tell_deadline(&self) {
+    pub(super) fn send_deadline(&self) {
         if self.loss.get().is_some() {
             return;
         }
@@ -77,7 +77,7 @@ impl<'a> Supervision<'a> {
     /// What kept the command from being started.
     pub(super) async fn supervise(&self, grants: &mut [Grant<'_>]) -> Result<JobEnd, Error> {
         let renew = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
-            let loss = self.renewers[at].renew(lock, lease, &|| self.tell_deadline()).await;
+            let loss = self.renewers[at].renew(lock, lease, &|| self.send_deadline()).await;
             self.on_loss((at, loss));
         };
         let renewals = join_all(grants.iter_mut().enumerate().map(renew));
@@ -93,7 +93,7 @@ impl<'a> Supervision<'a> {
     /// # Errors
     /// What kept the command from being started.
     async fn watch(&self) -> Result<JobEnd, Error> {
-        let Supervisor { talk, job, signals, .. } = self.supervisor;
+        let Supervisor { messages, job, signals, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
         // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
@@ -117,14 +117,14 @@ impl<'a> Supervision<'a> {
                     Some(Report::Kill) => {
                         self.watchdog.put_off(self.renewers[0].timeline.overdue_at(Boot::now()));
                     }
-                    Some(Report::Survivors { pids }) => talk.survivors(&pids),
+                    Some(Report::Survivors { pids }) => messages.survivors(&pids),
                     Some(Report::End { status, cause, at, out_of_reach }) => {
-                        out_of_reach.iter().for_each(|pids| talk.out_of_reach(pids));
+                        out_of_reach.iter().for_each(|pids| messages.out_of_reach(pids));
                         if cause == Cause::Loss {
                             self.loss.get_or_init(|| self.lapse());
                         }
                         if let (Cause::TimeLimit, Some(limit)) = (cause, job.task.max_run) {
-                            talk.time_limit(limit);
+                            messages.time_limit(limit);
                         }
                         return Ok(JobEnd::of(status, cause, at));
                     }
@@ -144,7 +144,7 @@ impl<'a> Supervision<'a> {
         if is_overdue || at > self.renewers[why.0].valid_until() {
             self.loss.get_or_init(|| why);
         } else {
-            talk.keeper_failure();
+            messages.keeper_failure();
         }
         Ok(JobEnd { exit: Exit::Internal, at })
     }
@@ -152,9 +152,9 @@ impl<'a> Supervision<'a> {
     /// Reports the loss, and stops the job unless the keeper has already done so.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let Supervisor { job, keeper, .. } = self.supervisor;
-        let Renewer { talk, timeline, .. } = &self.renewers[at];
+        let Renewer { messages, timeline, .. } = &self.renewers[at];
         if job.continue_when_lost {
-            talk.lost_but_going_on(&loss);
+            messages.lost_but_going_on(&loss);
         } else if self.loss.get().is_none() {
             let first = &self.renewers[self.first_to_end()];
             let mut kill_at = first.deadlines().1;
@@ -163,7 +163,7 @@ impl<'a> Supervision<'a> {
                 self.watchdog.set(timeline.overdue_at(kill_at));
                 let _ = keeper.get().send(&Order::Stop { kill_at });
             }
-            talk.stopping(&loss, kill_at);
+            messages.stopping(&loss, kill_at);
         }
         self.loss.get_or_init(|| (at, loss));
     }
@@ -179,15 +179,15 @@ impl<'a> Supervision<'a> {
 
     /// Kills the job in the keeper's place, and returns the time at which its last process was gone.
     async fn kill_job(&self) -> Boot {
-        let Supervisor { talk, keeper, .. } = self.supervisor;
+        let Supervisor { messages, keeper, .. } = self.supervisor;
         let mut takeover = keeper.get().kill_job();
         loop {
             match takeover.step() {
                 Progress::Complete => return Boot::now(),
                 Progress::Wait(again_at) => sleep_until(again_at).await,
-                Progress::Survivors(pids) => talk.survivors(&pids),
+                Progress::Survivors(pids) => messages.survivors(&pids),
                 Progress::OutOfReach(pids) => {
-                    talk.out_of_reach(&pids);
+                    messages.out_of_reach(&pids);
                     return Boot::now();
                 }
             }
@@ -203,7 +203,7 @@ impl<'a> Supervision<'a> {
         if let Some((at, loss)) = self.loss.get()
             && !job.continue_when_lost
         {
-            self.renewers[*at].talk.loss(loss, end.at, self.renewers[*at].valid_until());
+            self.renewers[*at].messages.loss(loss, end.at, self.renewers[*at].valid_until());
         }
         let keep = job.hold_at_least.map(|least| (acquired_at + least).left());
         let keep = keep.filter(|left| lost.is_none() && !left.is_zero());
@@ -218,22 +218,22 @@ impl<'a> Supervision<'a> {
                 return None;
             }
             let has_run_out = end.is_before(self.renewers[at].valid_until());
-            Some(lock.release(lease, keep, told(end, has_run_out)).await)
+            Some(lock.release(lease, keep, end_for_log(end, has_run_out)).await)
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
         let mut exit = if lost.is_some() { Exit::Lost } else { end.exit };
         for ((renewer, Grant { lease, .. }), release) in self.renewers.iter().zip(&grants).zip(releases) {
-            let (talk, valid_until) = (&renewer.talk, renewer.valid_until());
+            let (messages, valid_until) = (&renewer.messages, renewer.valid_until());
             match release {
-                Some(Ok(holds)) if holds > 0 && lease.is_outermost() => talk.inner_hold(valid_until),
-                Some(Ok(_)) if keep.is_none() => talk.released(acquired_at.elapsed(), end.exit),
+                Some(Ok(holds)) if holds > 0 && lease.is_outermost() => messages.inner_hold(valid_until),
+                Some(Ok(_)) if keep.is_none() => messages.released(acquired_at.elapsed(), end.exit),
                 // Such a job was protected, even if another process holds the lock now.
-                Some(Err(Error::NotOurs { .. })) if end.is_before(valid_until) => talk.late_release(),
+                Some(Err(Error::NotOurs { .. })) if end.is_before(valid_until) => messages.late_release(),
                 Some(Err(Error::NotOurs { found, .. })) => {
-                    talk.lost_at_release(&found);
+                    messages.lost_at_release(&found);
                     exit = Exit::Lost;
                 }
-                Some(Err(error)) => talk.cannot_release(&error, valid_until),
+                Some(Err(error)) => messages.cannot_release(&error, valid_until),
                 Some(Ok(_)) | None => {}
             }
         }

@@ -167,17 +167,17 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 /// A process and its descendants, which need not be descendants of this process. One that has lost its parent before it was seen
 /// is missed. Without /proc, or under that of another pid namespace, it is the process alone.
 #[derive(Debug)]
-pub(crate) struct Family<'a> {
+pub(crate) struct Descendants<'a> {
     root: &'a Handle,
     /// All that /proc shows of it, the root included.
     seen: Vec<Process>,
 }
 
-impl Family<'_> {
-    pub(crate) fn of(root: &Handle) -> Family<'_> {
+impl Descendants<'_> {
+    pub(crate) fn of(root: &Handle) -> Descendants<'_> {
         let process = if process::has_proc() { look_at(root.pid()) } else { None };
         // Looked at first: if the process still lives, its pid was not reused.
-        Family { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
+        Descendants { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
     }
 
     /// True once all that were seen have ended.

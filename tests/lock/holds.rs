@@ -196,7 +196,7 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     let redis = Redis::start();
     let script = "redlock run --name backup -- echo never; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to share it"])).run();
+    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to re-enter it"])).run();
     // Nor do -q and -E make that a success: such a job never runs.
     let script = "redlock run backup -q -E 0 -- echo never; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
@@ -207,7 +207,7 @@ fn without_reentrant_a_nested_run_is_told_that_it_waits_for_itself() {
     // It would wait for itself.
     let script = "redlock run -q --name backup --wait -- echo never; test $? = 75";
     let test = redlock(&redis, "run -q backup -- sh -c").arg(script);
-    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to share it"])).run();
+    test.stderr(message(["\"backup\" is held by the enclosing job, ", "use --reentrant to re-enter it"])).run();
     // Another's lock is not.
     acquire(&redis, "other");
     let script = "redlock run --name other -- echo never; test $? = 75";
@@ -225,9 +225,9 @@ fn reentrant_is_advised_only_where_it_is_accepted() {
         };
         test.stderr(when(format!("{call}: {advice}"), said)).run();
     };
-    let share = "; use --reentrant to share it";
-    inside("run a -- true", share);
-    inside("acquire a", share);
+    let reenter = "; use --reentrant to re-enter it";
+    inside("run a -- true", reenter);
+    inside("acquire a", reenter);
     let leave = "; this job is part of one that holds it";
     inside("run --name a --name b -- true", leave);
     inside("run a --shared -- true", leave);
@@ -247,7 +247,7 @@ fn a_lock_of_the_enclosing_job_is_not_waited_for_once_redis_is_back() {
     let running = redlock(&redis, "run -q backup -- sh -c").arg(inner).within(SOON * 2).stderr(any()).spawn();
     running.says(like("redlock: \"backup\": <node> closed the connection; trying again"));
     proxy.set(Mode::Pass);
-    running.says(like("redlock: \"backup\" is held by the enclosing job, <any>; use --reentrant to share it"));
+    running.says(like("redlock: \"backup\" is held by the enclosing job, <any>; use --reentrant to re-enter it"));
     running.finish();
 }
 

@@ -74,11 +74,11 @@ fn where_this_machine_is_short_of_something_or_refuses() {
 }
 
 #[test]
-fn where_the_keeper_or_the_lease_to_share_is_gone() {
+fn where_the_keeper_or_the_lease_to_re_enter_is_gone() {
     let redis = Redis::start();
     let token = acquire(&redis, "other");
-    let share = |line: &str| redlock(&redis, line.replace("TOKEN", &token));
-    did_not_run(share, "--reentrant --token TOKEN -- true", 77, "the token does not hold \"backup\" any more, <any>");
+    let reenter = |line: &str| redlock(&redis, line.replace("TOKEN", &token));
+    did_not_run(reenter, "--reentrant --token TOKEN -- true", 77, "the token does not hold \"backup\" any more, <any>");
     acquire(&redis, "backup");
     let said = like("redlock: \"backup\" did not run: the keeper was killed before it could start the command\n");
     let waiter = redlock(&redis, "run -q backup --wait -- true").status(70).stderr(said).spawn();

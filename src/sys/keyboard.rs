@@ -1,4 +1,4 @@
-//! Keys pressed on the terminal that is standard input, without the line that a terminal waits for.
+//! Keyboard pressed on the terminal that is standard input, without the line that a terminal waits for.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
@@ -8,32 +8,32 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// A terminal that hands over each key at once and shows none; its signals (Ctrl-C, Ctrl-Z) stay.
 #[derive(Debug)]
-pub(crate) struct Keys {
+pub(crate) struct Keyboard {
     stdin: Stdin,
     before: Termios,
 }
 
-impl AsFd for Keys {
+impl AsFd for Keyboard {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stdin.as_fd()
     }
 }
 
-impl Keys {
+impl Keyboard {
     /// None where standard input is no terminal, or hands over each key already: somebody else reads it.
-    pub(crate) fn open() -> Option<Keys> {
+    pub(crate) fn open() -> Option<Keyboard> {
         let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
-        let keys = Keys { stdin: stdin(), before };
+        let keys = Keyboard { stdin: stdin(), before };
         keys.take();
         Some(keys)
     }
 
     /// The same for another thread.
-    pub(crate) fn share(&self) -> Keys {
-        Keys { stdin: stdin(), before: self.before.clone() }
+    pub(crate) fn handle(&self) -> Keyboard {
+        Keyboard { stdin: stdin(), before: self.before.clone() }
     }
 
-    /// Asks the terminal for keys, again after [`Keys::give_back`].
+    /// Asks the terminal for keys, again after [`Keyboard::give_back`].
     pub(crate) fn take(&self) {
         let mut with_keys = self.before.clone();
         with_keys.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO;

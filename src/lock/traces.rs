@@ -26,7 +26,7 @@ const STEP_OUT: Duration = Duration::from_millis(20);
 
 /// The possible remains of tries on the nodes.
 #[derive(Debug, Default)]
-pub(super) struct Footprint {
+pub(super) struct Traces {
     /// The token of the latest try. Each try has its own, so that a late answer to one cannot be taken for another's.
     token: Option<String>,
     /// The name in the queue, of a caller that queues.
@@ -48,9 +48,9 @@ pub(super) struct Footprint {
     pub(super) is_blocked: bool,
 }
 
-impl Footprint {
-    pub(super) fn new() -> Footprint {
-        Footprint { began: Some(Boot::now()), ..Footprint::default() }
+impl Traces {
+    pub(super) fn new() -> Traces {
+        Traces { began: Some(Boot::now()), ..Traces::default() }
     }
 
     /// The time since the first try began.
@@ -86,13 +86,15 @@ impl Footprint {
     }
 
     pub(super) fn add_to(&self, args: Args) -> Args {
-        let Footprint { token, waiter, ticket, .. } = self;
-        args.given("token", token.as_ref()).given("waiter", waiter.as_ref()).given("ticket", ticket.as_ref())
+        let Traces { token, waiter, ticket, .. } = self;
+        args.with_some("token", token.as_ref())
+            .with_some("waiter", waiter.as_ref())
+            .with_some("ticket", ticket.as_ref())
     }
 
     /// Adds the tries that this node is still to undo.
     pub(super) fn add_earlier_to(&self, args: Args, node: usize) -> Args {
-        args.given("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
+        args.with_some("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
     }
 
     /// True if this node is still to undo a try before the latest.
@@ -103,49 +105,48 @@ impl Footprint {
 
 impl Lock {
     /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
-    pub(super) async fn roll_back(&mut self, footprint: &mut Footprint) {
-        let call = self.call(&scripts::UNDO, footprint.add_to(Args::default()).flag("stay", true)).behind();
-        let calls = footprint.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
+    pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
+        let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).behind();
+        let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
         let answers = self.undo(calls, Boot::now() + FAREWELL).await;
         for (node, ..) in answers.iter() {
-            footprint.may_have_it[node] = false;
+            traces.may_have_it[node] = false;
         }
     }
 
-    /// Takes back all that the footprint names: a grant, a place in line, a hold. Ends at `until`, and says it again till then to
+    /// Takes back all that the traces names: a grant, a place in line, a hold. Ends at `until`, and says it again till then to
     /// nodes that do not answer. The name in the queue must not be used again.
-    pub(super) async fn withdraw(&mut self, footprint: &mut Footprint, until: Boot) {
+    pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
-        if let Some((stem, hold)) = &footprint.hold {
+        if let Some((stem, hold)) = &traces.hold {
             let call = self.release_call(stem, hold).behind();
             self.undo(vec![Some(call); nodes], until).await;
         }
-        if footprint.token.is_none() && footprint.waiter.is_none() {
+        if traces.token.is_none() && traces.waiter.is_none() {
             return;
         }
-        footprint.earlier.resize(nodes, Vec::new());
-        let concerns =
-            |node: usize| footprint.waiter.is_some() || footprint.may_have_it[node] || footprint.has_earlier(node);
-        let args = |node| footprint.add_earlier_to(footprint.add_to(Args::default()), node);
+        traces.earlier.resize(nodes, Vec::new());
+        let concerns = |node: usize| traces.waiter.is_some() || traces.may_have_it[node] || traces.has_earlier(node);
+        let args = |node| traces.add_earlier_to(traces.add_to(Args::default()), node);
         let calls = (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).behind()));
         let calls = calls.collect();
         let answers = self.undo(calls, until).await;
         for (node, ..) in answers.iter() {
-            if let Some(may_have_it) = footprint.may_have_it.get_mut(node) {
+            if let Some(may_have_it) = traces.may_have_it.get_mut(node) {
                 *may_have_it = false;
             }
-            footprint.earlier[node].clear();
+            traces.earlier[node].clear();
         }
         self.move_line(unmoved(&answers), until).await;
     }
 
     /// A quorum has granted the lock: leaves the line on the nodes that did not, and has tries undone that are left there.
-    pub(super) async fn step_out(&mut self, footprint: &Footprint) {
+    pub(super) async fn step_out(&mut self, traces: &Traces) {
         let nodes = self.locks.nodes.len();
-        let waits = footprint.waiter.is_some() && nodes > 1;
+        let waits = traces.waiter.is_some() && nodes > 1;
         let args = |node| {
-            let args = Args::default().given("waiter", footprint.waiter.as_ref());
-            (waits || footprint.has_earlier(node)).then(|| footprint.add_earlier_to(args, node))
+            let args = Args::default().with_some("waiter", traces.waiter.as_ref());
+            (waits || traces.has_earlier(node)).then(|| traces.add_earlier_to(args, node))
         };
         let calls = (0..nodes).map(|node| Some(self.keys.call(&scripts::UNDO, args(node)?).behind()));
         let calls: Vec<Option<Call>> = calls.collect();
@@ -173,9 +174,9 @@ impl Lock {
             let again = until.min(Boot::now() + FAREWELL);
             nodes.ask_more(&mut answers, |node| calls[node].as_ref(), again, |_| Boot::NEVER).await;
             for (node, call) in calls.iter_mut().enumerate() {
-                let is_settled =
+                let is_answered =
                     answers.of(node).is_some_and(|answer| answer.map_or_else(|fault| !fault.leaves_open(), |_| true));
-                *call = call.take().filter(|_| !is_settled).map(|call| call.insistent(FAREWELL));
+                *call = call.take().filter(|_| !is_answered).map(|call| call.insistent(FAREWELL));
             }
             if again == until || calls.iter().all(Option::is_none) {
                 return answers;
