@@ -1,4 +1,7 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
+//!
+//! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the holder. Either
+//! side alone would need the other's types twice.
 
 use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;

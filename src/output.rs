@@ -1,5 +1,6 @@
 //! Messages, and results as text and JSON. No other file knows the form of either.
 
+mod form;
 mod log;
 mod metrics;
 
@@ -12,19 +13,16 @@ use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter,
 use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, human, printable, reason, seconds, unprintable, who};
+use crate::text::{cut, escaped, human, printable, reason, seconds, who};
+use form::{COLUMN, aligned, json};
 pub(crate) use log::{forgotten, nagios, ran_within, runs};
 pub(crate) use metrics::metrics;
 use nix::libc;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
-use std::iter::zip;
 use std::time::Duration;
-use unicode_width::UnicodeWidthStr;
 
-/// The number of characters of another user's text that a column of a table shows.
-const COLUMN: usize = 40;
 /// The number of waiters that are shown, of all in line.
 const WAITERS: usize = 10;
 /// The number of characters of a message, or of a server's own text, that are shown.
@@ -70,27 +68,6 @@ pub(crate) fn show(text: &str) -> Result<(), Error> {
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Interrupted(libc::SIGPIPE),
         _ => not_written(&error),
     })
-}
-
-fn json(value: &impl Serialize) -> String {
-    // Strings and numbers always serialize.
-    let mut text = unprintable_escaped(&serde_json::to_string(value).unwrap_or_default());
-    text.push('\n');
-    text
-}
-
-/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of writing
-/// direction. All of them can occur in strings only.
-fn unprintable_escaped(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        match unprintable(c) {
-            // Each has a number of four digits at most.
-            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            false => out.push(c),
-        }
-    }
-    out
 }
 
 fn ms(time: Duration) -> u64 {
@@ -409,24 +386,6 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
         ]);
     }
     aligned(&rows, Some(0))
-}
-
-/// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the column of names
-/// has a limit, and a longer one, which is not cut, moves the rest of its row.
-fn aligned(rows: &[Vec<String>], names: Option<usize>) -> String {
-    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
-    for row in rows {
-        zip(&mut widths, row).for_each(|(width, cell)| *width = (*width).max(cell.width()));
-    }
-    if let Some(width) = names.and_then(|names| widths.get_mut(names)) {
-        *width = (*width).min(COLUMN);
-    }
-    let line = |row: &Vec<String>| {
-        let pad = |(cell, width): (&String, &usize)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2);
-        let cells = zip(row, &widths).map(pad);
-        cells.collect::<String>().trim_end().to_owned() + "\n"
-    };
-    rows.iter().map(line).collect()
 }
 
 #[derive(Serialize)]

@@ -1,13 +1,36 @@
 //! The checks: small functions from the facts about a node to what they mean for locks. No I/O.
 
-use super::Harm::{Fail, NoVote, Unknown, Warn};
 use super::facts::Facts;
+use super::finding::Harm::{Fail, NoVote, Unknown, Warn};
+use super::finding::{CheckResult, Problem};
 use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
-use super::{CheckResult, Problem, Setup};
-use crate::lock::{Holder, Status};
-use crate::redis::{Deployment, Fault, Local, REPLY_LIMIT, SentinelView};
+use crate::lock::{Holder, Quarantine, Status};
+use crate::redis::{Address, Deployment, Fault, Local, REPLY_LIMIT, SentinelView};
 use crate::text::human;
 use std::time::Duration;
+
+/// The use of locks, as configured and as found.
+#[derive(Debug)]
+pub(crate) struct Setup<'a> {
+    pub(crate) addresses: &'a [Address],
+    pub(crate) prefix: &'a str,
+    /// The effective timeout for a lease of the default ttl.
+    pub(crate) node_timeout: Duration,
+    /// The number of replicas that have to confirm a lease.
+    pub(crate) replicas: u32,
+    pub(crate) quarantine: Quarantine,
+    /// No server was configured.
+    pub(crate) is_default: bool,
+    /// The locks under the prefix, or the reason why they cannot be listed.
+    pub(crate) locks: Result<Vec<Status>, String>,
+}
+
+impl Setup<'_> {
+    /// True if a node that restarts may not vote for a while.
+    fn has_quarantine(&self) -> bool {
+        self.addresses.len() > 1 && !self.quarantine.length().is_zero()
+    }
+}
 
 /// A check of one node; the last argument is the other nodes that were reached.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;

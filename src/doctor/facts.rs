@@ -1,6 +1,7 @@
 //! Facts about a node, as its servers report them.
 
-use super::{Harm, Problem, permissions};
+use super::finding::{Harm, Problem};
+use super::permissions;
 use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::wait::within;

@@ -1,6 +1,6 @@
 //! Runs in the log of a lock, as text and JSON.
 
-use super::{COLUMN, aligned, json};
+use super::form::{COLUMN, aligned, json};
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
 use crate::sys::clock::{local_date, unix_time};

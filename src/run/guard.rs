@@ -4,10 +4,10 @@
 //! The guard is forked before there is a runtime or a connection, and gets the lease over a socket once the token is printed. It
 //! can do less than the keeper of a job: it is not the ward's parent, and nothing watches over the guard itself.
 
-use super::cannot_supervise;
 use super::loss::Loss;
 use super::messages::Messages;
 use super::renewal::Renewer;
+use super::supervisor::cannot_supervise;
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;

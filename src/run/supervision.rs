@@ -1,10 +1,11 @@
 //! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
 
 use super::ending::{JobEnd, end_for_log};
+use super::grants::{Grant, lost_before_start};
 use super::loss::Loss;
 use super::renewal::Renewer;
+use super::supervisor::{Supervisor, ends};
 use super::watchdog::Watchdog;
-use super::{Grant, Supervisor, ends, lost_before_start, next_signal};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::{Cause, Order, Progress, Report};
@@ -30,7 +31,8 @@ pub(super) struct Supervision<'a> {
 
 impl<'a> Supervision<'a> {
     pub(super) fn new(supervisor: &'a Supervisor, grants: &[Grant]) -> Supervision<'a> {
-        let renewer = |grant: &Grant| supervisor.renewer(grant, supervisor.job.continue_when_lost);
+        let renewer =
+            |Grant { lock, lease }: &Grant| supervisor.renewer(lock, lease, supervisor.job.continue_when_lost);
         Supervision {
             supervisor,
             names: grants.iter().map(|grant| grant.lock.name.clone()).collect(),
@@ -56,8 +58,8 @@ impl<'a> Supervision<'a> {
             false => first.deadlines(),
         };
         self.watchdog.set(first.timeline.overdue_at(kill_at));
-        // A keeper that the order does not reach keeps the earlier deadline.
-        let _ = self.supervisor.keeper.get().send(&Order::Deadline { term_at, kill_at });
+        // A keeper that this does not reach keeps the earlier deadline.
+        self.supervisor.order(&Order::Deadline { term_at, kill_at });
     }
 
     /// The lease that ends first.
@@ -93,7 +95,7 @@ impl<'a> Supervision<'a> {
     /// # Errors
     /// What kept the command from being started.
     async fn watch(&self) -> Result<JobEnd, Error> {
-        let Supervisor { messages, job, signals, .. } = self.supervisor;
+        let Supervisor { messages, job, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
         // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
@@ -101,7 +103,7 @@ impl<'a> Supervision<'a> {
         let is_overdue = loop {
             tokio::select! {
                 biased;
-                event = signals.next(next_signal) => {
+                event = self.supervisor.next_signal() => {
                     if started {
                         self.supervisor.forward(event);
                     } else if !early.contains(&event) {
@@ -151,7 +153,7 @@ impl<'a> Supervision<'a> {
 
     /// Reports the loss, and stops the job unless the keeper has already done so.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
-        let Supervisor { job, keeper, .. } = self.supervisor;
+        let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
         if job.continue_when_lost {
             messages.lost_but_going_on(&loss);
@@ -161,7 +163,7 @@ impl<'a> Supervision<'a> {
             if matches!(loss, Loss::Proof(_)) {
                 kill_at = timeline.kill_after_loss(Boot::now(), first.valid_until());
                 self.watchdog.set(timeline.overdue_at(kill_at));
-                let _ = keeper.get().send(&Order::Stop { kill_at });
+                self.supervisor.order(&Order::Stop { kill_at });
             }
             messages.stopping(&loss, kill_at);
         }

@@ -1,0 +1,90 @@
+//! The findings of the checks: what is wrong, how much harm it does to locks, and the remedy.
+
+use serde::Serialize;
+
+/// The verdict of a check, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Diagnosis {
+    Fail,
+    Warn,
+    /// The server does not reveal it.
+    Unknown,
+    Ok,
+}
+
+impl Diagnosis {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Diagnosis::Fail => "fail",
+            Diagnosis::Warn => "warn",
+            Diagnosis::Unknown => "unknown",
+            Diagnosis::Ok => "ok",
+        }
+    }
+}
+
+/// The result of a check, of one node or of all nodes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Finding {
+    pub(crate) node: Option<String>,
+    pub(crate) check: &'static str,
+    pub(crate) verdict: Diagnosis,
+    /// The meaning for locks.
+    pub(crate) detail: String,
+    /// The remedy, unless all is well.
+    pub(crate) advice: Option<String>,
+}
+
+/// A node, a check, and its result.
+pub(super) type CheckOutcome = (Option<String>, &'static str, CheckResult);
+
+/// A detail if all is well, else the problem.
+pub(super) type CheckResult = Result<String, Problem>;
+
+/// A finding that is not ok.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub(super) harm: Harm,
+    pub(super) detail: String,
+    pub(super) advice: String,
+}
+
+/// The harm of a problem.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Harm {
+    Fail,
+    /// The node grants no locks: a warning where enough others have a vote.
+    NoVote,
+    Warn,
+    Unknown,
+}
+
+impl Harm {
+    pub(super) fn problem(self, detail: &str, advice: &str) -> Problem {
+        Problem { harm: self, detail: detail.to_owned(), advice: advice.to_owned() }
+    }
+
+    /// The problem, if there is one.
+    pub(super) fn when(self, wrong: bool, detail: &str, advice: &str) -> Result<(), Problem> {
+        if wrong { Err(self.problem(detail, advice)) } else { Ok(()) }
+    }
+}
+
+impl Finding {
+    /// `enough` nodes have a vote.
+    pub(super) fn of((node, check, result): CheckOutcome, enough: bool) -> Finding {
+        match result {
+            Ok(detail) => Finding { node, check, verdict: Diagnosis::Ok, detail, advice: None },
+            Err(Problem { harm, detail, advice }) => {
+                let verdict = match harm {
+                    Harm::NoVote if enough => Diagnosis::Warn,
+                    Harm::Fail | Harm::NoVote => Diagnosis::Fail,
+                    Harm::Warn => Diagnosis::Warn,
+                    Harm::Unknown => Diagnosis::Unknown,
+                };
+                Finding { node, check, verdict, detail, advice: Some(advice) }
+            }
+        }
+    }
+}

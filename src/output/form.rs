@@ -1,0 +1,49 @@
+//! The forms that results share: lines of JSON, and tables.
+
+use crate::text::unprintable;
+use serde::Serialize;
+use std::iter::zip;
+use unicode_width::UnicodeWidthStr;
+
+/// The number of characters of another user's text that a column of a table shows.
+pub(super) const COLUMN: usize = 40;
+
+/// A line of JSON.
+pub(super) fn json(value: &impl Serialize) -> String {
+    // Strings and numbers always serialize.
+    let mut text = unprintable_escaped(&serde_json::to_string(value).unwrap_or_default());
+    text.push('\n');
+    text
+}
+
+/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of writing
+/// direction. All of them can occur in strings only.
+fn unprintable_escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match unprintable(c) {
+            // Each has a number of four digits at most.
+            true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out
+}
+
+/// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the column of names
+/// has a limit, and a longer one, which is not cut, moves the rest of its row.
+pub(super) fn aligned(rows: &[Vec<String>], names: Option<usize>) -> String {
+    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
+    for row in rows {
+        zip(&mut widths, row).for_each(|(width, cell)| *width = (*width).max(cell.width()));
+    }
+    if let Some(width) = names.and_then(|names| widths.get_mut(names)) {
+        *width = (*width).min(COLUMN);
+    }
+    let line = |row: &Vec<String>| {
+        let pad = |(cell, width): (&String, &usize)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2);
+        let cells = zip(row, &widths).map(pad);
+        cells.collect::<String>().trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}

@@ -1,0 +1,100 @@
+//! The leases of a run before its job: taken one after the other, those already taken renewed meanwhile, given back without a job.
+
+use super::ending::{JobEnd, end_for_log};
+use super::loss::Loss;
+use super::messages;
+use super::supervisor::{Job, Supervisor};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::lock::{End, FAREWELL, Lease, Lock, Request, WaitReport};
+use crate::progress::ProgressLine;
+use crate::sys::clock::Boot;
+use crate::sys::wait::within;
+use futures_util::future::{join_all, try_join_all};
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::time::Duration;
+
+/// A lock and this run's lease on it.
+pub(super) struct Grant<'a> {
+    pub(super) lock: &'a mut Lock,
+    pub(super) lease: Lease,
+}
+
+/// Takes the locks one after the other, within the time that the request has for them together.
+pub(super) async fn acquire_all<'a>(
+    supervisor: &Supervisor,
+    locks: &'a mut [Lock],
+    grants: &mut Vec<Grant<'a>>,
+    begin: Boot,
+) -> Result<(), Error> {
+    for lock in locks {
+        let lease = acquire(supervisor, lock, begin, grants).await.map_err(|mut error| {
+            if let Error::Held(held) = &mut error {
+                held.waited = held.waited.map(|_| begin.elapsed());
+            }
+            error
+        })?;
+        grants.push(Grant { lock, lease });
+    }
+    Ok(())
+}
+
+/// Takes one more lock, waits for what is left of the time since `begin`, and says that it is acquired.
+async fn acquire(
+    supervisor: &Supervisor,
+    lock: &mut Lock,
+    begin: Boot,
+    grants: &mut [Grant<'_>],
+) -> Result<Lease, Error> {
+    let Job { request, quiet, verbose, .. } = &supervisor.job;
+    let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait, begin));
+    let mut show = |waiting: &WaitReport| line.borrow_mut().show(waiting);
+    let interrupted = async {
+        tokio::select! {
+            biased;
+            error = supervisor.interrupted() => error,
+            error = keep(supervisor, grants) => error,
+            () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
+        }
+    };
+    let wait = match request.wait {
+        wait @ (Duration::ZERO | Duration::MAX) => wait,
+        // Not zero, which would be a single try.
+        wait => wait.saturating_sub(begin.elapsed()).max(Duration::from_millis(1)),
+    };
+    let request = Request { wait, ..request.clone() };
+    let lease = lock.acquire(&request, &mut show, interrupted).await?;
+    supervisor.messages_of(lock).acquired(lock, &lease, line.borrow().waited());
+    Ok(lease)
+}
+
+/// Renews the leases that there are until one is lost.
+async fn keep(supervisor: &Supervisor, grants: &mut [Grant<'_>]) -> Error {
+    let keep = async |Grant { lock, lease }: &mut Grant<'_>| {
+        let loss = supervisor.renewer(lock, lease, true).renew(lock, lease, &|| {}).await;
+        Err::<Infallible, Error>(lost_before_start(&lock.name, &loss))
+    };
+    match try_join_all(grants.iter_mut().map(keep)).await {
+        Err(error) => error,
+        Ok(_) => std::future::pending().await,
+    }
+}
+
+/// Releases leases without a job; a signal does not wait long for that.
+pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
+    let end = match Exit::of_error(error) {
+        exit @ (Exit::NotFound | Exit::CannotExecute) => end_for_log(JobEnd { exit, at: Boot::now() }, false),
+        _ => End::UNUSED,
+    };
+    let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));
+    match error {
+        Error::Interrupted(_) => drop(within(Boot::now() + FAREWELL, releases).await),
+        _ => drop(releases.await),
+    }
+}
+
+/// The error for a lease that was lost before the command was started.
+pub(super) fn lost_before_start(name: &str, loss: &Loss) -> Error {
+    Error::LostBeforeStart { name: name.to_owned(), why: messages::text(loss), taken: matches!(loss, Loss::Proof(_)) }
+}

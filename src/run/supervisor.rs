@@ -1,0 +1,149 @@
+//! The process that runs a job: its call, the signals that it gets, and the keeper. Each phase of a run has it.
+
+use super::messages::Messages;
+use super::renewal::Renewer;
+use super::timeline::Timeline;
+use crate::error::Error;
+use crate::keeper::{Keeper, Order, Recipient, Report, Task};
+use crate::lock::{Lease, Lock, Request};
+use crate::sys::host;
+use crate::sys::process::{self, Reap};
+use crate::sys::signals::{self, SignalEvent, Signals};
+use crate::sys::wait::Readable;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::signal::{SigSet, Signal};
+use std::time::Duration;
+
+/// A call of `run`; every combination of these fields is safe.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) request: Request,
+    pub(crate) task: Task,
+    /// The time between SIGTERM and SIGKILL on lease loss; the default depends on the ttl.
+    pub(crate) grace: Option<Duration>,
+    pub(crate) continue_when_lost: bool,
+    pub(crate) hold_at_least: Option<Duration>,
+    pub(crate) quiet: bool,
+    pub(crate) verbose: bool,
+}
+
+/// Signals that go to all of the job.
+const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
+
+/// Signals that go to the command alone.
+const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGWINCH, Signal::SIGCONT];
+
+pub(super) struct Supervisor {
+    pub(super) job: Job,
+    /// About the job, and all of its locks.
+    pub(super) messages: Messages,
+    pub(super) signals: Readable<Signals>,
+    pub(super) keeper: Readable<Keeper>,
+    /// The job is in redlock's process group, and so gets the terminal's signals.
+    pub(super) terminal: bool,
+}
+
+impl Supervisor {
+    /// The signals that it handles.
+    pub(super) fn handled_signals() -> SigSet {
+        let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
+        mask.add(Signal::SIGCHLD);
+        mask
+    }
+
+    pub(super) fn messages_of(&self, lock: &Lock) -> Messages {
+        Messages::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
+    }
+
+    /// `to_expiry`: the lease is renewed until it expires, rather than until its job has to be stopped.
+    pub(super) fn renewer(&self, lock: &Lock, lease: &Lease, to_expiry: bool) -> Renewer {
+        let timeline = Timeline::new(lease.ttl, self.job.grace, lock.node_timeout());
+        Renewer::new(self.messages_of(lock), timeline, to_expiry, lease)
+    }
+
+    /// Sends the keeper an order. One that does not reach it changes nothing: its end is reported.
+    pub(super) fn order(&self, order: &Order) {
+        let _ = self.keeper.get().send(order);
+    }
+
+    /// The keeper's next report; none if it is gone.
+    pub(super) async fn report(&self) -> Option<Report> {
+        self.keeper.next(|keeper| keeper.receive().arrived()).await
+    }
+
+    /// Passes a signal on to the job.
+    pub(super) fn forward(&self, SignalEvent { signal, from_kernel }: SignalEvent) {
+        // When the terminal goes away, the kernel sends SIGHUP to the leader of the session only.
+        let hangs_up = from_kernel && signal == libc::SIGHUP && process::leads_session();
+        let to_job = hangs_up || TO_JOB.iter().any(|&one| one as i32 == signal);
+        let to = match (from_kernel && self.terminal && !hangs_up, to_job) {
+            // The terminal has sent the signal to the whole group, the job included.
+            (true, _) => Recipient::KeeperOnly,
+            (false, true) => Recipient::Job,
+            (false, false) => Recipient::Command,
+        };
+        self.order(&Order::Signal { signal, to });
+    }
+
+    /// The next signal.
+    pub(super) async fn next_signal(&self) -> SignalEvent {
+        self.signals.next(next_signal).await
+    }
+
+    /// The pending signal that ends a run without a job, if there is one.
+    pub(super) fn pending_end(&self) -> Option<Error> {
+        next_end(self.signals.get()).map(Error::Interrupted)
+    }
+
+    /// Waits for what ends a run before it has a job: a signal, or the end of the keeper.
+    pub(super) async fn interrupted(&self) -> Error {
+        tokio::select! {
+            biased;
+            signal = self.signals.next(next_end) => Error::Interrupted(signal),
+            report = self.report() => match report {
+                Some(Report::StartFailure { errno }) => cannot_supervise(Errno::from_raw(errno)),
+                _ => keeper_gone(),
+            },
+        }
+    }
+}
+
+/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is process 1.
+fn next_signal(signals: &Signals) -> Option<SignalEvent> {
+    loop {
+        let event = signals.next()?;
+        if event.signal != libc::SIGCHLD {
+            return Some(event);
+        }
+        while let Reap::Child(..) = process::reap() {}
+    }
+}
+
+/// The next pending signal that ends redlock as long as there is no job.
+fn next_end(signals: &Signals) -> Option<i32> {
+    std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| ends(signal))
+}
+
+/// True for a signal that ends redlock while there is no job, as it would without a handler.
+pub(super) fn ends(signal: i32) -> bool {
+    signal != libc::SIGWINCH && signal != libc::SIGCONT
+}
+
+/// The error for a call that failed by lack of descriptors, memory or processes, or was refused.
+pub(super) fn cannot_supervise(errno: Errno) -> Error {
+    cannot_supervise_for("", errno)
+}
+
+/// The same error, with a prefix that names the call.
+pub(super) fn cannot_supervise_for(call: &str, errno: Errno) -> Error {
+    match host::shortage(&errno.into()) {
+        // A shortage may pass, so it has a status that tells to try again.
+        Some(shortage) => Error::Unavailable(format!("cannot supervise the job: {shortage}")),
+        None => Error::Internal(format!("cannot supervise the job: {call}{}", errno.desc().to_lowercase())),
+    }
+}
+
+pub(super) fn keeper_gone() -> Error {
+    Error::Internal("the keeper was killed before it could start the command".to_owned())
+}
