@@ -32,8 +32,8 @@ pub(crate) fn sha1(body: &str) -> String {
     redis::Script::new(body).get_hash().to_owned()
 }
 
-/// Lua code without comments, and without spaces that part no words, stripped by the compiler. A server reads only 16 kB from a
-/// client that has gone: a TAKE and the script that undoes it have to fit in that.
+/// Lua code without lines of comment and without indentation, stripped by the compiler. A server reads only 16 kB from a client
+/// that has gone: a TAKE and the script that undoes it have to fit in that.
 #[derive(Debug)]
 pub(crate) struct BareCode<const N: usize> {
     bytes: [u8; N],
@@ -41,31 +41,28 @@ pub(crate) struct BareCode<const N: usize> {
 }
 
 impl<const N: usize> BareCode<N> {
-    /// `N` is the length of `lua`, in which a string stands between single quotes, on one line and without a quote in it.
+    /// `N` is the length of `lua`, in which no text goes over the end of a line.
     pub(crate) const fn of(lua: &str) -> BareCode<N> {
         let lua = lua.as_bytes();
         let mut bare = BareCode { bytes: [0; N], length: 0 };
-        let (mut at, mut quoted) = (0, false);
+        let mut at = 0;
         while at < lua.len() {
-            let before = if bare.length > 0 { bare.bytes[bare.length - 1] } else { b'\n' };
-            let after = if at + 1 < lua.len() { lua[at + 1] } else { b'\n' };
-            if !quoted && lua[at] == b'-' && after == b'-' {
-                while at < lua.len() && lua[at] != b'\n' {
-                    at += 1;
-                }
+            if lua[at] == b' ' || lua[at] == b'\n' {
+                at += 1;
                 continue;
             }
-            quoted = quoted != (lua[at] == b'\'');
-            let is_idle = match lua[at] {
-                b' ' => !(quoted || is_of_word(before) && is_of_word(after)),
-                b'\n' => before == b'\n',
-                _ => false,
-            };
-            if !is_idle {
-                bare.bytes[bare.length] = lua[at];
+            let is_code = lua[at] != b'-'; // no line of code begins like that
+            while at < lua.len() && lua[at] != b'\n' {
+                if is_code {
+                    bare.bytes[bare.length] = lua[at];
+                    bare.length += 1;
+                }
+                at += 1;
+            }
+            if is_code {
+                bare.bytes[bare.length] = b'\n';
                 bare.length += 1;
             }
-            at += 1;
         }
         bare
     }
@@ -76,11 +73,6 @@ impl<const N: usize> BareCode<N> {
             Err(_) => panic!("whole lines of a text are text"),
         }
     }
-}
-
-/// True for a byte of a name, a keyword or a number, or of what means something else without the space: `- -1`, `1 .. x`.
-const fn is_of_word(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
 /// One call of a script, the same for all nodes.
@@ -161,12 +153,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bare_code_has_only_the_spaces_that_part_words() {
+    fn bare_code_has_no_lines_of_comment_and_no_indentation() {
         const LUA: &str =
-            "-- A head.\n\nlocal a, b = 1, 'x -- y,  z' -- why\nif not a then\n  return 1 .. - - 1\nend\n";
+            "-- A head.\n\nlocal a = 'x -- y,  z' -- why\nif not a then\n  -- Because.\n  return 1 .. -1\nend\n";
         assert_eq!(
             BareCode::<{ LUA.len() }>::of(LUA).as_str(),
-            "local a,b=1,'x -- y,  z'\nif not a then\nreturn 1 .. - - 1\nend\n"
+            "local a = 'x -- y,  z' -- why\nif not a then\nreturn 1 .. -1\nend\n"
         );
     }
 }
