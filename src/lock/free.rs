@@ -4,12 +4,11 @@ use super::Lock;
 use super::queue::{AFTER_EXPIRY, WaitReport};
 use super::status::{State, View};
 use crate::error::{Error, HeldLock};
-use crate::redis::SubscriptionEvent;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The pause between the looks of `redlock wait` by itself.
+/// The pause between the looks of `redlock wait`: no release knows of it.
 const LOOKS: Duration = Duration::from_millis(500);
 
 impl Lock {
@@ -24,7 +23,6 @@ impl Lock {
     ) -> Result<(), Error> {
         let start = Boot::now();
         let end = start + timeout;
-        let mut listeners = self.locks.nodes.listen(&self.keys.free());
         // The error of a last look that has shown nothing. Another one may then take as long as a node may.
         let mut unanswered = None;
         loop {
@@ -57,14 +55,8 @@ impl Lock {
                 news: None,
             });
             let look = status.lease().map_or(LOOKS, |left| LOOKS.min(left + AFTER_EXPIRY));
-            let look = (Boot::now() + look).min(end);
             unanswered = status.unanswered;
-            loop {
-                tokio::select! {
-                    (_, heard) = listeners.next() => if !matches!(heard, SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_)) { break },
-                    () = sleep_until(look) => break,
-                }
-            }
+            sleep_until((Boot::now() + look).min(end)).await;
         }
     }
 }

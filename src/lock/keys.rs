@@ -27,7 +27,7 @@ const OF_MEMORY: [&str; 2] = ["log", "open"];
 pub(crate) struct Keys {
     /// The lock itself: a plain string, its value the token.
     pub(crate) lock: String,
-    /// The prefix of the names of the other keys, and of the channels: `free`, or `w:` and a waiter.
+    /// The prefix of the names of the other keys, and of the channels: `w:` and a waiter.
     pub(crate) base: String,
 }
 
@@ -60,11 +60,6 @@ impl Keys {
     /// The channel on which the waiter `id` is called.
     pub(crate) fn waiter(&self, id: &str) -> String {
         format!("{}w:{id}", self.base)
-    }
-
-    /// The channel that tells when the lock is free and no waiter is in line.
-    pub(crate) fn free(&self) -> String {
-        format!("{}free", self.base)
     }
 }
 

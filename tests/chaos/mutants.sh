@@ -45,7 +45,7 @@ try extend-recreates on_one src/lock/scripts/extend.lua \
     's/if not ours then return not_mine\(\) end/if not ours and value == false and not ARG.place then redis.call("SET", K, ARG.token, "PX", ARG.ttl or ARG.default or 3000) value = ARG.token ours = true end\nif not ours then return not_mine() end/'
 try no-roll-back on_three src/lock/attempt.rs 's/if !traces.may_have_it.contains\(&true\) \{/if !traces.may_have_it.contains(&true) || traces.waiter.is_some() {/'
 try place-counted on_three src/lock/attempt.rs 's/(fn is_granted_at.*?Word::Granted) && take.place == place/$1 \&\& (take.place == place || place.is_some())/s'
-try no-wake-up on_one src/lock/scripts/line.lua 's/if call\(\) == false and value == false/if redis.call("EXISTS", Q) == 0 and value == false/'
+try no-wake-up on_one src/lock/scripts/line.lua 's/\n    call\(\)\n/\n/'
 try no-quarantine on_three src/lock/scripts/take.lua 's/if quarantine > 0 and \(/if false and (/'
 try late-kill on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'
 try no-settlement on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'

@@ -219,12 +219,6 @@ impl Model {
         None
     }
 
-    fn hand_over(&mut self) {
-        if self.pass("").is_none() {
-            self.heard.push(("free".to_owned(), "free".to_owned()));
-        }
-    }
-
     fn free(&mut self) {
         self.lock = None;
         self.lease = None;
@@ -441,7 +435,11 @@ impl Model {
 
     /// What a release leaves to whoever is next.
     fn move_on(&mut self) {
-        if self.lock.is_none() && self.reserved.is_none() { self.hand_over() } else { self.tell() }
+        if self.lock.is_none() && self.reserved.is_none() {
+            self.pass("");
+        } else {
+            self.tell();
+        }
     }
 
     pub(super) fn leave(&mut self, me: &str, token: &str, earlier: &[&str]) -> Expected {
@@ -520,7 +518,7 @@ impl Model {
                         reserved.ends = Some(self.now + keep);
                     } else {
                         self.reserved = None;
-                        self.hand_over();
+                        self.pass("");
                     }
                     answer("released", [])
                 }
@@ -573,7 +571,7 @@ impl Model {
             lease.value.insert("kept".to_owned(), SOME_TIME.to_owned());
         } else {
             self.free();
-            self.hand_over();
+            self.pass("");
         }
         answer("released", [])
     }
@@ -650,7 +648,7 @@ impl Model {
             }
         }
         self.free();
-        self.hand_over();
+        self.pass("");
         with_holders("released")
     }
 

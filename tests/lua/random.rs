@@ -443,9 +443,7 @@ fn agree(seeds: std::ops::Range<u64>, calls: usize, alive: bool) {
         redis.command(&["FLUSHALL"]);
         let mut listener = redis.connection();
         let mut ears = listener.as_pubsub();
-        for channel in ["free", "sync"] {
-            ears.subscribe(part(channel)).unwrap();
-        }
+        ears.subscribe(part("sync")).unwrap();
         let mut run = Run {
             chance: Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             scripts: Scripts::on(redis.connection()),

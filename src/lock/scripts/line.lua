@@ -67,6 +67,6 @@ end
 local function hand_over()
   pcall(function()
     if redis.call('EXISTS', R) == 1 then return tell() end
-    if call() == false and value == false then publish('free', 'free') end
+    call()
   end)
 end
