@@ -29,6 +29,10 @@ build dist deb rpm: export REDLOCK_VERSION = $(VERSION)$(COMMIT:%= (%))
 dist deb rpm: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell \
     [ -e .git ] && git log -1 --format=%ct 2>/dev/null || date -r CHANGELOG.md +%s))
 
+# For another architecture, aarch64 say, with its cross compiler (Debian: gcc-aarch64-linux-gnu):
+#     rustup target add aarch64-unknown-linux-gnu
+#     CC_aarch64_unknown_linux_gnu=aarch64-linux-gnu-gcc CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
+#         cargo rustc --release --locked --bin redlock --target aarch64-unknown-linux-gnu -- -C target-feature=+crt-static
 build:
 	$(STATIC) || $(ANYWHERE) $(CARGO) build --release --locked
 

@@ -386,10 +386,11 @@ fn the_rule_to_paste_is_the_documented_one() {
     redis.command(&["ACL", "SETUSER", "default", "-publish"]);
     let said = Checkup::of(Test::new(&redis.tcp_url()[..]), 69);
     let found = said.all().find(|found| found["check"] == "scripts").unwrap();
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let start = readme.find("ACL SETUSER locks").unwrap();
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("man/src/redlock.man");
+    let manual = std::fs::read_to_string(manual).unwrap();
+    let start = manual.find("ACL SETUSER locks").unwrap();
     let words: Vec<&str> = found["advice"].as_str().unwrap().split(' ').collect();
-    let documented: Vec<&str> = readme[start..].split_whitespace().take(words.len()).collect();
+    let documented: Vec<&str> = manual[start..].split_whitespace().take(words.len()).collect();
     assert_eq!(words, documented);
 }
 

@@ -96,11 +96,7 @@ fn the_documented_permissions_suffice_and_none_is_idle() {
     let rule = text("redlock.man");
     let rule = rule.split_once("ACL SETUSER locks").unwrap().1;
     let rule = rule.split_once(".EE").unwrap().0.replace("PASSWORD", "secret");
-    let readme = std::fs::read_to_string(root("README.md")).unwrap().replace("PASSWORD", "secret");
-    assert!(
-        readme.contains(&format!("\nACL SETUSER locks{rule}")),
-        "README.md has another rule, or on more than one line"
-    );
+    assert!(!rule.trim_end().contains('\n'), "the rule is on more than one line");
 
     let servers: Vec<Redis> = (0..3).map(|_| Redis::with_tcp(&[])).collect();
     for server in &servers {
@@ -234,7 +230,9 @@ fn text(file: &str) -> String {
     let folder = if file.ends_with(".man") { "man/src" } else { "completions/src" };
     let path = root(folder).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let whole = text.lines().map(|line| match line.strip_prefix(".so ") {
+    // A comment is the language of the example behind it, for the test that runs it.
+    let kept = text.lines().filter(|line| !line.starts_with(".\\\""));
+    let whole = kept.map(|line| match line.strip_prefix(".so ") {
         Some(other) => self::text(other),
         None => format!("{line}\n"),
     });

@@ -1,14 +1,16 @@
-//! Every example in README.md is run as it stands there: beside a real server, with the commands that it mentions as stubs.
+//! Every example in README.md is run as it stands there, and most of the manual's: beside a real server, with the commands that it
+//! mentions as stubs.
 
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
 use regex_lite::Regex;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::Arc;
 
 /// What the examples call, apart from redlock.
-const STUBS: [&str; 12] = [
+const STUBS: [&str; 15] = [
     "announce",
     "backup",
     "backup.sh",
@@ -20,7 +22,10 @@ const STUBS: [&str; 12] = [
     "job",
     "mail",
     "migrate",
+    "pg_dump",
     "report",
+    "serve",
+    "vacuum",
 ];
 
 /// A fenced block: what is written behind its fence, and its text.
@@ -29,6 +34,7 @@ pub(crate) struct Block {
     pub(crate) text: String,
 }
 
+/// Those of README.md.
 pub(crate) fn blocks() -> Vec<Block> {
     let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
     let parts: Vec<&str> = readme.split("\n```").collect();
@@ -38,6 +44,23 @@ pub(crate) fn blocks() -> Vec<Block> {
         Block { language: language.to_owned(), text: format!("{text}\n") }
     };
     parts.iter().skip(1).step_by(2).map(|part| block(part)).collect()
+}
+
+/// Those of the manual pages: in their sources, a comment before each says the language.
+fn manual() -> Vec<Block> {
+    let folder = fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/man/src")).unwrap();
+    let pages = folder.map(|page| fs::read_to_string(page.unwrap().path()).unwrap());
+    let of_page = |page: String| {
+        let examples: Vec<&str> = page.split("\n.EX\n").collect();
+        let block = |(before, example): (&str, &str)| {
+            let language = before.lines().last().and_then(|line| line.strip_prefix(".\\\" "));
+            let language = language.unwrap_or_else(|| panic!("no language is said of\n{example}")).to_owned();
+            Block { language, text: example.split_once(".EE\n").unwrap().0.to_owned() }
+        };
+        let before = examples.iter().copied();
+        before.zip(examples.iter().copied().skip(1)).map(block).collect::<Vec<_>>()
+    };
+    pages.flat_map(of_page).collect()
 }
 
 fn replace(text: &str, expression: &str, by: &str) -> String {
@@ -64,9 +87,10 @@ impl Scene {
     fn adapt(&self, text: &str) -> String {
         let text = replace(text, r"redis://[a-z0-9.-]+", &self.redis.tcp_url());
         let here = format!("{}/", self.directory.path().display());
-        // What would send something elsewhere.
-        let text = text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ");
-        text.replace("/usr/local/bin/", &here)
+        // What would send something elsewhere, or is not installed.
+        let text =
+            text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ").replace("'pg_dump ", "'./pg_dump ");
+        text.replace("/usr/local/bin/", &here).replace("/usr/bin/redlock", &format!("{here}redlock"))
     }
 
     fn test(&self, program: &str) -> Test {
@@ -119,8 +143,7 @@ impl Scene {
 
     /// The calls of redlock in a file of settings, one after the other, with what earlier ones put into the environment.
     fn settings(&self, text: &str) {
-        let call =
-            r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/local/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
+        let call = r"(?m)^(?:[- ]*(?:run: )?|ExecStart=)((?:/usr/bin/)?redlock .*)$|^ *- run: \|\n((?:      .*\n)+)";
         let call = Regex::new(call).unwrap();
         let mut calls: Vec<String> = call
             .captures_iter(text)
@@ -128,7 +151,7 @@ impl Scene {
             .map(|call| call.as_str().to_owned())
             .collect();
         // ENTRYPOINT and CMD of a container, or its `command`: absolute paths are those of its image.
-        let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[.*\])$").unwrap();
+        let list = Regex::new(r"(?m)^ *(?:ENTRYPOINT|CMD|command:) (\[[^\]]*\])$").unwrap();
         let words = list.captures_iter(text).flat_map(|found| serde_json::from_str::<Vec<String>>(&found[1]).unwrap());
         let words: Vec<String> = words.map(|word| replace(&word, "^/(usr/local/bin/)?", "./")).collect();
         if !words.is_empty() {
@@ -222,9 +245,9 @@ fn scene_of(block: &Block) -> Scene {
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
-#[test]
-fn every_example_works() {
-    for block in blocks() {
+/// Runs each of them.
+fn work(blocks: Vec<Block>) {
+    for block in blocks {
         let scene = scene_of(&block);
         match &block.language[..] {
             "sh" => ["dash", "bash"].iter().for_each(|shell| scene.script(shell, &block.text)),
@@ -235,8 +258,35 @@ fn every_example_works() {
             "redis" => scene.redis.command(&block.text.split_whitespace().collect::<Vec<_>>()),
             // It needs root or the network.
             "sh not-run" => drop(scene.test("sh").args(["-n", "-c", &block.text]).stdout("").stderr("").run()),
-            "sql" => {}
+            "sql" | "json" | "text" => {}
             other => panic!("no test for a block in {other:?}:\n{}", block.text),
         }
+    }
+}
+
+#[test]
+fn every_example_of_readme_works() {
+    work(blocks());
+}
+
+#[test]
+fn the_examples_of_the_manual_work() {
+    work(manual());
+}
+
+#[test]
+fn what_readme_links_to_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let anchors: Vec<String> = readme
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| {
+            format!("#{}", line.trim_start_matches(['#', ' ']).to_lowercase().replace(' ', "-").replace(',', ""))
+        })
+        .collect();
+    for link in Regex::new(r"\]\(([^)]+)\)").unwrap().captures_iter(&readme).map(|found| found[1].to_owned()) {
+        let is_there = link.starts_with("https://") || anchors.contains(&link) || root.join(&link).is_file();
+        assert!(is_there, "{link}");
     }
 }

@@ -61,7 +61,7 @@ impl Night {
             .filter(|line| line.contains("/redlock "))
             .map(|line| {
                 let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
-                words.replace("/usr/local/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
+                words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
             })
             .collect();
         // What it writes is on the disk before it answers.
