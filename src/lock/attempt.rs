@@ -114,8 +114,7 @@ impl Lock {
                 _ if ran(answers).is_some() => Duration::ZERO,
                 // Any of the others may know of a success.
                 Verdict::Yes if request.once_per.is_some() => return Boot::NEVER,
-                // The others should have the lock too, in case one of the quorum is lost.
-                Verdict::Yes => (start.elapsed() / 8).max(Duration::from_millis(2)),
+                Verdict::Yes => courtesy(start, answers),
                 Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
                 _ => return Boot::NEVER,
             };
@@ -158,12 +157,14 @@ impl Lock {
         let (limit, several) = (self.claim().limit(), self.locks.nodes.len() > 1);
         // Over several nodes, contenders that all began at the first place would get a part each.
         let any_place = |limit| if several { below(limit) } else { 0 };
-        // The clock is the same number on all nodes, so that they agree on the fencing token at once.
+        // The clock is the same number on all nodes, so that they agree on the fencing token at once. A shared lease has the last
+        // writer's, which nodes know that have not lost it.
+        let seeds = self.claim() != Claim::Shared || !several;
         let mut args = request
             .owner
             .add_to(traces.add_to(Args::default()))
             .time("ttl", request.ttl)
-            .time("now", unix_time())
+            .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
             .with_some("start", limit.map(|limit| traces.start.unwrap_or_else(|| any_place(limit))))
             .with_some("list", limit.filter(|_| several).map(|_| FREE_PLACES))
@@ -194,7 +195,7 @@ impl Lock {
         let place = most_granted(answers);
         let grants = answers.iter().filter(|(_, _, take)| is_granted_at(take, place));
         let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
-        let fence = fencing::settle(&counters, answers.nodes());
+        let fence = fencing::settle(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
         if fence.needed > 0
             && let Err(attempt) = self.raise(&token, place, &fence).await
         {
@@ -341,6 +342,16 @@ fn is_held(take: &Answer) -> bool {
 /// True if the node has granted the lock at this place; none: a lock without places.
 fn is_granted_at(take: &Answer, place: Option<u32>) -> bool {
     take.outcome == ScriptOutcome::Granted && take.place == place
+}
+
+/// How long those that have not answered yet are waited for when a quorum has granted the lock: they should have it too, in case one
+/// of the quorum is lost. More, if the quorum has lost its fencing counters in part: theirs spare the lease a number of its own.
+fn courtesy(start: Boot, answers: &Answers<Answer>) -> Duration {
+    let counted = answers.count(|take| take.outcome == ScriptOutcome::Granted && take.fence > 0);
+    if counted > 0 && counted < quorum(answers.nodes()) {
+        return linger(start, answers.faults().next().is_some());
+    }
+    (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
 /// True if the node does not count for a lease at this place: others have the lock there, or it has granted another place.

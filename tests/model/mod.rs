@@ -79,6 +79,7 @@ fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
 
 /// The first client reads, the second one writes; and the other way round.
 const READER: [Claim; 2] = [Claim::Shared, Claim::Exclusive];
+const READERS: [Claim; 2] = [Claim::Shared; 2];
 const WRITER: [Claim; 2] = [Claim::Exclusive, Claim::Shared];
 const SLOTS: [Claim; 2] = [Claim::Slots(2); 2];
 const OTHER_SLOTS: [Claim; 2] = [Claim::Slots(2), Claim::Slots(1)];
@@ -86,6 +87,7 @@ const OTHER_SLOTS: [Claim; 2] = [Claim::Slots(2), Claim::Slots(1)];
 const TWO_HOLDERS: &str = "two holders";
 const CAME_BACK: &str = "a lease that was deleted came back";
 const NOT_LARGER: &str = "a fencing token that is not larger than an earlier one";
+const ESTRANGED: &str = "a reader's fencing token is not the last writer's, though a quorum knew that";
 const GOES_ON: &str = "a client goes on with a lease that no quorum can have";
 
 #[test]
@@ -216,8 +218,18 @@ fn without_the_places_one_is_given_twice() {
 
 #[test]
 fn readers_must_leave_their_token_behind_for_the_next_writer() {
-    without(Without::ReaderWritesBack, Bounds { claims: READER, ..TAKING }, NOT_LARGER, 13);
+    without(Without::ReaderWritesBack, Bounds { claims: READER, ..TAKING }, NOT_LARGER, 10);
     without(Without::ReaderSeeds, Bounds { claims: WRITER, ..SHORT }, NOT_LARGER, 6);
+    let lost = Bounds { claims: WRITER, restarts: 1, quarantine: 1, tries: [2, 1], ..TAKING };
+    is_clean(lost);
+    without(Without::QuorumCounts, lost, NOT_LARGER, 15);
+}
+
+#[test]
+fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
+    let everywhere = Bounds { claims: READERS, held: Held::Everywhere, ..SHORT };
+    is_clean(everywhere);
+    without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
 }
 
 /// The larger bounds: 11 million states.
@@ -228,7 +240,7 @@ fn larger_bounds_are_clean() {
     }
     let late = Bounds { restarts: 2, late: 1, renews: [true, true], ..SHORT };
     is_clean(Bounds { ttl: [3, 3], ..FORCE });
-    for claims in [READER, WRITER, OTHER_SLOTS, [Claim::Slots(2), Claim::Exclusive]] {
+    for claims in [READERS, READER, WRITER, OTHER_SLOTS, [Claim::Slots(2), Claim::Exclusive]] {
         for bounds in [TWO, late, TAKING, Bounds { renews: [true, true], ..TAKING }] {
             is_clean(Bounds { claims, ..bounds });
         }

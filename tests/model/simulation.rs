@@ -495,7 +495,7 @@ impl Simulation {
                 grants.push((node, counter));
             }
         }
-        let mut settlement = settle(&grants, nodes);
+        let mut settlement = settle(&grants, nodes, 0);
         if self.setting.protocol == Protocol::NoWriteBack {
             settlement.behind.clear();
             settlement.needed = 0;

@@ -1,7 +1,7 @@
 -- Takes the lock if it fits beside its holders, is not reserved for another, and the node is not in quarantine; otherwise
 -- queues the waiter, if there is one.
--- ARG: token, ttl (ms), now (the client's clock, ms since 1970), host, pid, user, label, quarantine (s; nil: off),
---      waiter (nil: takes or leaves it), ticket (nil: the server gives one)
+-- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: where there is no counter, it is 0), host, pid, user, label,
+--      quarantine (s; nil: off), waiter (nil: takes or leaves it), ticket (nil: the server gives one)
 --      start (slots: the first place to look at), list (slots: how many free places to tell)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
 --      log (how many runs to keep; nil: none), waited (ms in line before this)
@@ -63,13 +63,13 @@ local function granted(fence, place)
 end
 
 -- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1. Shared
--- leases do not count: over several nodes they would outbid each other.
+-- leases do not count: over several nodes they would outbid each other. There they do not seed either: see fencing.rs.
 local function take()
   if ARG.claim ~= 'exclusive' then redis.call('TIME') end -- where that is refused, members would never run out
   local place = limit and free_from(tonumber(ARG.start))
   local fence = counter(place)
   if ARG.claim ~= 'shared' then fence = fence + 1 end
-  fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now)) or fence
+  fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now) or 0) or fence
   grant(fence, fence, place)
   note_begin(fence, place)
   if shape then hand_over() end

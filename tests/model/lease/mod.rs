@@ -68,8 +68,12 @@ pub(super) enum Without {
     PlaceInRequest,
     /// Leases of one shape do not fit beside those of another.
     Shape,
-    /// The first reader sets a counter that is missing.
+    /// A reader's clock counts where too few nodes have a counter.
     ReaderSeeds,
+    /// ... where some have one, but no quorum.
+    QuorumCounts,
+    /// A node that has no counter does not take a reader's clock for one by itself.
+    NodeTellsNothing,
     /// A reader's fencing token is written back.
     ReaderWritesBack,
 }
@@ -315,9 +319,12 @@ impl Bounds {
         if grants.len() < self.quorum() || self.good_for(state, client) == 0 {
             return None;
         }
-        let settlement = settle(&grants, self.nodes);
+        let settlement = settle(&grants, self.nodes, self.clock(state, client, &grants));
         let fence = u8::try_from(settlement.token).unwrap_or(0);
         next.clients[client].fence = fence;
+        if grants.len() == self.nodes && state.clients[client].phase == Phase::Taking {
+            next.wrong = self.is_estranged(state, fence);
+        }
         let reads = self.claims[client] == Claim::Shared;
         let forgets = self.is(Without::WriteBack) || reads && self.is(Without::ReaderWritesBack);
         if settlement.needed > 0 && !forgets {
@@ -340,16 +347,37 @@ impl Bounds {
         }
         next.clients[client].phase = Phase::Holding;
         next.clients[client].age = 0;
-        // A single node forgets what its clients' clocks may not have passed yet.
-        let (same, besides) = self.won(&next, client, place);
-        let grows = if reads { fence >= same } else { fence > same.max(besides) };
-        if !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts) {
-            next.wrong = Some("a fencing token that is not larger than an earlier one");
-        }
+        next.wrong = self.misnumbered(state, client, place, fence).or(next.wrong);
         let slot = matches!(self.claims[client], Claim::Slots(_)) && place == 1;
         let won = if reads || slot { &mut next.rest.won_besides } else { &mut next.rest.won };
         *won = fence.max(*won);
         Some(next)
+    }
+
+    /// What is wrong with the fencing token of a lease that is won now at this place.
+    fn misnumbered(&self, state: &State, client: usize, place: u8, fence: u8) -> Option<&'static str> {
+        let (same, besides) = self.won(state, client, place);
+        let reads = self.claims[client] == Claim::Shared;
+        let grows = if reads { fence >= same } else { fence > same.max(besides) };
+        // A single node forgets what its clients' clocks may not have passed yet.
+        let wrong = !grows && !self.mixes() && (self.nodes > 1 || state.rest.restarts == self.restarts);
+        wrong.then_some("a fencing token that is not larger than an earlier one")
+    }
+
+    /// What is wrong with the fencing token that a reader gets from all nodes, most of which have not forgotten the last one.
+    fn is_estranged(&self, state: &State, fence: u8) -> Option<&'static str> {
+        let know = usize::from(self.restarts - state.rest.restarts) + self.quorum() <= self.nodes;
+        let readers = self.claims == [Claim::Shared; 2] && self.held == Held::Everywhere;
+        let is_new = fence > state.rest.won.max(state.rest.won_besides);
+        (know && readers && is_new)
+            .then_some("a reader's fencing token is not the last writer's, though a quorum knew that")
+    }
+
+    /// The clock of a client that decides on the fencing token of its lease; until then it stands in the place of that.
+    fn clock(&self, state: &State, client: usize, grants: &[(usize, u64)]) -> u64 {
+        let some_count = grants.iter().any(|&(_, counter)| counter > 0);
+        let ignores = self.is(Without::ReaderSeeds) || self.is(Without::QuorumCounts) && some_count;
+        if ignores { 0 } else { state.clients[client].fence.into() }
     }
 
     /// Slots, and what has no place: their fencing tokens have nothing to do with each other.

@@ -46,8 +46,8 @@ impl Bounds {
         node.entries[client] = Entry { left: self.ttl[client], place };
         let counter = &mut node.counters[self.counter(place, client)];
         *counter = match self.claims[client] {
-            Claim::Shared if *counter > 0 || self.is(Without::ReaderSeeds) => *counter,
-            Claim::Shared => clock,
+            Claim::Shared if *counter == 0 && (self.nodes == 1 || self.is(Without::NodeTellsNothing)) => clock,
+            Claim::Shared => *counter,
             _ => (*counter + 1).max(clock),
         };
         Some((place, *counter))
