@@ -51,5 +51,5 @@ try late-kill on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/l
 try no-settlement on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
 try sweep-without-clock on_one src/lock/scripts/prelude.lua 's/digits\(server_ms\(\)\), .BYSCORE./"+inf", "BYSCORE"/'
 try release-without-compare on_one src/lock/scripts/release.lua 's/whose\(ARG.token, ARG.hold\)/value ~= false and not shape, ARG.hold/'
-try inner-release-frees on_one src/lock/scripts/release.lua 's/if left > 0 then/if left > 99 then/'
+try inner-release-frees on_one src/lock/scripts/release.lua 's/if left > 0 then return/if left > 99 then return/'
 exit $alive

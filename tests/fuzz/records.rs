@@ -10,7 +10,7 @@ const KEYS: [&str; 15] = [
     "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
     "log:open", "open", "runs",
 ];
-const FIELDS: [&str; 20] = [
+const FIELDS: [&str; 19] = [
     "token",
     "fence",
     "ttl",
@@ -21,7 +21,6 @@ const FIELDS: [&str; 20] = [
     "label",
     "revoked",
     "kept",
-    "to:x",
     "longest",
     "swept",
     "all",

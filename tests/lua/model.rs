@@ -53,8 +53,6 @@ pub(super) struct Model {
     pub(super) reserved: Option<Timed<String>>,
     /// The oldest first.
     pub(super) holds: Option<Timed<Vec<String>>>,
-    /// Until when a hold has made the lease last, beyond what it was taken for.
-    pub(super) extended: BTreeMap<String, i64>,
     pub(super) listening: BTreeSet<String>,
     /// Channel and text of what somebody heard.
     pub(super) heard: Vec<(String, String)>,
@@ -174,18 +172,6 @@ impl Model {
         holds.ends = ends;
     }
 
-    /// A hold makes the lease last longer than it was taken for.
-    fn note_end(&mut self, hold: &str, ttl: i64) {
-        if self.recorded().is_none_or(|recorded| ttl <= recorded) {
-            return;
-        }
-        let ends = self.extended.entry(hold.to_owned()).or_default();
-        *ends = (*ends).max(self.now + ttl);
-        if let Some(lease) = &mut self.lease {
-            lease.value.insert(format!("to:{hold}"), SOME_TIME.to_owned());
-        }
-    }
-
     fn tells(&mut self, waiter: &str, what: &str) -> bool {
         let hears = self.listening.contains(waiter);
         if hears {
@@ -223,14 +209,12 @@ impl Model {
         self.lock = None;
         self.lease = None;
         self.holds = None;
-        self.extended.clear();
     }
 
     fn write(&mut self, token: &str, ttl: i64, fence: u64, by: &Owner<'_>) {
         let ends = Some(self.now + ttl);
         self.lock = Some(Timed { value: Value::Text(token.to_owned()), ends });
         self.holds = None;
-        self.extended.clear();
         let fields = [
             ("token", token),
             ("fence", &fence.to_string()),
@@ -251,13 +235,8 @@ impl Model {
     }
 
     /// The same for a request about a lease, which may be late.
-    fn lengthen_for(&mut self, hold: &str, ttl: i64) -> Expected {
-        if self.is_kept() {
-            return self.left();
-        }
-        let left = self.lengthen(ttl);
-        self.note_end(hold, ttl);
-        left
+    fn extend_lease(&mut self, ttl: i64) -> Expected {
+        if self.is_kept() { self.left() } else { self.lengthen(ttl) }
     }
 
     /// At least this long, never shorter than before.
@@ -477,7 +456,7 @@ impl Model {
             return answer("no-hold", []);
         }
         let ttl = if ttl > 0 { ttl } else { self.recorded().unwrap_or(unknown) };
-        let left = self.lengthen_for(by, ttl);
+        let left = self.extend_lease(ttl);
         let (holds, node) = (self.count_holds(), Expected::Identity);
         match forgotten {
             true => {
@@ -497,7 +476,7 @@ impl Model {
         self.add_hold(hold);
         let recorded = self.recorded();
         let ttl = if ttl > 0 { ttl } else { recorded.unwrap_or(unknown) };
-        let left = self.lengthen_for(hold, ttl);
+        let left = self.extend_lease(ttl);
         let fence = recorded.and_then(|_| self.field("fence")).map(str::to_owned);
         let Expected::Fields(mut fields) =
             answer("extended", [("holds", self.count_holds()), ("left", left), ("node", Expected::Identity)])
@@ -535,19 +514,11 @@ impl Model {
         let hold = if looks_like_a_hold || hold.is_empty() { "newest" } else { hold };
         match &mut self.holds {
             Some(holds) => {
-                let hold = match hold {
-                    "newest" => holds.value.pop().unwrap(),
-                    hold => {
-                        holds.value.retain(|known| known != hold);
-                        hold.to_owned()
-                    }
-                };
+                if hold == "newest" {
+                    holds.value.pop();
+                }
+                holds.value.retain(|known| known != hold);
                 if !holds.value.is_empty() {
-                    self.extended.remove(&hold);
-                    if let Some(lease) = &mut self.lease {
-                        lease.value.remove(&format!("to:{hold}"));
-                    }
-                    self.shorten();
                     return answer("still-held", [("holds", self.count_holds())]);
                 }
                 self.holds = None;
@@ -574,19 +545,6 @@ impl Model {
             self.pass("");
         }
         answer("released", [])
-    }
-
-    /// A hold has ended: the lease lasts no longer than what it was taken for, and what the others have asked for.
-    fn shorten(&mut self) {
-        let Some(recorded) = self.recorded() else { return };
-        let asked = self.extended.values().copied().max().unwrap_or(0);
-        let ends = asked.max(self.now + recorded);
-        if self.lock.as_ref().and_then(|lock| lock.ends).is_some_and(|known| known > ends) {
-            let ends = Some(ends);
-            self.lock.iter_mut().for_each(|lock| lock.ends = ends);
-            self.lease.iter_mut().for_each(|lease| lease.ends = ends);
-            self.holds.iter_mut().for_each(|holds| holds.ends = ends);
-        }
     }
 
     /// `same`: on the run of the server that is meant.
@@ -618,7 +576,7 @@ impl Model {
         if let Some(by) = self.recorded().and_then(|_| self.field("revoked")) {
             return answer("revoked", [("by", text(by))]);
         }
-        let left = self.lengthen_for(if hold.is_empty() { "base" } else { hold }, ttl);
+        let left = self.extend_lease(ttl);
         if !hold.is_empty() {
             self.add_hold(hold);
         }

@@ -5,5 +5,5 @@ if shape or not mine(ARG.token) then return not_mine() end -- only an exclusive 
 local lease = lease(ARG.token)
 if lease.revoked then return seen('other', holders(10)) end
 add_hold(ARG.hold)
-local left = lengthen_for(ARG.hold, lease)
+local left = extend_lease(lease)
 return answer('extended', {fence = lease.fence, holds = count_holds(), left = left, ttl = lease.ttl, node = flat(node())})

@@ -13,6 +13,6 @@ local lease = lease(ARG.token)
 if lease.revoked then return seen('revoked', {by = lease.revoked}) end
 local forgotten = hold ~= 'base' and not redis.call('ZSCORE', H, hold)
 if forgotten and not ARG.renew then return seen('no-hold') end
-local left = lengthen_for(hold, lease)
+local left = extend_lease(lease)
 local place = shape and redis.call('ZSCORE', P, ARG.token)
 return answer('extended', {left = left, holds = count_holds(), place = place, forgotten = forgotten and 1, node = flat(node())})

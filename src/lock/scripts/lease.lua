@@ -194,18 +194,11 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- The same on behalf of a hold, for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. Until
--- when a hold has made it last beyond that, the release of another hold must not take away; the note of it is not worth an
--- error where memory is short. A lease that is kept after its job is not prolonged: the request is late.
-local function lengthen_for(hold, lease)
+-- The same for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. A lease that is kept after
+-- its job is not prolonged: the request is late. What a hold has added stays when it ends: others may count on it by then.
+local function extend_lease(lease)
   if lease.kept then return until_end(ARG.token) end
-  local ttl = tonumber(ARG.ttl) or lease.ttl or tonumber(ARG.default)
-  local left = lengthen(ARG.token, ttl)
-  if not shape and lease.ttl and ttl > lease.ttl then
-    local known = tonumber(redis.call('HGET', L, 'to:' .. hold)) or 0
-    redis.pcall('HSET', L, 'to:' .. hold, digits(math.max(known, server_us() + ttl * 1000)))
-  end
-  return left
+  return lengthen(ARG.token, tonumber(ARG.ttl) or lease.ttl or tonumber(ARG.default))
 end
 
 -- A place behind all others: the present time, or one more than the last place.

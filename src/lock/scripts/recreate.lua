@@ -17,6 +17,6 @@ if not here(ARG.token) then
 end
 local lease = lease(ARG.token)
 if lease.revoked then return seen('revoked', {by = lease.revoked}) end
-local left = lengthen_for(ARG.hold or 'base', lease)
+local left = extend_lease(lease)
 if ARG.hold and not shape then add_hold(ARG.hold) end
 return answer('extended', {left = left, holds = count_holds(), node = flat(who)})

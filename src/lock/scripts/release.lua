@@ -55,16 +55,7 @@ if not hold or hold == 'base' then
   note_end(ARG.token, by and 'revoked' or ARG.outcome or 'released', ARG.code, by)
 end
 local left = redis.call('ZCARD', H)
-if left > 0 then
-  -- The time that this hold has added ends with it. The ttl of the lease and the time that other holds have added stay.
-  redis.call('HDEL', L, 'to:' .. hold)
-  local lasts, now, record = lease(value).ttl, server_us(), redis.call('HGETALL', L)
-  for i = 1, lasts and #record or 0, 2 do
-    if string.sub(record[i], 1, 3) == 'to:' then lasts = math.max(lasts, math.floor((record[i + 1] - now) / 1000)) end
-  end
-  if lasts and until_end(value) > lasts then expire(value, lasts) end
-  return answer('still-held', {holds = left})
-end
+if left > 0 then return answer('still-held', {holds = left}) end
 if keep then
   -- The expiry first, then the note: a server out of memory refuses to write what is not behind another write.
   if lease(ARG.token).kept and until_end(ARG.token) <= keep then return answer('released') end
