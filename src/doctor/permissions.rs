@@ -6,14 +6,14 @@ use crate::lock::keys::{Keys, beside};
 const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +unlink +exists +type +pttl +pexpire +persist \
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hexists +hdel \
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
-                        +ltrim +lrange +lindex +lset +llen +hincrby +client|setname";
+                        +ltrim +lrange +lindex +llen +hincrby +client|setname";
 
 /// The commands without which locks still work: for the uptime, the list of all locks, and speed.
 pub(super) const OPTIONAL: [&str; 3] = ["info", "scan", "unlink"];
 /// The commands that only shared locks and slots need. Rules that users have copied earlier lack some of them.
 pub(super) const OF_SHAPES: [&str; 3] = ["time", "zcount", "pexpireat"];
 /// The commands that only the memory of the last runs needs.
-pub(super) const OF_MEMORY: [&str; 8] = ["time", "lpush", "ltrim", "lrange", "lindex", "lset", "llen", "hincrby"];
+pub(super) const OF_MEMORY: [&str; 7] = ["time", "lpush", "ltrim", "lrange", "lindex", "llen", "hincrby"];
 
 /// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {

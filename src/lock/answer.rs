@@ -103,6 +103,8 @@ pub(super) struct Answer {
     /// The log knows of the run of a lease that is not there, and that a release has told its end.
     pub(super) knows_run: bool,
     pub(super) knows_end: bool,
+    /// The log was cut since: it may have known of that run.
+    pub(super) may_have_forgotten: bool,
 }
 
 impl Answer {
@@ -159,8 +161,9 @@ impl FromReply for Answer {
             more: reply.has("more"),
             tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
             from: text("from"),
-            knows_run: reply.has("known"),
+            knows_run: matches!(reply.get("known").as_text(), Some("known" | "ended")),
             knows_end: reply.get("known").as_text() == Some("ended"),
+            may_have_forgotten: reply.get("known").as_text() == Some("unsure"),
         })
     }
 

@@ -94,7 +94,7 @@ impl Lock {
         let verdict = answers.verdict(is_done);
         let is_lost = answers.is_denied(is_done);
         if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
-            self.report_end(&release, &answers, if is_lost { end.word_if_gone() } else { end.word() }).await;
+            self.report_end(&release, end, &answers, is_lost).await;
         }
         if verdict != Verdict::Yes {
             return Err(self.not_done(Purpose::Use, release.token, &answers, is_done));
@@ -155,7 +155,7 @@ impl Lock {
         let unknown = |node: usize, answer: &Answer| {
             let is_unknown =
                 is_repeated && !is_done(answer) && answer.outcome != ScriptOutcome::Newest && !answer.knows_run;
-            let is_logged = release.lease.is_some_and(|lease| lease.log > 0);
+            let is_logged = release.lease.is_some_and(|lease| lease.log > 0) && !answer.may_have_forgotten;
             faults[node].clone().filter(|_| is_unknown && !is_logged)
         };
         let answers = answers.discard_by_node(unknown);
@@ -178,22 +178,28 @@ impl Lock {
     }
 
     /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
-    /// may still have it.
-    async fn report_end(&mut self, release: &Release<'_>, answers: &Answers<Answer>, outcome: &str) {
-        let missing: Vec<bool> = (0..answers.nodes())
-            .map(|node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer))))
-            .collect();
-        if missing.contains(&true) && release.lease.is_some_and(|lease| lease.log > 0) {
-            let end = release.end;
-            let args =
-                Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
-            let args =
-                args.with_some("code", end.and_then(|end| end.code)).time("ended", end.map(|end| end.at.elapsed()));
-            let args = args.time("began", release.lease.map(|lease| lease.since.elapsed()));
-            let call = self.call(&scripts::RELEASE, args);
-            let soon = Boot::now() + FAREWELL;
-            let _: Answers<Answer> = self.locks.nodes.ask(&call, |node| missing[node], soon, |_| Boot::NEVER).await;
+    /// may still have it. Where it is one, the others hear of it too: they were told how the job ended.
+    async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
+        let Some(lease) = release.lease.filter(|lease| lease.log > 0) else { return };
+        let to_all = is_lost && end.is_loss_if_gone();
+        let hears = |node| match answers.of(node) {
+            Some(Ok(answer)) => to_all || !is_done(answer),
+            Some(Err(_)) => to_all,
+            None => false,
+        };
+        let hears: Vec<bool> = (0..answers.nodes()).map(hears).collect();
+        if !hears.contains(&true) {
+            return;
         }
+        let outcome = if is_lost { end.word_if_gone() } else { end.word() };
+        let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
+        let args = args.with_some("code", end.code).time("ended", end.at.elapsed());
+        let calls = (0..hears.len())
+            .map(|node| hears[node].then(|| self.call(&scripts::RELEASE, lease.add_run_to(args.clone(), node))));
+        let calls: Vec<Option<Call>> = calls.collect();
+        let mut heard = self.locks.nodes.unasked::<Answer>();
+        let soon = Boot::now() + FAREWELL;
+        self.locks.nodes.ask_more(&mut heard, |node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
     }
 
     /// The newest hold that any node knows of the lease.

@@ -96,10 +96,14 @@ impl End {
         self.outcome.map_or("unused", Outcome::word)
     }
 
-    /// The same for a node where the lease is gone.
+    /// Its name in the scripts if a quorum of the nodes has lost the lease.
     pub(super) fn word_if_gone(self) -> &'static str {
-        let is_loss = self.outcome.is_some() && !self.has_run_out;
-        if is_loss { Outcome::Lost.word() } else { self.word() }
+        if self.is_loss_if_gone() { Outcome::Lost.word() } else { self.word() }
+    }
+
+    /// True if it is another end than the one that was told, should a quorum of the nodes have lost the lease.
+    pub(super) fn is_loss_if_gone(self) -> bool {
+        self.outcome.is_some_and(|outcome| outcome != Outcome::Lost) && !self.has_run_out
     }
 }
 

@@ -1,9 +1,13 @@
 //! The memory of runs: whose word counts, what a clock that was changed does to it, how much there may be of it, and what those
 //! who watch are told.
 
-use crate::support::{Redis, SOON, acquire, any, eventually, like, message, redlock, release, several, status, when};
+use crate::support::{
+    Directory, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, any, eventually, like, loss, message, redlock,
+    release, several, status, teach_scripts, when,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
@@ -25,7 +29,7 @@ fn entry(token: &str, began_ago_ms: i64, status: &str) -> String {
 }
 
 #[track_caller]
-fn runs(redis: &Redis, arguments: &str) -> Vec<Value> {
+fn runs<W: Where + ?Sized>(redis: &W, arguments: &str) -> Vec<Value> {
     let log = redlock(redis, format!("log --format json {arguments}")).stdout(any()).stderr(any()).run();
     log.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -301,4 +305,114 @@ fn freeing_a_lock_for_all_ends_only_what_went_on() {
     let of = |token: &str| all.iter().find(|run| run["token_prefix"] == token[..8]).unwrap()["outcome"].clone();
     assert_eq!(of(&gone), "expired");
     assert_eq!(all.iter().filter(|run| run["outcome"] == "revoked").count(), 2);
+}
+
+/// A job that ends well when it is told to.
+struct Job {
+    running: Running,
+    directory: Arc<Directory>,
+}
+
+impl Job {
+    /// Starts `redlock run backup` with these arguments, on the lock that `known` knows.
+    fn start<W: Where + ?Sized>(servers: &W, known: &Redis, arguments: &str, adapt: impl FnOnce(Test) -> Test) -> Job {
+        let directory = Arc::new(Directory::new());
+        let test = redlock(servers, format!("run backup --ttl 20s {arguments} --"));
+        let test = test.args(["sh", "-c", "until test -e go; do sleep 0.01; done"]).in_directory(&directory);
+        let running = adapt(test.within(SOON * 2)).spawn();
+        eventually(SOON, "it runs", || known.exists("redlock:backup") && !running.job().is_empty());
+        Job { running, directory }
+    }
+
+    fn end(&self) {
+        std::fs::write(self.directory.path().join("go"), "").unwrap();
+        eventually(SOON, "it has ended", || self.running.job().is_empty());
+    }
+}
+
+fn counts(redis: &Redis) -> [Option<String>; 2] {
+    redis.query(&["HMGET", &part("backup", "runs"), "succeeded", "failed"])
+}
+
+#[test]
+fn a_release_that_the_log_has_forgotten_since_is_neither_a_loss_nor_another_run() {
+    for restarts in [false, true] {
+        let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+        teach_scripts(&redis);
+        let proxy = Proxy::new(&redis, Mode::Pass);
+        let job = Job::start(&proxy, &redis, "", |test| test.stderr(any()));
+        proxy.set(Mode::LoseReplies);
+        job.end();
+        eventually(SOON, "it is released", || !redis.exists("redlock:backup"));
+        redlock(&redis, "run -q backup --log 1 -- false").status(1).run();
+        if restarts {
+            redis.kill();
+            redis.restart();
+        }
+        proxy.set(Mode::Pass);
+        let said = job.running.finish().stderr;
+        assert!(said.contains("cannot release") || restarts, "{said}");
+        assert_eq!(counts(&redis), [Some("1".to_owned()), Some("1".to_owned())], "{restarts}");
+    }
+}
+
+#[test]
+fn a_success_that_was_told_under_a_lost_lease_counts_nowhere() {
+    let nodes = several(3);
+    redlock(&nodes, "run -q backup --once-per 1ms -- true").run();
+    let job = Job::start(&nodes, &nodes[0], "-q --once-per 1ms", |test| test.status(76).stderr(any()));
+    for node in &nodes[..2] {
+        node.command(&["DEL", "redlock:backup", &part("backup", "lease")]);
+    }
+    job.end();
+    job.running.finish();
+    for node in &nodes {
+        assert_eq!(counts(node), [Some("1".to_owned()), Some("1".to_owned())]);
+    }
+    // Also when no node has the loss as its last failure any more.
+    redlock(&nodes, "run -q backup -- false").status(1).run();
+    let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));
+    let outcomes: Vec<&Value> = all.iter().map(|run| &run["outcome"]).collect();
+    assert_eq!(outcomes, ["exited", "lost", "exited"]);
+    assert_eq!(told["last_success"]["token_prefix"], all[0]["token_prefix"]);
+    let once: String = nodes[2].query(&["HGET", &part("backup", "runs"), "once"]);
+    assert!(once.contains(all[0]["token_prefix"].as_str().unwrap()), "{once}");
+    redlock(&nodes, "run -q backup --once-per 1m -- true").turned_away().run();
+}
+
+#[test]
+fn the_log_is_in_the_order_of_the_ends() {
+    let redis = Redis::start();
+    let reader = redlock(&redis, "run -q db -s -- sleep 1000").any_end().spawn();
+    eventually(SOON, "it reads", || status(&redis, "db")["holder_count"] == 1);
+    redlock(&redis, "acquire db -s --ttl 100ms").stdout(any()).run();
+    eventually(SOON, "that has run out", || status(&redis, "db")["holder_count"] == 1);
+    reader.send(Signal::SIGTERM);
+    reader.finish();
+    // Which writes down that the one before has run out.
+    let token = redlock(&redis, "acquire db -s").stdout(any()).run().token();
+    redlock(&redis, format!("release -q db --token {token} --status 3")).run();
+    let outcomes = |line: &str| runs(&redis, line).iter().map(|run| run["outcome"].clone()).collect::<Vec<_>>();
+    assert_eq!(outcomes("db"), ["signaled", "expired", "exited"]);
+    assert_eq!(outcomes("db -n 2"), ["signaled", "exited"]);
+    // So is what is cut off.
+    redlock(&redis, "run -q db -s --log 3 -- true").run();
+    assert_eq!(outcomes("db"), ["signaled", "exited", "exited"]);
+}
+
+#[test]
+fn a_run_that_a_rival_has_overtaken_has_not_succeeded() {
+    let mut redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let job = Job::start(&proxy, &redis, "-q", |test| test.status(76).stderr(loss([])));
+    proxy.set(Mode::Cut);
+    redis.kill();
+    redis.restart();
+    acquire(&redis, "backup");
+    job.end();
+    proxy.set(Mode::Pass);
+    job.running.finish();
+    let outcomes: Vec<Value> = runs(&redis, "backup").iter().map(|run| run["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["lost", "running"]);
+    assert_eq!(counts(&redis), [None, Some("1".to_owned())]);
 }

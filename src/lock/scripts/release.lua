@@ -19,13 +19,14 @@ end
 if not ours then
   local known = told_end(ARG.token)
   local is_by_token = not ARG.began -- not by the run itself, which says later what came of it
-  if ARG.gone then
+  -- Where others have the lock, it is the answers of all nodes together that say whether it was lost.
+  local run = not known and ARG.run and (ARG.gone or is_vacant()) and node().run
+  if run and run ~= '' and run ~= ARG.run then
+    note_forgotten()
+  elseif ARG.gone then
     note_end(ARG.token, ARG.gone, ARG.code)
   elseif ARG.code and is_by_token then
     note_end(ARG.token, nil, ARG.code, nil, true)
-  elseif not known and ARG.run and ARG.began then
-    local run = node().run
-    if run ~= '' and run ~= ARG.run then note_forgotten() end
   end
   -- Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
   local outer = not ARG.hold or ARG.hold == 'base'
@@ -52,7 +53,7 @@ end
 if not hold or hold == 'base' then
   -- Of a lease of acquire too: a shell whose script is stopped may tell status 0.
   local by = (ARG.outcome == 'lost' or not ARG.began) and lease(ARG.token).revoked
-  note_end(ARG.token, by and 'revoked' or ARG.outcome or 'released', ARG.code, by)
+  note_end(ARG.token, by and 'revoked' or ARG.gone or ARG.outcome or 'released', ARG.code, by)
 end
 local left = redis.call('ZCARD', H)
 if left > 0 then return answer('still-held', {holds = left}) end
