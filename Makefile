@@ -11,7 +11,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 HOMEPAGE := $(shell sed -n 's/^homepage = "\(.*\)"/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build demo test chaos fuzz margins lint bench install uninstall dist deb rpm release check-packages reproducible man clean deps
+.PHONY: build demo test chaos fuzz margins lint bench install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
 # Messages of panics name no directory of this machine.
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
@@ -189,6 +189,10 @@ reproducible: deps
 	umask 077 && export RUSTUP_HOME=$${RUSTUP_HOME:-$$HOME/.rustup} HOME=$(TWICE)/home CARGO_HOME=$(TWICE)/home && \
 	    PATH=$(TWICE)/bin:$$PATH faketime '+2 days' $(MAKE) -C $(TWICE)/home/second release
 	diff $(TWICE)/first/target/SHA256SUMS $(TWICE)/home/second/target/SHA256SUMS
+
+# Keeps what this version sends to its servers, for the test that runs it beside later versions. Once for each release, right before it.
+keep-release:
+	WRITE_RELEASE=1 $(CARGO) test --locked --test main releases::what_this_version_sends_can_be_kept
 
 clean:
 	$(CARGO) clean

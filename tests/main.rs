@@ -109,6 +109,9 @@ mod model;
 /// Everything that can go wrong at once, judged by the kernel.
 mod chaos;
 
+/// Releases of redlock beside this one.
+mod releases;
+
 /// Input by chance, from users and from servers.
 mod fuzz;
 

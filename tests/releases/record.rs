@@ -1,0 +1,149 @@
+//! What the redlock under test sends to a server: its scripts as they go over the wire, and a call of each kind, with names in place of
+//! what differs from call to call.
+
+use super::{Call, Release};
+use crate::support::{Line, Monitor, Redis, SOON, Test, acquire, any, eventually, release};
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+
+/// A server, and what it has been asked so far.
+struct Recorder {
+    redis: Redis,
+    monitor: Monitor,
+    seen: usize,
+    bodies: BTreeMap<String, String>,
+    made: Release,
+}
+
+impl Recorder {
+    fn new() -> Recorder {
+        let redis = Redis::start();
+        let monitor = Monitor::new(&redis);
+        Recorder { redis, monitor, seen: 0, bodies: BTreeMap::new(), made: Release::default() }
+    }
+
+    /// What clients have sent since the last time, word by word.
+    fn requests(&mut self) -> Vec<Vec<String>> {
+        let lines = self.monitor.lines(&self.redis);
+        let requests = lines.iter().skip(self.seen).filter(|line| !line.contains(" lua] ")).map(|line| words(line));
+        let requests = requests.collect();
+        self.seen = lines.len();
+        requests
+    }
+
+    /// Keeps the calls of scripts since the last time under these names; an empty name keeps none. The lease of `holder` is another's.
+    #[track_caller]
+    fn keep(&mut self, names: &[&str], holder: &str) {
+        let mut calls: Vec<(String, Vec<String>)> = Vec::new();
+        for request in self.requests() {
+            let words = &mut request.into_iter();
+            match words.next().unwrap_or_default().as_str() {
+                "EVALSHA" => calls.push((words.next().unwrap(), words.collect())),
+                "EVAL" => {
+                    let body = words.next().unwrap();
+                    let sha1 = redis::Script::new(&body).get_hash().to_owned();
+                    self.bodies.insert(sha1.clone(), body);
+                    calls.push((sha1, words.collect()));
+                }
+                "SUBSCRIBE" => self.made.channel = portable(&words.next().unwrap(), holder),
+                _ => {}
+            }
+        }
+        calls.dedup(); // the server did not know the script by its name
+        assert_eq!(calls.len(), names.len(), "{names:?}: {calls:?}");
+        for ((sha1, words), name) in calls.into_iter().zip(names).filter(|(_, name)| !name.is_empty()) {
+            let body = self.bodies[&sha1].clone();
+            let known = self.made.scripts.iter().find(|(_, one)| **one == body).map(|(script, _)| script.clone());
+            let script = known.unwrap_or_else(|| (*name).to_owned());
+            self.made.scripts.insert(script.clone(), body);
+            let words = words.iter().map(|word| portable(word, holder)).collect();
+            self.made.calls.insert((*name).to_owned(), Call { script, words });
+        }
+    }
+
+    fn run(&self, line: &str) {
+        Test::new(&self.redis).args(line.split(' ')).stdout(any()).stderr(any()).run();
+    }
+}
+
+/// A line of MONITOR behind its time and client, without the quotes.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = line.split_once("] ").map_or("", |(_, rest)| rest).bytes();
+    while rest.by_ref().any(|byte| byte == b'"') {
+        let mut word = Vec::new();
+        while let Some(byte) = rest.next().filter(|byte| *byte != b'"') {
+            let escaped = (byte == b'\\').then(|| rest.next().unwrap());
+            word.push(match escaped {
+                None => byte,
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b't') => b'\t',
+                Some(b'x') => {
+                    let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                    u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+                }
+                Some(other) => other,
+            });
+        }
+        words.push(String::from_utf8(word).unwrap());
+    }
+    words
+}
+
+/// The word with names for tokens, waiters, runs of the server and times.
+fn portable(word: &str, holder: &str) -> String {
+    let is_hex = |text: &str, length| text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_now = |text: &str| text.len() == 13 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if word == holder {
+        return "<holder>".to_owned();
+    }
+    match word {
+        token if is_hex(token, 32) => "<token>".to_owned(),
+        run if is_hex(run, 40) => "<run>".to_owned(),
+        time if is_now(time) => "<now>".to_owned(),
+        name => match name.split_once('\u{1f}') {
+            Some((waiter, rest)) if is_hex(waiter, 32) => format!("<waiter>\u{1f}{rest}"),
+            Some((front, rest)) => match rest.split_once(':') {
+                Some((kind, rest)) if rest.len() > 32 && is_hex(&rest[..32], 32) => {
+                    format!("{front}\u{1f}{kind}:<waiter>{}", &rest[32..])
+                }
+                _ => name.to_owned(),
+            },
+            None => name.to_owned(),
+        },
+    }
+}
+
+/// What this redlock sends for the lock `backup`.
+pub(super) fn recorded() -> Release {
+    let mut recorder = Recorder::new();
+    recorder.run("run backup --label kept -- true");
+    recorder.keep(&["take", "release"], "");
+    recorder.run("run backup --label kept --once-per 1h -- true");
+    recorder.keep(&["take-once", "release-once"], "");
+    recorder.run("log backup");
+    recorder.keep(&["runs"], "");
+
+    let token = acquire(&recorder.redis, "backup");
+    recorder.keep(&[""], "");
+    recorder.run(&format!("extend backup --token {token}"));
+    recorder.keep(&["extend"], "");
+    let waiter = Line::waiter(&recorder.redis).arg("--label").arg("kept").any_end().stderr(any());
+    let waiter = Line::join(&recorder.redis, waiter);
+    eventually(SOON, "it listens", || Line::listeners(&recorder.redis) == 1);
+    recorder.keep(&["", "wait"], &token);
+    waiter.send(Signal::SIGTERM);
+    waiter.finish();
+    recorder.keep(&["leave"], &token);
+    recorder.run("release backup --revoke");
+    recorder.keep(&["", "revoke"], &token);
+    release(&recorder.redis, "backup", &token);
+    recorder.keep(&["give"], "");
+
+    for (name, shape) in [("take-shared", "--shared"), ("take-slot", "--slots 2")] {
+        recorder.run(&format!("run backup --label kept {shape} -- true"));
+        recorder.keep(&[name, ""], "");
+    }
+    recorder.made
+}
