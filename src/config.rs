@@ -117,7 +117,7 @@ pub(crate) struct Settings {
 /// A setting without secrets, and its source: flag, variable, or file and line.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) value: String,
     pub(crate) from: String,
     #[serde(skip)]
@@ -226,6 +226,11 @@ fn hint(name: &str) -> String {
     meant.map_or_else(String::new, |core| format!(" (REDLOCK_{core}?)"))
 }
 
+/// The setting that this variable stands for, as its flag has it: `tls-ca`.
+fn setting(variable: &str) -> String {
+    variable.trim_start_matches("REDLOCK_").replace('_', "-").to_lowercase()
+}
+
 /// All sources, the nearest first.
 fn sources(common: &Common, environment: &Environment, files: Vec<Source>) -> Vec<Source> {
     let variables = environment.iter().filter_map(|(name, text)| entry(name, text, name.clone())).collect();
@@ -245,24 +250,24 @@ fn settings_from(
     let sources = sources(common, environment, files);
     let mut origins = Vec::new();
     // -v and doctor list the values in this order.
-    let mut find = |name, variables: &[&str], default| {
+    let mut find = |variables: &[&str], default| {
         let value = find(&sources, variables)?.unwrap_or_else(|| SettingValue::default(default));
+        let name = variables.last().map_or_else(String::new, |variable| setting(variable));
         origins.push(Setting { name, value: value.shown(), from: value.from.clone(), is_default: value.is_default });
         Ok::<_, String>(value)
     };
     let path = |text: &str| Ok(PathBuf::from(text));
-    let redis = find("redis", &[REDIS], "redis://127.0.0.1:6379")?;
-    let prefix = find("prefix", &["REDLOCK_PREFIX"], "redlock:")?.parse(plain_text)?;
-    let node_timeout = find("node-timeout", &["REDLOCK_NODE_TIMEOUT"], "from the ttl")?.parse_if_set(node_timeout)?;
-    let quarantine =
-        find("quarantine", &["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0")?.parse_if_set(hold_time)?;
-    let password = find("password", &["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"], "none")?;
-    let ca = find("tls-ca", &["REDLOCK_TLS_CA"], "the system's")?.parse_if_set(path)?;
-    let certificate = find("tls-cert", &["REDLOCK_TLS_CERT"], "none")?.parse_if_set(path)?;
-    let key = find("tls-key", &["REDLOCK_TLS_KEY"], "none")?.parse_if_set(path)?;
-    let replicas = find("replicas", &["REDLOCK_REPLICAS"], "0")?.parse(replicas)?;
-    let label = find("label", &[LABEL], "the name of the script or command")?.parse_if_set(label)?;
-    let log = find("log", &[LOG], "20")?.parse(runs)?;
+    let redis = find(&[REDIS], "redis://127.0.0.1:6379")?;
+    let prefix = find(&["REDLOCK_PREFIX"], "redlock:")?.parse(plain_text)?;
+    let node_timeout = find(&["REDLOCK_NODE_TIMEOUT"], "from the ttl")?.parse_if_set(node_timeout)?;
+    let quarantine = find(&["REDLOCK_QUARANTINE"], "from the ttl; with a single node 0")?.parse_if_set(hold_time)?;
+    let password = find(&["REDLOCK_PASSWORD_FILE", "REDLOCK_PASSWORD"], "none")?;
+    let ca = find(&["REDLOCK_TLS_CA"], "the system's")?.parse_if_set(path)?;
+    let certificate = find(&["REDLOCK_TLS_CERT"], "none")?.parse_if_set(path)?;
+    let key = find(&["REDLOCK_TLS_KEY"], "none")?.parse_if_set(path)?;
+    let replicas = find(&["REDLOCK_REPLICAS"], "0")?.parse(replicas)?;
+    let label = find(&[LABEL], "the name of the script or command")?.parse_if_set(label)?;
+    let log = find(&[LOG], "20")?.parse(runs)?;
 
     refuse_other_address(&redis, environment)?;
     let urls = url::split(&redis.text);
@@ -446,7 +451,7 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
 fn flags(common: &Common) -> Vec<Entry> {
     let entry = |&(name, kind, given): &Variable| {
         let text = given(common)?;
-        let from = name.replace("REDLOCK_", "--").replace('_', "-").to_lowercase();
+        let from = format!("--{}", setting(name));
         Some((name, SettingValue { text, kind, from, is_default: false }))
     };
     VARIABLES.iter().filter_map(entry).collect()

@@ -6,7 +6,7 @@
 use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, human, seconds, who};
+use crate::text::{escaped, exact, first_of, human, seconds, shown, who};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,8 +15,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The number of characters of another user's text that are shown.
-const SHOWN: usize = 60;
 /// The number of holders of a lock that are named.
 const NAMED: usize = 10;
 /// The number of characters of a command that are shown.
@@ -104,7 +102,7 @@ impl fmt::Display for Error {
             Error::OtherShape(held, claim) => other_shape(f, held, *claim),
             Error::Ran { name, run, once_per } => {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
-                let host = escaped(run.host.as_deref().unwrap_or("?"), SHOWN);
+                let host = shown(run.host.as_deref().unwrap_or("?"));
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
             }
             Error::CannotEnd(held) => {
@@ -228,7 +226,7 @@ impl Error {
 /// Which shape is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
 fn other_shape(f: &mut fmt::Formatter<'_>, held: &HeldLock, claim: Claim) -> fmt::Result {
     let (there, by) = match &held.by {
-        Blocker::Leases(leases) => (leases.claim(), format!(" (by {})", named(leases, 1, " and "))),
+        Blocker::Leases(leases) => (leases.claim(), format!(" (by {})", named(leases, 1))),
         _ => (Claim::Exclusive, String::new()),
     };
     let wanted = match (there, claim) {
@@ -258,8 +256,8 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
         }
         (_, NotOurs::Other(held)) => {
             // `status` shows the start of a token with an ellipsis.
-            let shown = token.trim_end_matches('…');
-            if shown.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(shown)) {
+            let start = token.trim_end_matches('…');
+            if start.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(start)) {
                 return write!(f, "the token does not hold {name:?}: it {}", held.situation(Duration::ZERO));
             }
             write!(f, "that is only the start of the token that holds {name:?}; give the whole token")
@@ -267,7 +265,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
         (_, NotOurs::Revoked(by)) => write!(
             f,
             "the lease on {name:?} was revoked by {}: stop the work that it protects, then release it",
-            escaped(by, 80)
+            shown(by)
         ),
         (Purpose::Revoke, NotOurs::Free) => write!(f, "{name:?} is not held"),
         (_, NotOurs::Free) => {
@@ -281,7 +279,7 @@ impl NotOurs {
     pub(crate) fn what_became(&self) -> String {
         match self {
             NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
-            NotOurs::Revoked(by) => format!("it was revoked by {}", escaped(by, 80)),
+            NotOurs::Revoked(by) => format!("it was revoked by {}", shown(by)),
             NotOurs::Free => "it was released or deleted while in use".to_owned(),
         }
     }
@@ -307,7 +305,7 @@ impl fmt::Display for Holder {
         match (&self.user, &self.host, self.short_token().as_str()) {
             (Some(user), Some(host), _) => f.write_str(&who(user, host, self.pid, self.label.as_deref())),
             (_, _, "") => f.write_str("another program"),
-            (_, _, token) => write!(f, "another program (its value begins with \"{}\")", escaped(token, 8)),
+            (_, _, token) => write!(f, "another program (its value begins with \"{token}\")"),
         }
     }
 }
@@ -322,19 +320,15 @@ impl Holder {
     }
 }
 
-/// The first of several holders in one line, and the number of the others: "deploy@web-3 (nightly), 3 more".
-fn named(leases: &Leases, most: usize, before_more: &str) -> String {
-    let names = leases.holders.iter().take(most).map(Holder::in_short).collect::<Vec<_>>();
-    match leases.count.saturating_sub(names.len() as u64) {
-        0 => names.join(", "),
-        more => format!("{}{before_more}{more} more", names.join(", ")),
-    }
+/// The first of several holders in one line, and the number of the others: "deploy@web-3 (nightly) and 3 more".
+fn named(leases: &Leases, most: usize) -> String {
+    first_of(leases.holders.iter().map(Holder::in_short), most, leases.count)
 }
 
 /// The holders of a lock that was the caller's.
 pub(crate) fn now_held_by(leases: &Leases) -> String {
     let verb = if leases.count > 1 { "hold" } else { "holds" };
-    format!("{} now {verb} it", named(leases, NAMED, ", "))
+    format!("{} now {verb} it", named(leases, NAMED))
 }
 
 impl HeldLock {
@@ -361,7 +355,7 @@ impl HeldLock {
             }
             Blocker::Leases(leases) => leases,
         };
-        let (count, all) = (leases.count, || named(leases, NAMED, ", "));
+        let (count, all) = (leases.count, || named(leases, NAMED));
         match (leases.holders.as_slice(), leases.claim()) {
             ([holder], Claim::Exclusive) => self.predicate_of(holder, ago),
             (_, Claim::Exclusive) => ("is ", format!("held by {}", all())),
@@ -380,14 +374,14 @@ impl HeldLock {
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {
-            let host = escaped(holder.host.as_deref().unwrap_or_default(), SHOWN);
+            let host = shown(holder.host.as_deref().unwrap_or_default());
             let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
             return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
         }
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };
         let since = holder.held.map_or_else(String::new, |held| format!(", for {}", seconds(held + ago)));
         let revoked = holder.revoked.as_ref();
-        let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", escaped(by, SHOWN)));
+        let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", shown(by)));
         let lease = match (holder.lease, left) {
             (None, _) => ", and never expires".to_owned(),
             (_, Some(left)) => format!(", lease {left} left"),

@@ -13,8 +13,8 @@ use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter,
 use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, human, printable, reason, seconds, who};
-use form::{COLUMN, aligned, json};
+use crate::text::{cut, escaped, first_of, human, printable, reason, seconds, shown, who};
+use form::{aligned, json};
 pub(crate) use log::{forgotten, nagios, ran_within, runs};
 pub(crate) use metrics::metrics;
 use nix::libc;
@@ -320,7 +320,7 @@ fn status_text(status: &Status) -> String {
 fn waiter_line(waiter: &Waiter) -> String {
     let who = match (&waiter.user, &waiter.host) {
         (Some(user), Some(host)) => who(user, host, waiter.pid, waiter.label.as_deref()),
-        _ => "one with an older redlock".to_owned(),
+        _ => "one that does not tell its name".to_owned(),
     };
     let time = waiter.waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
     format!("{who}{time}")
@@ -340,7 +340,7 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
         line("ended", format!("{} ago", human(kept)));
     }
     if let Some(by) = &holder.revoked {
-        line("revoked", format!("by {}", escaped(by, COLUMN)));
+        line("revoked", format!("by {}", shown(by)));
     }
     match (holder.lease, holder.kept) {
         (Some(left), Some(_)) => line("kept", format!("for {} more", human(left))),
@@ -354,7 +354,7 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
     }
     if !holder.token.is_empty() {
         let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
-        line("token", format!("{}…{fence}", escaped(&holder.short_token(), 8)));
+        line("token", format!("{}…{fence}", holder.short_token()));
     }
     if let Some(holds) = holder.holds.filter(|&holds| holds > 1) {
         line("holds", holds.to_string());
@@ -374,7 +374,7 @@ fn table(all: &[Status], columns: Option<usize>) -> String {
             fitted(match holders.as_slice() {
                 [] => none(),
                 [holder] => holder.to_string(),
-                [first, ..] => format!("{first} and {} more", status.holder_count().max(2) - 1),
+                several => first_of(several, 1, status.holder_count().max(2)),
             }),
             holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
             match (status.lease(), status.state) {

@@ -14,7 +14,6 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_secs(1);
 /// The interval at which a line is repeated where it cannot be redrawn.
 const REPEAT: Duration = Duration::from_secs(60);
-const USUAL_COLUMNS: usize = 80;
 
 /// The line of a waiter; it is cleared when dropped.
 #[derive(Debug)]
@@ -116,7 +115,7 @@ impl ProgressLine {
         let text = self.text(waiting, now.since(*then));
         if self.redraws && streams::is_foreground() {
             // Three columns stay free for the ^C that the terminal echoes: a line that wraps cannot be redrawn.
-            streams::draw(&cut(&output::line(&text), streams::columns().unwrap_or(USUAL_COLUMNS).saturating_sub(3)));
+            streams::draw(&cut(&output::line(&text), streams::columns().saturating_sub(3)));
         } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
             output::say(&text);
         } else {

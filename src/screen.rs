@@ -15,7 +15,6 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const EMPTY_REST: &str = "\x1b[K";
 /// Clears everything below the last line.
 const EMPTY_BELOW: &str = "\x1b[J";
-const USUAL_SIZE: (usize, usize) = (24, 80);
 
 /// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl Drop for Screen {
 }
 
 fn size() -> (usize, usize) {
-    streams::size_of_output().unwrap_or(USUAL_SIZE)
+    streams::size_of_output()
 }
 
 fn leave(keys: Option<&Keyboard>) {

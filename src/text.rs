@@ -5,6 +5,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The number of characters of another user's text that are shown.
 const SHOWN: usize = 60;
+/// The number of characters of a token that are shown: enough to name its lease, too few to release it.
+pub(crate) const SHOWN_OF_TOKEN: usize = 8;
 
 /// A duration rounded to seconds, or to milliseconds below one second.
 pub(crate) fn human(time: Duration) -> String {
@@ -75,11 +77,25 @@ pub(crate) fn printable(text: &str, most: usize) -> String {
     out
 }
 
+/// What another user wrote, in a message: safe for a terminal, and not too long.
+pub(crate) fn shown(text: &str) -> String {
+    escaped(text, SHOWN)
+}
+
+/// The first of these names, and the number of the others, of `all`: `a, b and 3 more`.
+pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usize, all: u64) -> String {
+    let first: Vec<String> = names.into_iter().take(most).map(|name| name.to_string()).collect();
+    match all.saturating_sub(first.len() as u64) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
 /// `deploy@web-3, pid 4121 (nightly)`; the pid and the label may be unknown.
 pub(crate) fn who(user: &str, host: &str, pid: Option<u64>, label: Option<&str>) -> String {
     let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-    let label = label.map_or_else(String::new, |label| format!(" ({})", escaped(label, SHOWN)));
-    format!("{}@{}{pid}{label}", escaped(user, SHOWN), escaped(host, SHOWN))
+    let label = label.map_or_else(String::new, |label| format!(" ({})", shown(label)));
+    format!("{}@{}{pid}{label}", shown(user), shown(host))
 }
 
 /// The candidate closest to a misspelt `word`. At most one letter in three may differ; two swapped letters count as one.

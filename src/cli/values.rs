@@ -17,8 +17,6 @@ const DEFAULT_WATCH: Duration = Duration::from_secs(2);
 pub(crate) const LONGEST_NAME: usize = 512;
 /// The longest label, in bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
-/// The length of the token prefix that `status` shows, and that `release` needs to identify a lease.
-pub(crate) const SHOWN_OF_TOKEN: usize = 8;
 
 /// `status --watch [D]`.
 #[derive(Clone, Debug)]

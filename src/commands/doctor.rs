@@ -1,6 +1,6 @@
 //! `redlock doctor`: checks whether the nodes are ready for locks.
 
-use super::{DEFAULT_TTL, block_on, start_local};
+use super::{DEFAULT_TTL, block_on, start_local_if_used};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, NodeFacts, Setup};
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let mut settings = config::settings(common, Duration::ZERO)?;
-    let local = start_local(&settings, false)?;
+    let local = start_local_if_used(&settings)?;
     settings.origins.extend(local.map(whereabouts));
     let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
     warnings.for_each(|why| output::say(why));
@@ -37,7 +37,7 @@ fn whereabouts(local: Local) -> Setting {
         Some(pid) => format!("pid {pid}; redis-cli -s {} shutdown stops it", socket.display()),
         None => "not running; the first lock starts it".to_owned(),
     };
-    Setting { name: "local", value: socket.display().to_string(), from, is_default: false }
+    Setting { name: "local".to_owned(), value: socket.display().to_string(), from, is_default: false }
 }
 
 /// How locks are used, and the facts about the nodes, gathered side by side: a node that hangs is waited for once.

@@ -1,6 +1,6 @@
 //! `redlock log`: the last runs of locks.
 
-use super::{DEFAULT_TTL, block_on, gaps, locks, settings, start_local};
+use super::{block_on, gaps, locks_to_look_at, settings};
 use crate::cli::{Common, Format, LogArgs};
 use crate::exit::Exit;
 use crate::lock::{RunListing, RunQuery, Selection};
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
-    start_local(&settings, false)?;
-    let mut locks = locks(&settings, DEFAULT_TTL);
+    let mut locks = locks_to_look_at(&settings)?;
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     let query = RunQuery { most: args.lines.unwrap_or(usize::MAX), since: args.since, failed: args.failed };
     let RunListing { runs, running, forgotten, gaps: missing } = block_on(locks.log(selection, query))?;

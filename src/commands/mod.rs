@@ -17,19 +17,16 @@ use crate::config::{self, Settings};
 use crate::error::{Error, listed};
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
-use crate::lock::{Claim, Gaps, Lock, Locks, Owner, ROTATION, Reenter, Request, View};
+use crate::lock::{Claim, DEFAULT_TTL, Gaps, Lock, Locks, Owner, ROTATION, Reenter, Request, View};
 use crate::output::say;
 use crate::progress::ProgressLine;
-use crate::redis::{Deployment, Local};
+use crate::redis::{Address, Deployment, Local};
 use crate::sys;
 use crate::sys::signals::{Signals, not_ignored};
 use crate::sys::wait::Readable;
 use nix::sys::signal::Signal;
 use std::cell::RefCell;
 use std::time::Duration;
-
-/// The ttl from which a command that takes no lease derives its timeouts.
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 const NAMELESS: &str = "missing lock name: NAME --token T, or REDLOCK_NAME and REDLOCK_TOKEN together";
 
@@ -88,11 +85,22 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
 /// The lock of this name. Timeouts that are not set are derived from `ttl`.
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`start_local`].
+/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`local`] and [`start`].
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     let key = key(settings, name)?;
-    start_local(settings, true)?;
+    if let Some((local, node)) = local(settings)? {
+        start(&local, node)?;
+    }
     Ok(locks(settings, ttl).lock(name, &key))
+}
+
+/// All locks, for a command that only looks.
+///
+/// # Errors
+/// Those of [`start_local_if_used`].
+fn locks_to_look_at(settings: &Settings) -> Result<Locks, Error> {
+    start_local_if_used(settings)?;
+    Ok(locks(settings, DEFAULT_TTL))
 }
 
 /// The lock of this name, for a command that only looks.
@@ -101,8 +109,7 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
 /// Those of [`lock`].
 fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
     let key = key(settings, name)?;
-    start_local(settings, false)?;
-    Ok(locks(settings, DEFAULT_TTL).lock(name, &key))
+    Ok(locks_to_look_at(settings)?.lock(name, &key))
 }
 
 /// The lock's key: the prefix, then its name.
@@ -155,18 +162,34 @@ async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) 
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:` unless it runs, if the locks are there. This comes first: it takes longer than a node may
-/// take to answer, and the server must not become a descendant of the keeper. For a command that only looks, a server that was
-/// never started has no locks, and stays so.
+/// The server of `local:`, if the locks are there, and its name in messages.
 ///
 /// # Errors
-/// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when the server cannot be started.
-fn start_local(settings: &Settings, even_first: bool) -> Result<Option<Local>, Error> {
+/// [`Error::Usage`] for a directory that is not safe.
+fn local(settings: &Settings) -> Result<Option<(Local, &Address)>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
     let local = Local::at(directory.as_deref()).map_err(|why| Error::Usage(format!("{node} {why}")))?;
-    if even_first || !local.is_unused() {
-        local.start().map_err(|error| Error::Unavailable(format!("{node} cannot be started: {error}")))?;
+    Ok(Some((local, node)))
+}
+
+/// Starts the server of `local:` unless it runs. This comes first: it takes longer than a node may take to answer, and the server
+/// must not become a descendant of the keeper.
+///
+/// # Errors
+/// [`Error::Unavailable`] when it cannot be started.
+fn start(local: &Local, node: &Address) -> Result<(), Error> {
+    local.start().map_err(|error| Error::Unavailable(format!("{node} cannot be started: {error}")))
+}
+
+/// The server of `local:`, started for a command that only looks, unless it was never started: then it has no locks.
+///
+/// # Errors
+/// Those of [`local`] and [`start`].
+fn start_local_if_used(settings: &Settings) -> Result<Option<Local>, Error> {
+    let Some((local, node)) = local(settings)? else { return Ok(None) };
+    if !local.is_unused() {
+        start(&local, node)?;
     }
     Ok(Some(local))
 }

@@ -23,20 +23,10 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
 /// Everything that kept the command from being started.
 fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit, Error> {
     let taking = &args.taking;
-    let largest = largest_grace(taking.ttl);
-    if args.grace.is_some_and(|grace| grace > largest) {
-        let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
-        let (ttl, largest) = (exact(taking.ttl), exact(largest));
-        return Err(Error::Usage(format!(
-            "--grace leaves no time for three renewals within a ttl of {ttl}; at most {largest}"
-        )));
-    }
+    check(args, settings).map_err(Error::Usage)?;
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
     // A missing command must not be found out after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
-    if args.once_per.is_some() && settings.log == 0 {
-        return Err(Error::Usage("--once-per needs the log, which --log 0 switches off".to_owned()));
-    }
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
     let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
@@ -61,4 +51,18 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     };
     warn_of_default(settings);
     run::run(job, locks)
+}
+
+/// Refuses the unsafe combinations that cli/parse.rs cannot tell: they take the settings, or the timeline of a run.
+fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
+    let largest = largest_grace(args.taking.ttl);
+    if args.grace.is_some_and(|grace| grace > largest) {
+        let largest = Duration::from_millis(u64::try_from(largest.as_millis()).unwrap_or(u64::MAX));
+        let (ttl, largest) = (exact(args.taking.ttl), exact(largest));
+        return Err(format!("--grace leaves no time for three renewals within a ttl of {ttl}; at most {largest}"));
+    }
+    if args.once_per.is_some() && settings.log == 0 {
+        return Err("--once-per needs the log, which --log 0 switches off".to_owned());
+    }
+    Ok(())
 }

@@ -2,9 +2,7 @@
 
 use super::ran_within::ran_within;
 use super::watch::watch;
-use super::{
-    DEFAULT_TTL, block_on, gaps, lock_to_look_at, locks, settings, start_local, warn_of_default, warning_about,
-};
+use super::{block_on, gaps, lock_to_look_at, locks_to_look_at, settings, warn_of_default, warning_about};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::exit::Exit;
@@ -26,8 +24,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
             return watch_all(args, common, &settings, selection, watching.every);
         }
     }
-    start_local(&settings, false)?;
-    let mut locks = locks(&settings, DEFAULT_TTL);
+    let mut locks = locks_to_look_at(&settings)?;
     // Who watches asks about locks that are free, too.
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
     let listing = block_on(locks.list(selection, View::ROW, with_free));
@@ -67,8 +64,7 @@ fn watch_all(
     selection: Selection<'_>,
     every: Duration,
 ) -> anyhow::Result<Exit> {
-    start_local(settings, false)?;
-    let (mut locks, is_json) = (locks(settings, DEFAULT_TTL), common.format == Format::Json);
+    let (mut locks, is_json) = (locks_to_look_at(settings)?, common.format == Format::Json);
     block_on(watch(every, is_json, async |columns| {
         let Listing { locks: mut all, gaps } = locks.list(selection, View::ROW, args.all).await?;
         all.sort_by_key(Status::gravity);

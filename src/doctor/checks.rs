@@ -6,7 +6,7 @@ use super::finding::{CheckResult, Problem};
 use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
 use crate::lock::{Holder, Quarantine, Status};
 use crate::redis::{Address, Deployment, Fault, Local, REPLY_LIMIT, SentinelView};
-use crate::text::human;
+use crate::text::{first_of, human};
 use std::time::Duration;
 
 /// The use of locks, as configured and as found.
@@ -350,11 +350,7 @@ fn redis(setup: &Setup) -> CheckResult {
 
 /// The first names, and the number of others.
 fn listed(names: &[String]) -> String {
-    let first = names.iter().take(NAMES).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(NAMES) {
-        0 => first,
-        more => format!("{first} and {more} more"),
-    }
+    first_of(names, NAMES, names.len() as u64)
 }
 
 fn locks<'a>(setup: &'a Setup) -> Result<&'a [Status], Problem> {

@@ -10,9 +10,9 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
 
 /// The commands without which locks still work: for the uptime, the list of all locks, and speed.
 pub(super) const OPTIONAL: [&str; 3] = ["info", "scan", "unlink"];
-/// The commands that only shared locks and slots need. Rules that users have copied earlier lack some of them.
+/// The commands that only shared locks and slots need: with a rule that lacks them exclusive locks work.
 pub(super) const OF_SHAPES: [&str; 3] = ["time", "zcount", "pexpireat"];
-/// The commands that only the memory of the last runs needs.
+/// The commands that only the memory of the last runs needs, whose failure fails no lock.
 pub(super) const OF_MEMORY: [&str; 7] = ["time", "lpush", "ltrim", "lrange", "lindex", "llen", "hincrby"];
 
 /// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.

@@ -32,8 +32,7 @@ impl Claim {
         }
     }
 
-    /// What the name of a waiter with this claim begins with: the scripts call only those that fit. Names of older versions
-    /// are hexadecimal, and those of exclusive waiters stay so.
+    /// What the name of a waiter with this claim begins with: the scripts call only those that fit.
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",
@@ -54,7 +53,11 @@ impl Claim {
 /// Its mode, in a word; the limit is told beside it.
 impl Serialize for Claim {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(self.word().split(':').next().unwrap_or_default())
+        to.serialize_str(match self {
+            Claim::Exclusive => "exclusive",
+            Claim::Shared => "shared",
+            Claim::Slots(_) => "slots",
+        })
     }
 }
 

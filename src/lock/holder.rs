@@ -3,7 +3,7 @@
 use super::claim::Claim;
 use super::token;
 use crate::redis::Reply;
-use crate::text::rfc3339;
+use crate::text::{SHOWN_OF_TOKEN, escaped, rfc3339};
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
@@ -116,9 +116,9 @@ impl Holder {
         self.host.is_some()
     }
 
-    /// The part of the token that may be shown.
+    /// The part of the token that may be shown, safe for a terminal.
     pub(crate) fn short_token(&self) -> String {
-        token::shown(&String::from_utf8_lossy(&self.token))
+        escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
     }
 
     /// True if its token begins so.

@@ -10,8 +10,8 @@ use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The ttl of a lease without a record of it.
-pub(super) const DEFAULT_TTL: Duration = Duration::from_secs(30);
+/// The ttl of a lease that nothing says it of; cli.rs has the same in words.
+pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// One grant of a lock, limited in time.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ use super::keys::Keys;
 use super::{Lock, Quarantine};
 use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, FromReply, Nodes};
+use crate::text::first_of;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -52,10 +53,7 @@ impl Locks {
 
     /// The nodes' names for messages: `10.0.0.1:6379`, `10.0.0.1:6379 and 4 more`.
     pub(crate) fn where_they_are(&self) -> String {
-        match self.nodes.len() {
-            1 => self.nodes.name(0),
-            n => format!("{} and {} more", self.nodes.name(0), n - 1),
-        }
+        first_of([self.nodes.name(0)], 1, self.nodes.len() as u64)
     }
 
     /// The error for a lock that too few nodes can tell of.

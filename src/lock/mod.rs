@@ -38,7 +38,7 @@ mod waiter;
 pub(crate) use acquire::ROTATION;
 pub(crate) use claim::Claim;
 pub(crate) use holder::{Blocker, Holder, Leases};
-pub(crate) use lease::Lease;
+pub(crate) use lease::{DEFAULT_TTL, Lease};
 pub(crate) use listing::{Gaps, Listing, RunListing, Selection};
 pub(crate) use locks::Locks;
 pub(crate) use memory::RunQuery;

@@ -1,9 +1,7 @@
 //! The time for which a node that was started has no vote. Pure: no clock, no I/O.
 
+use super::lease::DEFAULT_TTL;
 use std::time::Duration;
-
-/// The shortest quarantine where none is given: the default ttl is as long.
-const SHORTEST: Duration = Duration::from_secs(30);
 
 /// The time for which a node that was started has no say about leases that it may have forgotten.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +16,7 @@ impl Quarantine {
     /// quarantine would only keep its lock from all that ask for it.
     pub(super) fn new(given: Option<Duration>, ttl: Duration, nodes: usize) -> Quarantine {
         let several = nodes > 1;
-        let default = if several { ttl.max(SHORTEST) } else { Duration::ZERO };
+        let default = if several { ttl.max(DEFAULT_TTL) } else { Duration::ZERO };
         Quarantine { length: given.unwrap_or(default), fixed: given.is_some() || !several }
     }
 

@@ -1,14 +1,14 @@
 //! Tokens: random identities of leases, and of holds of a lease. A token is all that it takes to release the lock.
 
 use crate::sys::random::uuid;
+use crate::text::SHOWN_OF_TOKEN;
 
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// Behind the 32 hexadecimal digits of a lease whose release leaves a note.
+/// Behind the 32 hexadecimal digits of a lease whose release leaves a note. The memory of runs would tell that too, but may be switched
+/// off, or fail; and a release that is taken for a loss stops the process that the lease was for.
 const NOTED: char = 'n';
-/// The part of a token that may be shown, in characters.
-const SHOWN: usize = 8;
 
 /// The hold that took the lock.
 pub(super) const BASE: &str = "base";
@@ -50,5 +50,5 @@ pub(super) fn split(token: &str) -> (&str, Option<&str>) {
 
 /// The part of a token that may be shown.
 pub(super) fn shown(token: &str) -> String {
-    token.chars().take(SHOWN).collect()
+    token.chars().take(SHOWN_OF_TOKEN).collect()
 }

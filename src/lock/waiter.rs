@@ -2,17 +2,14 @@
 
 use super::claim::Claim;
 use super::holder::ms;
+use super::keys::SEPARATOR;
 use super::owner::Owner;
 use super::token;
 use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
-/// Between the parts of a name: the initial of the claim and a random identity, then host, pid, user and label. Scripts look at
-/// the initial only.
-const SEPARATOR: char = '\u{1f}';
-
-/// One that waits in line; of an older version only the time is known.
+/// One that waits in line. What its name does not tell is none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
     pub(crate) host: Option<String>,
@@ -24,7 +21,8 @@ pub(crate) struct Waiter {
     pub(crate) waited: Option<Duration>,
 }
 
-/// A name for the queue that no waiter had before.
+/// A name for the queue that no waiter had before: the initial of the claim and a random identity, then host, pid, user and label.
+/// Scripts look at the initial only.
 pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
     let part = |text: &str, most| -> String { text.chars().take(most).collect() };
     let Owner { host, pid, user, label } = owner;

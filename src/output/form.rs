@@ -6,7 +6,7 @@ use std::iter::zip;
 use unicode_width::UnicodeWidthStr;
 
 /// The number of characters of another user's text that a column of a table shows.
-pub(super) const COLUMN: usize = 40;
+const COLUMN: usize = 40;
 
 /// A line of JSON.
 pub(super) fn json(value: &impl Serialize) -> String {

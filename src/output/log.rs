@@ -1,11 +1,11 @@
 //! Runs in the log of a lock, as text and JSON.
 
-use super::form::{COLUMN, aligned, json};
+use super::form::{aligned, json};
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
 use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals;
-use crate::text::{escaped, exact, human, seconds, who};
+use crate::text::{escaped, exact, human, seconds, shown, who};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -56,29 +56,33 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
 /// without a log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
-    let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", escaped(label, COLUMN)));
+    let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", shown(label)));
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
     let success = match &status.memory.last_success {
         _ if run.succeeded() || run.outcome == Outcome::Released => String::new(),
-        Some(success) => format!("; last success{}", ago(success).trim_start_matches(',')),
+        Some(success) => format!("; last success{}", led(" ", ago(success))),
         None => "; no success known".to_owned(),
     };
-    Some(format!("{}{label}{}{duration}, {result}{success}", on(run).trim_start(), ago(run)))
+    Some(format!("{}{label}{}{duration}, {result}{success}", on(run).unwrap_or_default(), led(", ", ago(run))))
 }
 
-/// ` on web-3`
-fn on(run: &Run) -> String {
-    run.host.as_ref().map_or_else(String::new, |host| format!(" on {}", escaped(host, COLUMN)))
+/// `on web-3`
+fn on(run: &Run) -> Option<String> {
+    run.host.as_ref().map(|host| format!("on {}", shown(host)))
 }
 
-/// `, 2h 4m ago`
-fn ago(run: &Run) -> String {
+/// `2h 4m ago`
+fn ago(run: &Run) -> Option<String> {
     match run.ago {
-        _ if run.is_ahead => format!(", {AHEAD}"),
-        Some(ago) => format!(", {} ago", seconds(ago)),
-        None => String::new(),
+        _ if run.is_ahead => Some(AHEAD.to_owned()),
+        ago => ago.map(|ago| format!("{} ago", seconds(ago))),
     }
+}
+
+/// A part of a sentence behind what leads to it, if there is one.
+fn led(lead: &str, part: Option<String>) -> String {
+    part.map_or_else(String::new, |part| format!("{lead}{part}"))
 }
 
 const AHEAD: &str = "in the future: the server's clock was changed";
@@ -87,13 +91,14 @@ const AHEAD: &str = "in the future: the server's clock was changed";
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
     let (name, within) = (&status.name, exact(within));
     let has = if is_recent { "has" } else { "has not" };
-    let success = status.memory.last_success.as_ref().map(|run| format!("last{}{}", on(run), ago(run)));
+    let success =
+        status.memory.last_success.as_ref().map(|run| format!("last{}{}", led(" ", on(run)), led(", ", ago(run))));
     let success = success.unwrap_or_else(|| "no success is known".to_owned());
     let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
-    let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", ago(last), result(last)));
+    let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", led(", ", ago(last)), result(last)));
     let going = status.memory.runs.iter().find(|run| run.outcome == Outcome::Running);
     let going = going.map_or_else(String::new, |run| {
-        format!("; running{} for {}", on(run), run.duration.map_or_else(String::new, seconds))
+        format!("; running{} for {}", led(" ", on(run)), run.duration.map_or_else(String::new, seconds))
     });
     format!("{name:?} {has} succeeded within {within}: {success}{last}{going}")
 }
@@ -113,7 +118,7 @@ pub(crate) fn nagios<'a>(word: &str, text: &str, locks: impl Iterator<Item = &'a
 
 /// The last run in a column of a table.
 pub(super) fn last_cell(status: &Status) -> String {
-    status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), ago(run)))
+    status.memory.last.as_ref().map_or_else(|| "-".to_owned(), |run| format!("{}{}", result(run), led(", ", ago(run))))
 }
 
 /// The end of a run in few words.
@@ -126,7 +131,7 @@ fn result(run: &Run) -> String {
         (Outcome::Lost, ..) => "lease lost".to_owned(),
         (Outcome::TooLong, ..) => "--max-run".to_owned(),
         (Outcome::Revoked, ..) => match &run.revoked_by {
-            Some(by) => format!("revoked by {}", escaped(by, COLUMN)),
+            Some(by) => format!("revoked by {}", shown(by)),
             None => "revoked".to_owned(),
         },
         (Outcome::Released, ..) => "released".to_owned(),

@@ -8,7 +8,7 @@ use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::process::Handle;
 use crate::sys::signals;
-use crate::text::{exact, human};
+use crate::text::{exact, first_of, human};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -160,26 +160,18 @@ impl Messages {
         self.say(&format!(
             "waiting for the job of {} to end: SIGKILL has not ended pid {} yet",
             self.name,
-            listed(pids)
+            first_of(pids, NAMED, pids.len() as u64)
         ));
     }
 
     pub(super) fn out_of_reach(&self, pids: &[i32]) {
-        let (name, pids) = (&self.name, listed(pids));
+        let (name, pids) = (&self.name, first_of(pids, NAMED, pids.len() as u64));
         self.say(&format!("not allowed to kill every process of the job of {name}: pid {pids} is left"));
     }
 }
 
 /// The most pids that a message names.
 const NAMED: usize = 5;
-
-fn listed(pids: &[i32]) -> String {
-    let named: Vec<String> = pids.iter().take(NAMED).map(ToString::to_string).collect();
-    match pids.len().saturating_sub(NAMED) {
-        0 => named.join(", "),
-        more => format!("{} and {more} more", named.join(", ")),
-    }
-}
 
 /// The reason for a lost lease.
 pub(super) fn text(loss: &Loss) -> String {

@@ -394,7 +394,8 @@ impl ChildSetup {
 }
 
 /// Signals from the terminal's keys while a child is being started in the foreground group. Each must reach the child exactly
-/// once.
+/// once: one that is lost leaves the job running, and many programs take a second one for "at once". Blocking the signals alone
+/// does either, as the parent cannot tell whether one came before the fork.
 ///
 /// The parent is in that group too, and unblocks these signals for the one clone(2). Linux does not fork while an unblocked
 /// signal is pending, and delivers one that comes during the fork to both. So a signal that the handler recorded came before

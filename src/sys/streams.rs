@@ -66,20 +66,22 @@ pub(crate) fn is_foreground() -> bool {
 }
 
 /// The width of the terminal that is standard error.
-pub(crate) fn columns() -> Option<usize> {
-    size(2).map(|(_, columns)| columns)
+pub(crate) fn columns() -> usize {
+    size(2).1
 }
 
 /// Rows and columns of the terminal that is standard output.
-pub(crate) fn size_of_output() -> Option<(usize, usize)> {
-    size(1).filter(|(rows, _)| *rows > 0)
+pub(crate) fn size_of_output() -> (usize, usize) {
+    size(1)
 }
 
-fn size(descriptor: i32) -> Option<(usize, usize)> {
+/// Rows and columns of this terminal; the usual ones where it does not tell.
+fn size(descriptor: i32) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
     let answer = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };
-    (answer == 0 && size.ws_col > 0).then_some((size.ws_row.into(), size.ws_col.into()))
+    let told = |told: libc::c_ushort, usual: usize| if answer == 0 && told > 0 { told.into() } else { usual };
+    (told(size.ws_row, 24), told(size.ws_col, 80))
 }
 
 thread_local! {

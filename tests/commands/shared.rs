@@ -78,7 +78,7 @@ fn a_busy_one_names_ten_holders_at_most() {
     for count in 1..=12 {
         take(&redis, "db -s --label job");
         if ![2, 9].contains(&(count % 10)) || count == 12 {
-            let more = if count > 10 { format!(", {} more", count - 10) } else { String::new() };
+            let more = if count > 10 { format!(" and {} more", count - 10) } else { String::new() };
             let named = all(count.min(10));
             busy("db", format!("redlock: \"db\" is shared by {count}: {named}{more}{advice}"));
         }
