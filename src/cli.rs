@@ -50,7 +50,7 @@ Examples; the last is a daily crontab's, on many hosts:
   redlock run deploy --wait 10m -- ./deploy     waits up to ten minutes
   redlock run report -q -E 0 --wait 2h --once-per 20h --max-run 90m -- ./report";
 
-/// The last line of each command's help, in place of the options that all commands have.
+/// The last line of each command's help, instead of the options that all commands have.
 const COMMON: &str = "Options of every command (--redis, --prefix, -q, -v ...): redlock --help";
 
 const STATUSES_SHORT: &str = "\
@@ -119,7 +119,7 @@ pub(crate) enum Command {
     Status(StatusArgs),
     /// Show whether jobs ran: who, when, how long, and the result
     ///
-    /// A line for each run, newest last: its begin (local time), how long it took, user@host (label), and how it ended. Without a
+    /// A line for each run, newest last: its start (local time), how long it took, user@host (label), and how it ended. Without a
     /// name: the runs of all locks under the prefix. Redis remembers the last 20 of each lock (run and acquire --log N), and the last
     /// that succeeded and that failed, for 100 days.
     Log(LogArgs),
@@ -249,7 +249,7 @@ pub(crate) struct Common {
 // The name of a lock, as an option or as a plain argument. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// The name of the lock, in place of NAME
+    /// The name of the lock, instead of NAME
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     option: Option<String>,
     /// The name of the lock
@@ -266,7 +266,7 @@ impl NameArgs {
 // The names of several locks, as options or as plain arguments. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct NamesArgs {
-    /// A lock, in place of NAME
+    /// The name of a lock, instead of NAME
     #[arg(long = "name", value_name = "NAME", value_parser = pattern, hide_short_help = true)]
     option: Vec<String>,
     /// One or more locks; a * in quotes matches anything
@@ -282,7 +282,7 @@ impl NamesArgs {
         self.names.dedup();
     }
 
-    /// The only lock asked about, if it is one.
+    /// The name, if it is exactly one, without a `*`.
     pub(crate) fn one(&self) -> Option<&str> {
         match self.names.as_slice() {
             [name] if !name.contains('*') => Some(name),
@@ -294,7 +294,7 @@ impl NamesArgs {
 // The common options of run and acquire. (No doc comment, as above.)
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
-    /// The name of the lock, in place of NAME; run can hold several
+    /// The name of the lock, instead of NAME; run can hold several
     ///
     /// 1 to 512 bytes without control characters and without *. The key in Redis is the prefix followed by the name. run takes
     /// the option several times: the job needs all of these locks, and --wait is for all together. They are taken in the order of their
@@ -420,7 +420,7 @@ pub(crate) struct AcquireArgs {
     pub(crate) wait: Duration,
     /// Renew the lease until process PID ends, then release it
     ///
-    /// A small process of redlock's does so in the background: in a script, write --while-pid $$. The lease can still be
+    /// A background process does this: in a script, write --while-pid $$. The lease can still be
     /// released by its token.
     #[arg(long, value_name = "PID", value_parser = whole(1, i32::MAX), conflicts_with = "reentrant")]
     pub(crate) while_pid: Option<i32>,

@@ -97,7 +97,7 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// What the job is told of where the locks are: the flags, as variables, and whether they are on the default address. The job
+    /// Variables that tell the job where the locks are: the flags, and whether they are on the default address. The job
     /// finds the other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are unique.
@@ -318,7 +318,7 @@ fn label(text: &str) -> Result<String, String> {
 fn runs(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(runs) if runs <= MOST_RUNS => Ok(runs),
-        _ => Err(format!("not a number of runs, which is at most {MOST_RUNS}")),
+        _ => Err(format!("not a number of runs from 0 to {MOST_RUNS}")),
     }
 }
 
@@ -457,7 +457,7 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(entry).collect()
 }
 
-/// What the job is told of where the locks are: the flags, as variables, and that they are on the default address.
+/// Variables that tell the job where the locks are: the flags, and that they are on the default address.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let variable = |(name, value): &Entry| {
         let text = OsString::from(&value.text);

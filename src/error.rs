@@ -400,7 +400,7 @@ impl fmt::Display for HeldLock {
         }
         match (self.by_this_job, self.waited) {
             (true, _) if self.can_reenter => f.write_str("; use --reentrant to re-enter it"),
-            (true, _) => f.write_str("; this job is part of one that holds it"),
+            (true, _) => f.write_str("; waiting for it would never end"),
             (false, None) if self.by.never_ends() => f.write_str("; use another name or --prefix"),
             (false, None) => f.write_str("; use --wait to queue for it"),
             (false, Some(_)) => Ok(()),

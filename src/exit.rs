@@ -81,7 +81,7 @@ impl Exit {
         }
     }
 
-    /// The status of `-E` in place of "held by another", if given.
+    /// The status of `-E` instead of that of "held by another", if given.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::Held, Some(status)) => Exit::Conflict(status),

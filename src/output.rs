@@ -287,7 +287,7 @@ fn status_text(status: &Status) -> String {
         line("", format!("and {} more", status.holder_count() - listed));
     }
     match (status.state, status.holders(), status.lease()) {
-        (State::Reserved, _, Some(left)) => line("for", format!("the next in line, {} at most", human(left))),
+        (State::Reserved, _, Some(left)) => line("for", format!("the next in line, for at most {}", human(left))),
         // The key is not a lock.
         (State::Foreign, [], left) => {
             line("lease", left.map_or_else(|| "never expires".to_owned(), |left| format!("{} left", human(left))));

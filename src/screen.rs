@@ -56,7 +56,7 @@ impl Screen {
         size().1
     }
 
-    /// Shows a page, cut to the size of now.
+    /// Shows a page, cut to the present size.
     ///
     /// # Errors
     /// The errors of standard output.

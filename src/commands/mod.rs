@@ -194,7 +194,7 @@ fn start_local_if_used(settings: &Settings) -> Result<Option<Local>, Error> {
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits that long at most, and tells of them what is to be told.
+/// Reads the settings, for a command that waits that long at most. Prints the warnings about them, and with `--verbose` the settings.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad setting.
@@ -219,7 +219,7 @@ fn warn_of_default(settings: &Settings) {
     }
 }
 
-/// Says what a list lacks. The exit is that of the first lock that too few nodes can tell of.
+/// Says what a list lacks. The exit is that of the first lock that too few nodes know.
 fn gaps(gaps: &Gaps) -> Exit {
     warning_about(gaps).iter().for_each(|warning| say(warning));
     gaps.locks.iter().for_each(|error| say(&error.to_string()));

@@ -65,7 +65,7 @@ const CLOCKS_MS: u64 = 5_000;
 const LAG: u64 = 10;
 /// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
 const ROOM: u64 = 1_000_000;
-/// The room for what calls a waiter while it does not read, in bytes. A call takes about a hundred.
+/// The smallest output buffer for the calls of a waiter that does not read for a while, in bytes. A call takes about a hundred.
 const CALLS: usize = 32 * 1024;
 /// The number of names that a finding lists.
 const NAMES: usize = 3;

@@ -13,7 +13,7 @@ use std::time::Duration;
 const TRIES: usize = 20;
 const TRY_FOR: Duration = Duration::from_secs(5);
 
-/// A certificate that ends within this time is told.
+/// A certificate that ends within this time is reported.
 const CERTIFICATE: Duration = Duration::from_secs(14 * 86_400);
 
 /// The facts about a configured node.
@@ -203,7 +203,7 @@ pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Proble
                 Fault::TimedOut => "look for a CLIENT PAUSE or a slow script",
                 _ => fault.advice().1,
             };
-            Err(Harm::NoVote.problem(&format!("asked for a write, it {fault}: no lock can be taken"), advice))
+            Err(Harm::NoVote.problem(&format!("refuses writes ({fault}): no lock can be taken"), advice))
         }
     }
 }

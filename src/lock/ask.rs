@@ -42,7 +42,7 @@ impl Locks {
         answers.said().for_each(|answer| self.quarantine.cover(answer.longest));
     }
 
-    /// The answers; such of nodes that do not know the lock and may have forgotten it in a restart count as none.
+    /// The answers, without those of nodes that may have forgotten the lock in a restart.
     pub(super) fn without_young(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))

@@ -112,7 +112,7 @@ impl Lock {
         let patience = |answers: &Answers<Answer>| {
             let patience = match verdict(answers) {
                 _ if ran(answers).is_some() => Duration::ZERO,
-                // Any of the others may know of a success.
+                // With --once-per, wait for all: any node may know of a success.
                 Verdict::Yes if request.once_per.is_some() => return Boot::NEVER,
                 Verdict::Yes => courtesy(start, answers),
                 Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),

@@ -50,7 +50,7 @@ impl Claim {
     }
 }
 
-/// Its mode, in a word; the limit is told beside it.
+/// Its mode, in a word; the limit is a field of its own.
 impl Serialize for Claim {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(match self {

@@ -54,7 +54,7 @@ pub(crate) enum Blocker {
     Leases(Leases),
     /// A key of a type that no lock has, and the rest of its life.
     OtherType(Option<Duration>),
-    /// It is free, but promised to the next in line, or to its holder of before a restart, for so long if that is known.
+    /// It is free, but reserved for the first waiter, or for the holder before a restart; for this long, if that is known.
     Reserved(Option<Duration>),
     #[default]
     Unknown,
@@ -151,7 +151,7 @@ impl Holder {
 }
 
 impl Blocker {
-    /// The holders of a lock that is not free; a key of another type is told in the place of one.
+    /// Reads the holders of a lock that is not free, or what else its key is.
     pub(super) fn read(answer: &Reply) -> Blocker {
         let told = answer.get("holders").items();
         if let Some(other) = told.iter().find(|holder| holder.has("type")) {

@@ -15,7 +15,7 @@ pub(crate) struct Locks {
     pub(super) quarantine: Quarantine,
 }
 
-/// A node, and why it cannot tell of a lock.
+/// A node, and why its answer about a lock is missing.
 pub(super) type NodeFault = (usize, Fault);
 /// The answers to calls about several locks: of each, those that came, by their nodes.
 pub(super) type Page<A> = Vec<Vec<(usize, Result<A, Fault>)>>;
@@ -56,7 +56,7 @@ impl Locks {
         first_of([self.nodes.name(0)], 1, self.nodes.len() as u64)
     }
 
-    /// The error for a lock that too few nodes can tell of.
+    /// The error for a lock about which too few nodes have answered.
     pub(super) fn untold(&self, name: &str, (node, fault): &NodeFault) -> Error {
         self.unanswered(Some(name), std::iter::once((*node, fault)), self.nodes.len() - 1)
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// by output.rs, error.rs and progress.rs. It is about the process `pid`, not about redlock, and empty if unknown, as a missing
 /// argument fails the grant. One that changes with renewals is sent by `args` of `Lease` (each hold has its own); extend.lua
 /// writes it by pcall, since a lack of memory must not cost a lease, and by no command that users have not allowed yet;
-/// recreate.lua writes the whole record anew.
+/// recreate.lua writes the whole record again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: String,

@@ -83,7 +83,7 @@ impl Lock {
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.say(&release).await;
-        // With one node, a release without a hold is told the newest where there are several, and has released nothing.
+        // On one node, a release that names no hold, of a lease with several, releases nothing and gets the newest.
         let newest =
             answers.said().find(|answer| answer.outcome == ScriptOutcome::Newest).map(|answer| answer.hold.clone());
         if let Some(hold) = newest {

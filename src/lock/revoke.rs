@@ -20,7 +20,7 @@ pub(crate) struct Revocation {
     /// The lock is free. Otherwise the leases cannot be extended any more; their jobs are stopped by their own redlocks, at
     /// the latest when the leases run out.
     pub(crate) is_free: bool,
-    /// The nodes that have not heard of it, and why: they may still have the leases until those run out.
+    /// The nodes that the revocation did not reach, and why: the leases may last there until they run out.
     pub(crate) missed: Vec<String>,
 }
 

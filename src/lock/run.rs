@@ -70,7 +70,7 @@ pub(crate) enum Outcome {
     Unreadable,
 }
 
-/// The end of a run, as it is told with the release of its lease.
+/// The end of a run, as the release of its lease reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     /// None if no command was started under the lease: it leaves nothing.

@@ -35,7 +35,7 @@ impl View {
     pub(crate) const ROW: View = View { holders: 3, waiters: 0, runs: Some(RunQuery::LAST) };
     pub(crate) const WHOLE: View = View { holders: 200, waiters: 200, runs: Some(RunQuery::LAST) };
 
-    /// The number of locks of which one answer can tell: a holder takes five kilobytes at most, with the lines of the protocol
+    /// How many locks fit into one answer: a holder takes at most five kilobytes, with the lines of the protocol
     /// (see redis/limit.rs), and the rest of a lock one and a half.
     pub(super) fn locks_at_a_time(self) -> usize {
         (2 << 20) / (1_500 + 5_000 * self.holders as usize)
@@ -133,7 +133,7 @@ impl Status {
         matches!(&self.by, Some(Blocker::Leases(leases)) if leases.count > leases.holders.len() as u64)
     }
 
-    /// Orders locks, the worst first: those of which least is known, then those whose last run failed, and those that stand in the
+    /// Orders locks, the worst first: unknown ones, then those whose last run failed, then those that stand in the
     /// way most.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);

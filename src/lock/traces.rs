@@ -15,7 +15,7 @@ use std::time::Duration;
 /// The patience with a node when a try is undone: a signal ends the wait within 100 ms. The request is on its way at
 /// once, but a server that is about to answer a closed connection does not read what else was sent over it.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
-/// The same of a caller that is not interrupted; a node that hangs delays nobody for longer.
+/// The same for a caller that is not interrupted: the longest delay by a node that hangs.
 pub(super) const LONG_FAREWELL: Duration = Duration::from_secs(1);
 /// The pause before a request is said again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);

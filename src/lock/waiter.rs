@@ -1,4 +1,4 @@
-//! Who waits: a waiter's name in the queue says it, so that it is there as long as the place in line, and costs no write.
+//! The waiters of a lock. A waiter's name in the queue carries its owner, so no other key is written for it.
 
 use super::claim::Claim;
 use super::holder::ms;

@@ -304,7 +304,7 @@ const MEANINGS: [Meaning; 26] = {
             "unknown command",
             Refused,
             "",
-            "redlock needs it under its own name; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
+            "redlock needs this command: do not rename or disable it; for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
         ("NOPERM", Refused, "", "redlock doctor prints the ACL rule it needs"),
         (

@@ -126,7 +126,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
     }
-    // Also what is left of a lost one, and what the release did not reach.
+    // Of a lost lease too: some nodes may still have it.
     let _ = lock.release(&lease, None, End::now(if loss.is_some() { Outcome::Lost } else { Outcome::Released })).await;
     Ok(())
 }

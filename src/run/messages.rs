@@ -34,7 +34,7 @@ impl Messages {
         Messages { audience: Some(process), ..self }
     }
 
-    /// Prints one line. Failures call this directly, since `--quiet` leaves them.
+    /// Prints one line. For failures: `--quiet` does not suppress them.
     fn say(&self, text: &str) {
         if let Some(process) = &self.audience {
             process.share_errors();

@@ -1,4 +1,4 @@
-//! Keeping a lease: when it is renewed, and what its holder is told. Knows nothing of jobs and keepers.
+//! Keeping a lease: when it is renewed, and the messages about that. Knows nothing of jobs and keepers.
 
 use super::loss::{Loss, Outage};
 use super::messages::Messages;

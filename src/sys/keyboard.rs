@@ -20,7 +20,7 @@ impl AsFd for Keyboard {
 }
 
 impl Keyboard {
-    /// None where standard input is no terminal, or hands over each key already: somebody else reads it.
+    /// None where standard input is no terminal, or hands over each key already: another program reads it.
     pub(crate) fn open() -> Option<Keyboard> {
         let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
         let keys = Keyboard { stdin: stdin(), before };

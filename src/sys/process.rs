@@ -260,7 +260,7 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
         SigSet::empty().thread_set_mask()?;
         // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
         match unsafe { unistd::fork() }? {
-            // SAFETY: ends the process without running anything of its parent's.
+            // SAFETY: ends the process without running code of its parent.
             ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
             ForkResult::Child => Ok(()),
         }
@@ -388,7 +388,7 @@ impl ChildSetup {
             unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
             setup.errno = Errno::last_raw();
         }
-        // SAFETY: ends the child without running anything of its parent's.
+        // SAFETY: ends the child without running code of its parent.
         unsafe { libc::_exit(127) }
     }
 }

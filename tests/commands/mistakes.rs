@@ -92,7 +92,7 @@ const LINES: [(&str, &str); 79] = [
         "invalid value '99999999999' for '--while-pid <PID>': not a whole number from 1 to 2147483647",
     ),
     ("acquire x --replicas x", "in --replicas: not a number of replicas"),
-    ("acquire x --log x", "in --log: not a number of runs, which is at most 1000"),
+    ("acquire x --log x", "in --log: not a number of runs from 0 to 1000"),
     // Addresses.
     ("status x --redis redis//h", "in --redis: cannot use \"redis//h\": not a URL; redis://h?"),
     ("status x --redis redis:/h", "in --redis: cannot use \"redis:/h\": not a URL; redis://h?"),

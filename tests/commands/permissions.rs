@@ -87,7 +87,8 @@ fn a_server_without_scripts_is_told_in_one_line() {
         ("HSET", &["acquire", "--name", "backup"]),
     ] {
         let redis = Redis::with(&["--rename-command", renamed, ""]);
-        let said = message(["refused: ", "nknown ", "command", "redlock needs it under its own name"]);
+        let said =
+            message(["refused: ", "nknown ", "command", "redlock needs this command: do not rename or disable it"]);
         Test::new(&redis).args(arguments).status(78).stdout(any()).stderr(said).run();
     }
 }

@@ -228,7 +228,7 @@ fn reentrant_is_advised_only_where_it_is_accepted() {
     let reenter = "; use --reentrant to re-enter it";
     inside("run a -- true", reenter);
     inside("acquire a", reenter);
-    let leave = "; this job is part of one that holds it";
+    let leave = "; waiting for it would never end";
     inside("run --name a --name b -- true", leave);
     inside("run a --shared -- true", leave);
     inside("run a --once-per 1h -- true", leave);

@@ -173,7 +173,7 @@ fn what_is_met_is_named_with_what_to_do_about_it() {
         (
             format!("ERR unknown command {unknown}"),
             78,
-            "refused: unknown command 'EVALSHA'; redlock needs it under its own name; \
+            "refused: unknown command 'EVALSHA'; redlock needs this command: do not rename or disable it; \
              for a Sentinel use redis+sentinel://HOST:PORT/SERVICE",
         ),
         (

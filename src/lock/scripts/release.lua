@@ -58,7 +58,7 @@ end
 local left = redis.call('ZCARD', H)
 if left > 0 then return answer('still-held', {holds = left}) end
 if keep then
-  -- The expiry first, then the note: a server out of memory refuses to write what is not behind another write.
+  -- The expiry first, then the note: a server out of memory refuses only a script's first write.
   if lease(ARG.token).kept and until_end(ARG.token) <= keep then return answer('released') end
   if shape then lasts(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
   redis.pcall('HSET', record_of(ARG.token), 'kept', digits(server_us()))
