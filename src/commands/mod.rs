@@ -194,7 +194,8 @@ fn start_local_if_used(settings: &Settings) -> Result<Option<Local>, Error> {
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits that long at most. Prints the warnings about them, and with `--verbose` the settings.
+/// Reads the settings, for a command that waits that long at most. Prints the warnings about them, and with `--verbose` the
+/// settings.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad setting.

@@ -3,7 +3,8 @@
 use super::fields::Args;
 use crate::redis::{Call, Script};
 
-/// Separates the lock's key from the part, and the parts of a waiter's name. No name has a control character, so no lock's key can look like one of ours.
+/// Separates the lock's key from the part, and the parts of a waiter's name. No name has a control character, so no lock's key
+/// can look like one of ours.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock, behind its own, in the order that the scripts expect.

@@ -6,8 +6,8 @@ use crate::text::SHOWN_OF_TOKEN;
 /// Behind the token of a hold stands its id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// Behind the 32 hexadecimal digits of a lease whose release leaves a note. The memory of runs would tell that too, but may be switched
-/// off, or fail; and a release that is taken for a loss stops the process that the lease was for.
+/// Behind the 32 hexadecimal digits of a lease whose release leaves a note. The memory of runs would tell that too, but may be
+/// switched off, or fail; and a release that is taken for a loss stops the process that the lease was for.
 const NOTED: char = 'n';
 
 /// The hold that took the lock.

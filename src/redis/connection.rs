@@ -71,7 +71,8 @@ impl Connection {
         }))
     }
 
-    /// Gives the connection up for another one: what is still on its way never arrives, so it cannot arrive behind a request over the other one.
+    /// Gives the connection up for another one: what is still on its way never arrives, so it cannot arrive behind a request over
+    /// the other one.
     pub(super) fn abort(&self) {
         if let Some(socket) = &self.socket {
             let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));

@@ -243,8 +243,9 @@ pub(crate) fn has_child(condition: &dyn Fn(i32) -> bool) -> bool {
     found
 }
 
-/// Calls `visit` for each child of this process' main thread, which adopts all orphans. Without /proc (a chroot, a sandbox) pids are tried
-/// (0.2 µs each), as what a job has left behind must be dead before its lease can expire: until `visit` has returned true for children in one stretch.
+/// Calls `visit` for each child of this process' main thread, which adopts all orphans. Without /proc (a chroot, a sandbox) pids
+/// are tried (0.2 µs each), as what a job has left behind must be dead before its lease can expire: until `visit` has returned
+/// true for children in one stretch.
 fn find_children(visit: &mut dyn FnMut(i32) -> bool) {
     let us = own_pid();
     let listed = if process::has_proc() { children_of_thread(&format!("/proc/{us}/task/{us}")) } else { None };
