@@ -275,8 +275,11 @@ pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> Str
 fn status_text(status: &Status) -> String {
     let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), state(status));
     let last = log::last_run(status);
-    if let (State::Free, Some(last)) = (status.state, &last) {
-        text += &format!("; last run {last}");
+    match (status.state, &last) {
+        (State::Free, Some(last)) => text += &format!("; last run {last}"),
+        // A misspelt name looks like this. Only all nodes together can tell.
+        (State::Free, None) if status.memory.counts.is_some() => text += "; no run is known",
+        _ => {}
     }
     let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
     for holder in status.holders() {

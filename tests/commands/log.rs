@@ -297,7 +297,7 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
     let redis = Redis::start();
     let (_, host) = crate::support::myself();
     let said = |words: &str| like(format!("backup  free{words}\n").replace("HOST", &host));
-    redlock(&redis, "status backup").stdout(said("")).run();
+    redlock(&redis, "status backup").stdout(said("; no run is known")).run();
     redlock(&redis, "run -q backup --log 1 --label nightly -- false").status(1).run();
     let failed = "; last run on HOST (nightly), <duration> ago, for <duration>, exit status 1; ";
     redlock(&redis, "status backup").stdout(said(&format!("{failed}no success known"))).run();

@@ -528,7 +528,7 @@ fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
 fn watch_takes_a_name_and_its_lines_carry_the_time_where_there_is_no_terminal() {
     let redis = Redis::start();
     let watcher = redlock(&redis, "status --watch backup").interrupted(Signal::SIGTERM).spawn();
-    watcher.prints(like("<date>  backup  free"));
+    watcher.prints(like("<date>  backup  free; no run is known"));
     watcher.send(Signal::SIGTERM);
     watcher.finish();
     let watcher = redlock(&redis, "status --watch 0.1").interrupted(Signal::SIGTERM).stdout(any()).spawn();
@@ -542,7 +542,7 @@ fn watch_takes_a_name_and_its_lines_carry_the_time_where_there_is_no_terminal() 
 fn a_question_mark_is_no_pattern() {
     let redis = Redis::start();
     acquire(&redis, "m1");
-    Test::new(&redis).args(["status", "m?"]).stdout("m?  free\n").run();
+    Test::new(&redis).args(["status", "m?"]).stdout("m?  free; no run is known\n").run();
     acquire(&redis, "m?");
     Test::new(&redis).args(["status", "m?"]).stdout(like("m?  held\n<lines>")).run();
 }
