@@ -11,7 +11,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 HOMEPAGE := $(shell sed -n 's/^homepage = "\(.*\)"/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build demo test chaos fuzz margins lint bench install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
+.PHONY: build demo test model chaos fuzz margins lint bench install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
 # Messages of panics name no directory of this machine.
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
@@ -51,6 +51,15 @@ test: deps
 	$(CARGO) test --locked --test main -- model::
 	$(CARGO) test --locked -- --skip model:: --skip alone:: --skip chaos:: --test-threads=$(THREADS)
 	$(CARGO) test --locked --test main -- chaos:: --test-threads=3
+
+# All models beside each other: for each property its bounds, the states, the clauses that were left out and how soon the search found the
+# fault, the time. LARGE=1 searches larger bounds too, which takes minutes and gigabytes.
+model: export TEST_MODELS = $(CURDIR)/target/models
+model: export LARGE_MODELS = $(LARGE)
+model: deps
+	@rm -f $(TEST_MODELS)
+	$(if $(LARGE),,unset LARGE_MODELS;) $(CARGO) test --locked --test main -- model::
+	@$(CARGO) test -q --locked --test main -- --ignored --nocapture model::table::printed 2>&1 | grep -v -e '^running' -e '^test' -e '^$$'
 
 # Attacks for so many MINUTES (6), from this SEED on (any), on SERVERS=one,three,five,sentinel,cluster,local (all of them): tests/chaos.
 # Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows.

@@ -102,7 +102,7 @@ impl Contender<'_> {
                 Kind::Revoke => self.revoke(),
                 Kind::Look => self.look(),
             }
-            std::thread::sleep(self.chance.time(0, 60));
+            std::thread::sleep(self.chance.time(0, 25));
         }
     }
 
@@ -122,8 +122,8 @@ impl Contender<'_> {
 
     /// The words that start a section with these locks, and its status.
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
-        let long = self.chance.percent(4);
-        let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 150) };
+        let long = self.chance.percent(3);
+        let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 70) };
         let status = self.chance.one_of(&[0, 0, 0, 7]);
         let mut words = vec![self.arena.section.to_str().unwrap().to_owned()];
         words.push(self.arena.directory.to_str().unwrap().to_owned());
@@ -383,6 +383,7 @@ impl Lease {
             pid: std::process::id(),
             at: 0,
             until: None,
+            status: None,
         }
     }
 }

@@ -175,7 +175,7 @@ impl Field {
                 plan.push((at, fault));
             }
             at += match self.kind {
-                Kind::Masters { .. } => chance.time(50, 700),
+                Kind::Masters { .. } => chance.time(50, 900),
                 _ => chance.time(300, 2500),
             };
         }
@@ -190,12 +190,12 @@ impl Field {
                 0 => Fault::Stop { server: 0, lasts: chance.time(50, 1500) },
                 _ => Fault::Restart { server: 0, away: Duration::ZERO },
             },
-            Kind::Sentinel(_) => match chance.below(4) {
+            Kind::Sentinel(_) => match chance.below(6) {
                 0 => Fault::FailOver("x1"),
                 1 => Fault::Stop { server: 0, lasts: chance.time(10, 300) },
                 _ => Fault::Command { server: 0, words: chance.one_of(COMMANDS) },
             },
-            Kind::Cluster(_, moves) => match chance.below(4) {
+            Kind::Cluster(_, moves) => match chance.below(if *moves { 4 } else { 6 }) {
                 0 if *moves => Fault::Move(chance.one_of(&["x1", "x2", "slots"])),
                 0 => Fault::FailOver(chance.one_of(&["x1", "x2", "slots"])),
                 1 => Fault::Stop { server: 0, lasts: chance.time(10, 400) },
@@ -227,7 +227,7 @@ impl Field {
             'h' => Fault::HalfOpen { path, server },
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
             // All of them would wait for the quarantine all of the time.
-            'r' if count == 1 && !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
+            'r' if !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
             'r' => Fault::Restart { server, away: chance.time(0, 800) },
             'c' => Fault::Clock { server, ahead: chance.time(0, u64::try_from(ALLOWANCE.as_millis()).unwrap()) },
             _ => Fault::Command { server, words: chance.one_of(COMMANDS) },

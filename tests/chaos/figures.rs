@@ -17,6 +17,8 @@ pub(super) struct Figures {
     killed: usize,
     late: usize,
     faults: usize,
+    /// Which the memory has kept.
+    pub(super) runs: usize,
 }
 
 impl Figures {
@@ -33,6 +35,7 @@ impl Figures {
             killed: count(137),
             late: judged.late,
             faults,
+            runs: 0,
         }
     }
 
@@ -45,6 +48,7 @@ impl Figures {
         self.killed += other.killed;
         self.late += other.late;
         self.faults += other.faults;
+        self.runs += other.runs;
     }
 }
 
@@ -53,8 +57,16 @@ impl Display for Figures {
         write!(
             f,
             "{} attacks, {} s, {} faults, {} sections; {} calls lost their lease, {} were turned away, {} killed; {} scripts \
-             left late and had met nobody",
-            self.attacks, self.seconds, self.faults, self.sections, self.lost, self.turned_away, self.killed, self.late
+             left late and had met nobody; {} runs in the memory",
+            self.attacks,
+            self.seconds,
+            self.faults,
+            self.sections,
+            self.lost,
+            self.turned_away,
+            self.killed,
+            self.late,
+            self.runs
         )
     }
 }

@@ -46,15 +46,18 @@ pub(super) struct Line {
     pub(super) at: i64,
     /// When the section has to be over at the latest, if it ends by its own clock.
     pub(super) until: Option<i64>,
+    /// With which the section ends that leaves, if it is a job.
+    pub(super) status: Option<i64>,
 }
 
 impl Display for Line {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let event = EVENTS.iter().find(|one| one.1 == self.event).unwrap().0;
         let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
-        let (fence, until) = (number(self.fence.map(|n| n.to_string())), number(self.until.map(|n| n.to_string())));
+        let fence = number(self.fence.map(|n| n.to_string()));
+        let [until, status] = [self.until, self.status].map(|n| number(n.map(|n| n.to_string())));
         let Line { lock, kind, place, token, pid, at, .. } = self;
-        write!(f, "{event} {lock} {kind} {place} {fence} {token} {pid} {at} {until}")
+        write!(f, "{event} {lock} {kind} {place} {fence} {token} {pid} {at} {until} {status}")
     }
 }
 
@@ -62,8 +65,9 @@ impl Line {
     /// Reads what [`Line::fmt`] or `section.c` has written.
     pub(super) fn read(text: &str) -> Line {
         let fields: Vec<&str> = text.split(' ').collect();
-        let [event, lock, kind, place, fence, token, pid, at, until] = fields[..] else { panic!("{text:?}") };
+        let [event, lock, kind, place, fence, token, pid, at, until, status] = fields[..] else { panic!("{text:?}") };
         let event = EVENTS.iter().find(|one| one.0 == event).unwrap_or_else(|| panic!("{text:?}")).1;
+        let given = |text: &str| (text != "-").then(|| text.parse().unwrap());
         Line {
             event,
             lock: lock.to_owned(),
@@ -73,7 +77,8 @@ impl Line {
             token: token.to_owned(),
             pid: pid.parse().unwrap(),
             at: at.parse().unwrap(),
-            until: (until != "-").then(|| until.parse().unwrap()),
+            until: given(until),
+            status: given(status),
         }
     }
 }
@@ -237,19 +242,19 @@ mod tests {
 
     #[test]
     fn what_is_right_is_acquitted() {
-        let right = "enter a x - 5 t1 10 100 -
-            leave a x - 5 t1 10 200 -
-            enter a s - 6 t2 11 210 -
-            enter a s - 6 t3 12 220 -
-            enter a x - 7 t4 13 230 -
-            enter a x - 7 t4.1 14 240 -
-            enter a x - 8 t5 13 230 400
-            beside a x - 9 t6 15 450 -
-            leave a x - 8 t5 13 460 400
-            enter a x - - foreign 13 470 900
-            leave a x - - foreign 13 480 900
-            enter b p 0 5 t7 13 230 -
-            enter b p 1 4 t8 13 230 -";
+        let right = "enter a x - 5 t1 10 100 - -
+            leave a x - 5 t1 10 200 - -
+            enter a s - 6 t2 11 210 - -
+            enter a s - 6 t3 12 220 - -
+            enter a x - 7 t4 13 230 - -
+            enter a x - 7 t4.1 14 240 - -
+            enter a x - 8 t5 13 230 400 -
+            beside a x - 9 t6 15 450 - -
+            leave a x - 8 t5 13 460 400 -
+            enter a x - - foreign 13 470 900 -
+            leave a x - - foreign 13 480 900 -
+            enter b p 0 5 t7 13 230 - -
+            enter b p 1 4 t8 13 230 - -";
         assert!(violations(right).is_empty(), "{:?}", violations(right));
         assert!(now() > 0);
     }
@@ -257,15 +262,15 @@ mod tests {
     #[test]
     fn what_is_wrong_is_found() {
         for wrong in [
-            "overlap a x - 5 t1 10 100 -",
-            "enter a x - 5 t1 10 100 200\nbeside a x - 6 t2 11 199 -",
-            "enter a s - 5 t1 10 100 200\nbeside a x - 6 t2 11 199 -",
-            "enter a x - 5 t1 10 100 -\nenter a x - 5 t2 10 100 -",
-            "enter a x - 5 t1 10 100 -\nenter a x - 4 t2 10 100 -",
-            "enter a x - 5 t1 10 100 -\nenter a x - 6 t2 10 100 -\nenter a x - 5 t1 10 120 -",
-            "enter a x - 5 t1 10 100 -\nenter a s - 4 t2 10 100 -",
-            "enter a s - 5 t1 10 100 -\nenter a x - 5 t2 10 100 -",
-            "enter b p 1 5 t1 10 100 -\nenter b p 1 5 t2 10 100 -",
+            "overlap a x - 5 t1 10 100 - -",
+            "enter a x - 5 t1 10 100 200 -\nbeside a x - 6 t2 11 199 - -",
+            "enter a s - 5 t1 10 100 200 -\nbeside a x - 6 t2 11 199 - -",
+            "enter a x - 5 t1 10 100 - -\nenter a x - 5 t2 10 100 - -",
+            "enter a x - 5 t1 10 100 - -\nenter a x - 4 t2 10 100 - -",
+            "enter a x - 5 t1 10 100 - -\nenter a x - 6 t2 10 100 - -\nenter a x - 5 t1 10 120 - -",
+            "enter a x - 5 t1 10 100 - -\nenter a s - 4 t2 10 100 - -",
+            "enter a s - 5 t1 10 100 - -\nenter a x - 5 t2 10 100 - -",
+            "enter b p 1 5 t1 10 100 - -\nenter b p 1 5 t2 10 100 - -",
         ] {
             assert_eq!(violations(wrong).len(), 1, "{wrong}");
         }

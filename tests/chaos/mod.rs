@@ -10,6 +10,7 @@ mod contender;
 mod field;
 mod figures;
 mod history;
+mod memory;
 mod rival;
 
 use crate::support::{Chance, compiled, ms, rand};
@@ -24,11 +25,12 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How many contend for the locks, besides those of `rival.rs`.
-const CONTENDERS: usize = 12;
+const CONTENDERS: usize = 16;
 /// How long an attack of `make test` lasts; what comes after it takes about as long again.
 const SHORT: Duration = Duration::from_secs(12);
 /// How long a longer one lasts before it begins anew with fresh servers.
-const ROUND: Duration = Duration::from_secs(45);
+const ROUND: Duration = Duration::from_secs(90);
+
 #[test]
 fn on_one_redis() {
     attack_once(Servers::One);
@@ -81,15 +83,20 @@ fn as_long_as_asked() {
     };
     let (start, all) = (Instant::now(), Duration::from_secs_f64(minutes * 60.0));
     let length = (all / u32::try_from(chosen.len()).unwrap()).min(ROUND);
-    let mut sums = Figures::default();
+    let (mut sums, mut failed) = (Figures::default(), Vec::new());
     for servers in chosen.iter().cycle() {
         if start.elapsed() >= all {
             break;
         }
-        sums.add(&attack(*servers, seed, length));
+        // One that fails has told why; the others still have something to say.
+        match std::panic::catch_unwind(|| attack(*servers, seed, length)) {
+            Ok(figures) => sums.add(&figures),
+            Err(_) => failed.push((*servers, seed)),
+        }
         seed = Chance::new(seed).below(1_000_000_000);
     }
     eprintln!("in all: {sums}");
+    assert!(failed.is_empty(), "these attacks failed: {failed:?}");
 }
 
 /// A place for an attack: what it leaves on disk, and the mark of its processes.
@@ -121,7 +128,8 @@ impl Place {
         let path = format!("{binaries}:{}", std::env::var("PATH").unwrap_or_default());
         let home = self.arena.directory.display().to_string();
         let own = [("PATH", path), ("HOME", home), ("TEST_TAG", self.tag.clone())];
-        own.into_iter().chain(self.field.environment(contender)).collect()
+        let own = own.into_iter().chain([("REDLOCK_LOG", memory::KEPT.to_string())]);
+        own.chain(self.field.environment(contender)).collect()
     }
 
     fn history(&self) -> Vec<Line> {
@@ -141,12 +149,16 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     let (mut place, chance) = Place::new(servers, seed);
     let plan = place.field.plan(&mut chance.of(2), length);
     storm(servers, &mut place, &chance, &plan, length);
-    let figures = Figures::of(&place, plan.len(), length);
+    let mut figures = Figures::of(&place, plan.len(), length);
     let calm = after::look(&place);
-    let judged = judge(&place.history());
+    let history = place.history();
+    let judged = judge(&history);
     let mut violations = judged.violations;
     violations.append(&mut place.arena.results.lock().unwrap().violations);
     violations.extend(calm.err());
+    let (untrue, runs) = memory::judge(&place, &history);
+    violations.extend(untrue);
+    figures.runs = runs;
     if figures.lost == 0 {
         violations.push("no lease was lost: the attack was too tame".to_owned());
     }

@@ -41,6 +41,7 @@ impl Foreign {
             pid: std::process::id(),
             at: 0,
             until: Some(start + i64::try_from((ttl - jump).as_micros()).unwrap()),
+            status: None,
         };
         Ok(granted.map(|_| line))
     }

@@ -24,16 +24,16 @@ static const char *or(const char *name, const char *otherwise) {
     return value && *value ? value : otherwise;
 }
 
-static void note(const char *event, const char *lock, char kind) {
+static void note(const char *event, const char *lock, char kind, const char *status) {
     const char *named = or("REDLOCK_NAME", ""), *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : "-";
     /* Of several names the variables tell about one. */
     int ours = !strcmp(named, lock);
     struct timespec now;
     char line[512];
     clock_gettime(CLOCK_BOOTTIME, &now);
-    int length = snprintf(line, sizeof line, "%s %s %c %s %s %s %d %lld -\n", event, lock, kind, place,
+    int length = snprintf(line, sizeof line, "%s %s %c %s %s %s %d %lld - %s\n", event, lock, kind, place,
         ours ? or("REDLOCK_FENCING_TOKEN", "?") : "-", ours ? or("REDLOCK_TOKEN", "?") : "-", getpid(),
-        now.tv_sec * 1000000LL + now.tv_nsec / 1000);
+        now.tv_sec * 1000000LL + now.tv_nsec / 1000, status);
     if (write(history, line, length) != length) _exit(10);
 }
 
@@ -71,7 +71,7 @@ int main(int count, char **arguments) {
         int how = colon[1] == 's' ? LOCK_SH : LOCK_EX;
         int free = take(directory, arguments[i], colon[1], "judge", how) >= 0;
         int bounded = take(directory, arguments[i], colon[1], "bounded", how);
-        note(!free ? "overlap" : bounded < 0 ? "beside" : "enter", arguments[i], colon[1]);
+        note(!free ? "overlap" : bounded < 0 ? "beside" : "enter", arguments[i], colon[1], "-");
         if (bounded >= 0) close(bounded);
         if (!free || bounded < 0) return 9;
     }
@@ -88,6 +88,6 @@ int main(int count, char **arguments) {
     long ms = atol(arguments[2]);
     struct timespec left = {ms / 1000, ms % 1000 * 1000000};
     while (nanosleep(&left, &left)) {}
-    for (int i = 5; i < count; i++) note("leave", arguments[i], arguments[i][strlen(arguments[i]) + 1]);
+    for (int i = 5; i < count; i++) note("leave", arguments[i], arguments[i][strlen(arguments[i]) + 1], arguments[4]);
     return atoi(arguments[4]);
 }

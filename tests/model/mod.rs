@@ -16,6 +16,7 @@ mod release;
 mod search;
 mod simulation;
 mod sweep;
+mod table;
 
 use lease::{Bounds, Claim, Held, Without};
 use search::{MOST, search};
@@ -230,6 +231,19 @@ fn a_reader_has_the_last_writers_token_if_a_quorum_knows_it() {
     let everywhere = Bounds { claims: READERS, held: Held::Everywhere, ..SHORT };
     is_clean(everywhere);
     without(Without::NodeTellsNothing, everywhere, ESTRANGED, 7);
+}
+
+/// As many states of five nodes as are searched, and how many steps that is at least.
+const FIVE: (usize, usize) = (40_000, 7);
+
+/// Over five nodes, as far as that reaches: the first client has the lock on three of them or more, two restart.
+#[test]
+fn five_nodes_are_like_three() {
+    let (states, steps) = if std::env::var_os("LARGE_MODELS").is_some() { (MOST, 12) } else { FIVE };
+    for bounds in [ONE_TRY, Bounds { restarts: 2, ..SHORT }, Bounds { claims: SLOTS, ..ONE_TRY }] {
+        search::is_clean_so_far(&Bounds { nodes: 5, ..bounds }, states, steps);
+    }
+    without(Without::Quarantine, Bounds { nodes: 5, ..MISSED }, TWO_HOLDERS, 6);
 }
 
 /// The larger bounds: 11 million states.

@@ -1,6 +1,8 @@
 //! Breadth-first search through everything that can happen, with the shortest way to what must not.
 
+use super::table::{Ending, note};
 use std::fmt::Debug;
+use std::time::Instant;
 
 /// More states than any of the searches has; what is cut off here was not searched.
 pub(super) const MOST: usize = 5_000_000;
@@ -20,6 +22,8 @@ pub(super) trait Space: Debug {
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) states: usize,
+    /// The steps behind which all states were seen.
+    pub(super) depth: usize,
     /// The bound was reached before all states were seen.
     pub(super) cut: bool,
     pub(super) wrong: Option<Wrong>,
@@ -37,6 +41,8 @@ struct Seen<'a, P: Space> {
     space: &'a P,
     states: Vec<P::State>,
     parents: Vec<u32>,
+    /// Where those of the depth that is searched end, and its number.
+    level: (usize, usize),
     /// Open addressing; 0 is empty, else the place plus 1.
     table: Vec<u32>,
 }
@@ -72,13 +78,16 @@ impl<P: Space> Seen<'_, P> {
 
 /// Searches until something is wrong, all is seen, or `most` states are.
 pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
-    let mut seen = Seen { space, states: Vec::new(), parents: Vec::new(), table: vec![0; 1 << 12] };
+    let mut seen = Seen { space, states: Vec::new(), parents: Vec::new(), level: (0, 0), table: vec![0; 1 << 12] };
     for (index, start) in space.starts().into_iter().enumerate() {
         seen.add(start, u32::try_from(index).unwrap());
     }
     let mut next = Vec::new();
     let mut at = 0;
     while at < seen.states.len() && seen.states.len() < most {
+        if at == seen.level.0 {
+            seen.level = (seen.states.len(), seen.level.1 + 1);
+        }
         let state = seen.states[at];
         space.next(&state, &mut next);
         for result in next.drain(..) {
@@ -92,29 +101,52 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
                         trace.push(space.show(&seen.states[step]));
                     }
                     trace.reverse();
-                    return Found { states: seen.states.len(), cut: false, wrong: Some(Wrong { what, trace }) };
+                    return Found {
+                        states: seen.states.len(),
+                        depth: 0,
+                        cut: false,
+                        wrong: Some(Wrong { what, trace }),
+                    };
                 }
             }
         }
         at += 1;
     }
-    Found { states: seen.states.len(), cut: at < seen.states.len(), wrong: None }
+    Found { states: seen.states.len(), depth: seen.level.1 - 1, cut: at < seen.states.len(), wrong: None }
 }
 
 /// Nothing goes wrong.
 #[track_caller]
 pub(super) fn is_clean(space: &impl Space) {
-    let found = search(space, MOST);
+    let found = clean_part(space, MOST);
     assert!(!found.cut, "{space:?}: not all of {} states searched", found.states);
+}
+
+/// Nothing goes wrong as far as so many states reach, and so many steps.
+#[track_caller]
+pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
+    let found = clean_part(space, most);
+    assert!(!found.cut || found.depth >= steps, "{space:?}: {} steps, {} states", found.depth, found.states);
+}
+
+#[track_caller]
+fn clean_part(space: &impl Space, most: usize) -> Found {
+    let start = Instant::now();
+    let found = search(space, most);
     if let Some(wrong) = found.wrong {
         panic!("{space:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
     }
+    let ending = if found.cut { Ending::Depth(found.depth) } else { Ending::Clean };
+    note(space, ending, found.states, start.elapsed());
+    found
 }
 
 /// This goes wrong, after so many steps.
 #[track_caller]
 pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
+    let start = Instant::now();
     let found = search(space, MOST);
     let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
     assert_eq!(wrong, Some((what, steps)), "{space:?}, {} states", found.states);
+    note(space, Ending::Fault(steps), found.states, start.elapsed());
 }

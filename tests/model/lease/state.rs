@@ -2,7 +2,7 @@
 
 use super::super::bits::{Field, packed, variants};
 
-pub(super) const NODES: usize = 3;
+pub(super) const NODES: usize = 5;
 
 variants! {
     Kind {
@@ -138,11 +138,10 @@ pub(super) fn pack(state: &State, nodes: usize) -> Packed {
 }
 
 pub(super) fn unpack(packed: &Packed) -> State {
-    let &[one, two, three, rest] = packed;
     State {
-        nodes: [one, two, three].map(Field::unpack),
-        clients: Field::unpack(rest),
-        rest: Field::unpack(rest >> 24),
+        nodes: std::array::from_fn(|node| Field::unpack(packed[node])),
+        clients: Field::unpack(packed[NODES]),
+        rest: Field::unpack(packed[NODES] >> 24),
         wrong: None,
     }
 }

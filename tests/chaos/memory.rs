@@ -1,0 +1,119 @@
+//! What redlock remembers of the runs, beside what their sections have written down themselves.
+
+use super::Place;
+use super::contender::redlock;
+use super::history::{Event, Line};
+use std::collections::BTreeMap;
+use std::process::Stdio;
+
+/// So many runs a lock's log keeps, and tells: more than an attack has.
+pub(super) const KEPT: usize = 1_000;
+/// How the names of locks begin that are on servers of their own: see rival.rs.
+const ALONE: &str = "edge-";
+/// By how much, in milliseconds, the clocks of servers may go wrong while a job runs.
+const CLOCKS: i64 = 250;
+
+/// One run, as `redlock log --format json` tells it.
+#[derive(Debug)]
+struct Told {
+    name: String,
+    /// The first characters of the token.
+    token: String,
+    outcome: String,
+    status: Option<i64>,
+    duration: Option<i64>,
+}
+
+impl Told {
+    fn read(line: &str) -> Told {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
+        let (name, token, outcome) = (text("name"), text("token_prefix"), text("outcome"));
+        Told { name, token, outcome, status: object["status"].as_i64(), duration: object["duration_ms"].as_i64() }
+    }
+}
+
+/// What is wrong with the memory of an attack after which nothing runs any more, and how many runs it has.
+pub(super) fn judge(place: &Place, history: &[Line]) -> (Vec<String>, usize) {
+    let mut log = redlock(&["log", "--format", "json", "-n", "100000"]);
+    log.env_clear().envs(place.environment(0)).stdin(Stdio::null());
+    let output = log.output().unwrap();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return (vec![format!("the memory cannot be read: {}: {said}", output.status)], 0);
+    }
+    let told: Vec<Told> = String::from_utf8(output.stdout).unwrap().lines().map(Told::read).collect();
+    (compare(&told, history, place.field.durable), told.len())
+}
+
+/// Compares what is told with the sections. `durable`: no server has forgotten anything.
+fn compare(told: &[Told], history: &[Line], durable: bool) -> Vec<String> {
+    let mut violations = Vec::new();
+    let mut sections: BTreeMap<(&str, &str), Vec<&Line>> = BTreeMap::new();
+    let is_here = |line: &&Line| line.token.len() >= 32 && !line.lock.starts_with(ALONE);
+    for line in history.iter().filter(is_here) {
+        sections.entry((&line.lock, &line.token[..8])).or_default().push(line);
+    }
+    let mut known: BTreeMap<(&str, &str), &Told> = BTreeMap::new();
+    for run in told {
+        let key = (run.name.as_str(), run.token.as_str());
+        if known.insert(key, run).is_some() {
+            violations.push(format!("memory: told twice: {run:?}"));
+        }
+        if run.outcome == "running" || run.outcome == "unreadable" {
+            violations.push(format!("memory: nothing runs any more: {run:?}"));
+        }
+        let Some(lines) = sections.get(&key).filter(|_| run.outcome == "exited") else { continue };
+        let (first, last) = (lines[0], lines[lines.len() - 1]);
+        if last.event != Event::Leave || last.status.is_some_and(|status| Some(status) != run.status) {
+            violations.push(format!("memory: {run:?}, but the last of its sections was: {last}"));
+        }
+        let lasted = (last.at - first.at) / 1_000;
+        if run.duration.is_none_or(|told| told + CLOCKS < lasted) {
+            violations.push(format!("memory: {run:?}, but its sections took {lasted} ms"));
+        }
+    }
+    // A lease that was granted is in the memory from that moment on.
+    let forgotten = sections.iter().filter(|(key, _)| durable && !known.contains_key(*key));
+    violations.extend(forgotten.map(|(_, lines)| format!("memory: nothing is known of the run of: {}", lines[0])));
+    violations
+}
+
+/// The tests of the judge.
+mod tests {
+    use super::{Told, compare};
+    use crate::chaos::history::Line;
+
+    const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+    fn run(outcome: &str, status: Option<i64>, duration: i64) -> Told {
+        let (name, token) = ("a".to_owned(), TOKEN[..8].to_owned());
+        Told { name, token, outcome: outcome.to_owned(), status, duration: Some(duration) }
+    }
+
+    fn history(leaves: bool) -> Vec<Line> {
+        let enter = format!("enter a x - 5 {TOKEN} 10 1000000 - -");
+        let leave = format!("leave a x - 5 {TOKEN} 10 2000000 - 7");
+        [enter, leave].iter().take(1 + usize::from(leaves)).map(|line| Line::read(line)).collect()
+    }
+
+    #[test]
+    fn what_is_true_is_acquitted() {
+        assert!(compare(&[run("exited", Some(7), 1001)], &history(true), true).is_empty());
+        for outcome in ["expired", "lost", "signaled", "too-long", "revoked"] {
+            assert!(compare(&[run(outcome, None, 900)], &history(false), true).is_empty(), "{outcome}");
+        }
+        assert!(compare(&[], &history(true), false).is_empty());
+    }
+
+    #[test]
+    fn what_is_not_is_found() {
+        let wrong = |told: &[Told], leaves| compare(told, &history(leaves), true).len();
+        assert_eq!(wrong(&[run("exited", Some(0), 1001)], true), 1, "another status");
+        assert_eq!(wrong(&[run("exited", Some(7), 1001)], false), 1, "it did not end");
+        assert_eq!(wrong(&[run("exited", Some(7), 500)], true), 1, "it took longer");
+        assert_eq!(wrong(&[run("running", None, 1001)], true), 1, "it goes on");
+        assert_eq!(wrong(&[run("lost", None, 1001), run("lost", None, 1001)], true), 1, "twice");
+        assert_eq!(wrong(&[], true), 1, "nothing is known");
+    }
+}
