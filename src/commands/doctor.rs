@@ -6,7 +6,7 @@ use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, NodeFacts, Setup};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Selection, View};
+use crate::lock::{Listing, Selection, View};
 use crate::output;
 use crate::redis::Local;
 use futures_util::future::join;
@@ -53,7 +53,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         replicas: settings.nodes[0].replicas(),
         quarantine: on_nodes.quarantine(),
         is_default: settings.origins[0].is_default,
-        locks: locks.map(|listing| listing.locks).map_err(|error| error.trouble()),
+        locks: locks.and_then(Listing::known).map(|listing| listing.locks).map_err(|error| error.trouble()),
     };
     (setup, nodes)
 }

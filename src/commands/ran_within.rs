@@ -3,7 +3,7 @@
 use super::gaps;
 use crate::cli::{Common, Format};
 use crate::exit::Exit;
-use crate::lock::{Listing, Selection, Status};
+use crate::lock::{Listing, Selection, State, Status};
 use crate::output;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) fn ran_within(
     within: Duration,
     common: &Common,
 ) -> anyhow::Result<Exit> {
-    let unmatched = selection.unmatched(&listing);
+    let (unmatched, unknown) = (selection.unmatched(&listing), listing.unknown.take());
     listing.must_remember();
     let answers: Vec<(&Status, Recency)> =
         listing.locks.iter().map(|status| (status, answer(status, within))).collect();
@@ -32,6 +32,15 @@ pub(super) fn ran_within(
         answers.iter().map(|(status, answer)| output::ran_within(status, *answer == Recency::Recent, within)).collect();
     lines.extend(unmatched.iter().map(|pattern| format!("no lock matches {pattern:?}")));
     let all_well = worst == Recency::Recent && unmatched.is_empty();
+    // A success is one, whoever knows it; where there is none, nodes that cannot tell may have forgotten one.
+    let is_unsure =
+        |(status, answer): &&(&Status, Recency)| status.state == State::Unknown && *answer != Recency::Recent;
+    let unsure = answers.iter().find(is_unsure).map(|(status, _)| status.name.as_str());
+    if let Some(error) = unknown
+        && (unsure.is_some() || answers.is_empty())
+    {
+        return Err(error.about(unsure).into());
+    }
     if common.format == Format::Nagios {
         return nagios(&listing, &answers, &lines, all_well, worst);
     }

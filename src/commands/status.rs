@@ -28,10 +28,11 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     // Who watches asks about locks that are free, too.
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
     let listing = block_on(locks.list(selection, View::ROW, with_free));
-    let mut listing = listing.map_err(|error| error.about(args.locks.one()))?;
+    let listing = listing.map_err(|error| error.about(args.locks.one()))?;
     if let Some(within) = args.ran_within {
         return ran_within(listing, selection, within, common);
     }
+    let mut listing = listing.known().map_err(|error| error.about(args.locks.one()))?;
     if common.format == Format::Prometheus {
         listing.must_remember();
     }
@@ -66,7 +67,7 @@ fn watch_all(
 ) -> anyhow::Result<Exit> {
     let (mut locks, is_json) = (locks_to_look_at(settings)?, common.format == Format::Json);
     block_on(watch(every, is_json, async |columns| {
-        let Listing { locks: mut all, gaps } = locks.list(selection, View::ROW, args.all).await?;
+        let Listing { locks: mut all, gaps, .. } = locks.list(selection, View::ROW, args.all).await?.known()?;
         all.sort_by_key(Status::gravity);
         let warning = warning_about(&gaps).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         Ok(warning.unwrap_or_default() + &output::list(&all, is_json, columns))

@@ -25,6 +25,8 @@ pub(crate) struct Selection<'a> {
 pub(crate) struct Listing {
     pub(crate) locks: Vec<Status>,
     pub(crate) gaps: Gaps,
+    /// The error about the locks in [`State::Unknown`], if there are any. What is remembered of them is known as far as it goes.
+    pub(crate) unknown: Option<Error>,
 }
 
 /// The runs of several locks, by their beginning, each with the name of its lock.
@@ -69,7 +71,7 @@ impl Locks {
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
-        let (mut listing, mut unknown) = (Listing::default(), 0);
+        let (mut listing, mut is_unknown) = (Listing::default(), false);
         let mut all = self.look_at_all(prefix, &keys, view, &mut faults).await?;
         if let Some(query) = view.runs {
             let memories = self.remember(&keys, query, &mut faults).await?;
@@ -90,8 +92,9 @@ impl Locks {
                     continue;
                 }
             };
-            unknown += usize::from(status.state == State::Unknown);
+            is_unknown |= status.state == State::Unknown;
             let is_shown = match status.state {
+                _ if status.name.is_empty() => false, // the probe, where there is no lock
                 _ if exact(&status.name) => true,
                 State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
                 State::Foreign => !prefix.is_empty(),
@@ -101,10 +104,9 @@ impl Locks {
                 listing.locks.push(status);
             }
         }
-        // The probe, where there is no lock, counts as well.
-        if unknown > 0 && unknown == keys.len() {
-            let faults = faults.iter().map(|(&node, fault)| (node, fault));
-            return Err(self.unanswered(None, faults, 0));
+        if is_unknown {
+            let reached = self.nodes.len() - faults.len();
+            listing.unknown = Some(self.unanswered(None, faults.iter().map(|(&node, fault)| (node, fault)), reached));
         }
         listing.gaps.nodes = self.named(faults);
         Ok(listing)
@@ -226,6 +228,17 @@ impl Locks {
 }
 
 impl Listing {
+    /// The list, if anything is known.
+    ///
+    /// # Errors
+    /// [`Error::NoQuorum`] if the state of no lock is.
+    pub(crate) fn known(self) -> Result<Listing, Error> {
+        match self.unknown {
+            Some(error) if self.locks.iter().all(|status| status.state == State::Unknown) => Err(error),
+            _ => Ok(self),
+        }
+    }
+
     /// Moves the locks whose runs are not known to the gaps.
     pub(crate) fn must_remember(&mut self) {
         for mut status in std::mem::take(&mut self.locks) {

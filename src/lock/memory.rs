@@ -276,7 +276,11 @@ fn agreed(same: &[&Run], needed: usize) -> Option<Run> {
     let word = match told.get(told.len() / 2) {
         Some(told) => *told,
         None if same.len() < needed => return None,
-        None => same.iter().find(|run| is_running(run) == (running >= needed))?,
+        // A status that was told after the expiry is known where it was heard.
+        None => {
+            let meant = same.iter().filter(|run| is_running(run) == (running >= needed));
+            meant.max_by_key(|run| run.status)?
+        }
     };
     Some(Run { fencing_token: same.iter().filter_map(|run| run.fencing_token).max(), ..(*word).clone() })
 }

@@ -1,7 +1,6 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
 use crate::lock::{Holder, Outcome, Run, State, Status};
-use crate::text::printable;
 use std::time::Duration;
 
 /// The values of a metric for one lock, each with labels besides its name; none where it is not known.
@@ -100,7 +99,9 @@ pub(crate) fn metrics(all: &[Status]) -> String {
     text
 }
 
-/// The text of a label, as the format has it; on a terminal it is safe too.
+/// The text of a label, as the format has it: two names never look alike. A name has no control characters; in what others wrote
+/// they would reach a terminal.
 fn escaped(text: &str) -> String {
-    printable(text, usize::MAX).replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    text.replace(char::is_control, "?")
 }

@@ -117,11 +117,13 @@ fn the_log_is_searched_where_it_is() {
     assert_eq!((failed.len(), prefix(&failed[0])), (100, 990));
     // Beyond the part that one request looks at.
     assert_eq!(runs(&redis, "often --failed -n 50").iter().map(prefix).next(), Some(490));
-    assert_eq!(runs(&redis, "often --since 299m").len(), 300);
-    assert!(redlock(&redis, "log often --since 299m").stdout(any()).run().stderr.is_empty());
+    assert_eq!(runs(&redis, "often --since 299m30s").len(), 300);
+    assert!(redlock(&redis, "log often --since 299m30s").stdout(any()).run().stderr.is_empty());
     // Where it does not reach back so far, that is said.
     let forgotten = "redlock: \"often\": runs before <any> are forgotten (1000 are kept; --log N keeps more)\n";
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(like(forgotten)).run();
+    redis.command(&["HSET", &part("often", "runs"), "kept", "5"]);
+    redlock(&redis, "log often --since 2d").stdout(any()).stderr(message(["(1000 are kept;"])).run();
     redlock(&redis, "log often --since 101d").status(64).stderr(message(["remembered for 100 days"])).run();
 }
 
@@ -415,4 +417,47 @@ fn a_run_that_a_rival_has_overtaken_has_not_succeeded() {
     let outcomes: Vec<Value> = runs(&redis, "backup").iter().map(|run| run["outcome"].clone()).collect();
     assert_eq!(outcomes, ["lost", "running"]);
     assert_eq!(counts(&redis), [None, Some("1".to_owned())]);
+}
+
+#[test]
+fn a_success_that_one_node_knows_is_one_and_what_others_may_have_forgotten_is_no_failure() {
+    let mut nodes = Redis::aged(3, 3600);
+    redlock(&nodes, "run -q backup -- true").run();
+    nodes[..2].iter_mut().for_each(Redis::restart);
+    let young = || message(["1 of 3 nodes answered", "restarted", "cannot vote"]);
+    let watch = |line: &str| redlock(&nodes, format!("status --quarantine 30s --ran-within {line}"));
+    watch("1h backup").stdout(like("\"backup\" has succeeded within 1h<any>\n")).stderr(any()).run();
+    watch("1h backup --format nagios").stdout(like("OK - <any>\n")).stderr(any()).run();
+    for line in ["1h never", "1h backup never", "0s backup", "1h nosuch*"] {
+        watch(line).status(69).stderr(young()).run();
+    }
+    watch("1h never --format nagios").status(3).stdout(like("UNKNOWN - \"never\"<any>\n")).stderr(young()).run();
+    redlock(&nodes, "status backup --quarantine 30s --format prometheus").status(69).stderr(young()).run();
+}
+
+#[test]
+fn a_status_that_one_node_has_missed_is_known() {
+    let nodes = several(3);
+    let token = redlock(&nodes, "acquire backup --ttl 100ms").stdout(any()).run().token();
+    eventually(SOON, "it has run out", || status(&nodes, "backup")["state"] == "free");
+    let but_first = vec!["unix:///nosuch/s".to_owned(), nodes[1].url(), nodes[2].url()];
+    redlock(&but_first, format!("release backup --token {token} --status 3")).status(77).stderr(any()).run();
+    assert_eq!(status(&nodes, "backup")["last"]["status"], 3);
+}
+
+#[test]
+fn labels_of_metrics_differ_where_the_names_do() {
+    let redis = Redis::start();
+    let names = ["a\u{202e}b", "a\\u{202e}b", "a\"b", "a\\\"b"];
+    for name in names {
+        Test::new(&redis).args(["run", "-q", name, "--", "true"]).run();
+    }
+    let text = redlock(&redis, "status --format prometheus").stdout(any()).run().stdout;
+    let name_of = |line: &str| Some(line.strip_prefix("redlock_held{name=\"")?.strip_suffix("\"} 0")?.to_owned());
+    let mut labels: Vec<String> = text.lines().filter_map(name_of).collect();
+    // As the format has it: a backslash, a quote and a line end are escaped, and no more.
+    let mut expected = names.map(|name| name.replace('\\', "\\\\").replace('"', "\\\""));
+    labels.sort();
+    expected.sort();
+    assert_eq!(labels, expected);
 }

@@ -1,7 +1,7 @@
 -- Tells the memory of a lock: its runs, as journal.lua writes them. Changes nothing.
 -- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended less than that
 --      ago), failed (only those that have not ended well: by status 0, or released without one)
--- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, kept, forced)
+-- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced), kept (how many are in a log that was cut)
 --      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them), oldest (the last of
 --      them, with since), and unless `from`
 --      is given: over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
@@ -12,6 +12,7 @@ local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumbe
 local names = {'success', 'failure', 'succeeded', 'failed', 'kept', 'forced'}
 local fields = {clock = digits(now), ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
+fields.kept = fields.kept and redis.call('LLEN', LOG)
 
 -- The runs of these tokens, each followed by what stands behind it.
 local function open_runs(tokens, step)
