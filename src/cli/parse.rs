@@ -1,13 +1,13 @@
 //! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An error is one
 //! line, mostly in clap's words.
 
-use crate::cli::values::{SHORTEST_TTL_OF_RUN, lock_name};
+use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
 use crate::hints::complaint;
 use crate::text::SHOWN_OF_TOKEN;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource::CommandLine;
-use clap::{Arg, ArgMatches, FromArgMatches};
+use clap::{ArgMatches, FromArgMatches};
 use std::ffi::OsString;
 
 /// The reason why a command line makes no call.
@@ -49,13 +49,7 @@ fn is_name_plain(arguments: &[OsString]) -> bool {
 
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     let is_name_plain = is_name_plain(arguments);
-    let mut redlock = cli::command();
-    if is_name_plain {
-        let name = Arg::new("plain").value_name("NAME").value_parser(lock_name).required(true).hide(true).index(1);
-        // NAME COMMAND would be ambiguous, and guessing is unsafe: the command stands behind --.
-        let command = |command: Arg| command.index(2).trailing_var_arg(false).last(true);
-        redlock = redlock.mut_subcommand("run", |run| run.arg(name).mut_arg("command", command));
-    }
+    let redlock = if is_name_plain { cli::command_with_plain_name() } else { cli::command() };
     // To free it takes 0.02 ms, and the process needs it once.
     let matches = Box::leak(Box::new(redlock)).try_get_matches_from_mut(arguments)?;
     let mut cli = Cli::from_arg_matches(&matches)?;

@@ -1,6 +1,6 @@
 //! The Lua scripts, embedded. Each file's header names its arguments and answers.
 
-use crate::redis::{BareCode, Script, sha1};
+use crate::redis::{BareCode, Script};
 
 macro_rules! script {
     ($name:ident, $($part:literal),+) => {
@@ -8,7 +8,7 @@ macro_rules! script {
             const LUA: &str = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),+);
             const CODE: BareCode<{ LUA.len() }> = BareCode::of(LUA);
             const BODY: &str = CODE.as_str();
-            Script::new(BODY, || sha1(BODY))
+            Script::new(BODY)
         };
     };
 }
