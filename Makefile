@@ -81,11 +81,11 @@ lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 
-# Peers that are not installed are left out: flock, etcd and etcdctl, python3 with redis.
-# What is measured is what would be installed; cargo builds another one in its place.
+# Peers that are not installed are left out: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' measures only some of it
+# (benches/compare.rs). What is measured is what would be installed; cargo builds another one in its place.
 bench: build deps
 	cp $(BINARY) target/redlock
-	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked
+	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked -- $(ONLY)
 
 # Writes man/ and completions/ anew from src/cli.rs with man/src/ and completions/src/.
 man:

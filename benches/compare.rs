@@ -1,6 +1,6 @@
-//! `make bench`: redlock beside flock, etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one
-//! machine. Peers that are not installed are named and left out. `cargo bench -- run masters` measures only what is named
-//! so: run, acquire, crowd, wire, thousand, memory, masters.
+//! `make bench`: redlock on one, three and five masters and over TLS, beside the least that such a program has to do (floor.c), flock,
+//! etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine. Peers that are not installed are named and
+//! left out. `make bench ONLY='run crowd'` measures only what is named so: run, crowd, acquire, wire, thousand, memory, away.
 //!
 //! The binary is also the job that the contenders run, and the polling peer.
 #![expect(
@@ -21,7 +21,7 @@ mod peers;
 mod support;
 
 use measure::{Samples, Table, memory, time};
-use peers::{Peer, own_binary, peers, redlock};
+use peers::{Nodes, Peer, own_binary, peers, redlock};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{Mode, Proxy, Redis, eventually, ms};
@@ -45,46 +45,50 @@ fn compare(sections: Vec<String>) {
     let wanted = |section: &str| sections.is_empty() || sections.iter().any(|one| one == section);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("redlock {} on {cores} cores", env!("CARGO_PKG_VERSION"));
-    let redis = Redis::with_tcp(&["--maxclients", "10000"]);
-    let url = redis.tcp_url();
+    let nodes = Nodes::start();
+    let (redis, url) = (&nodes.masters[0], nodes.urls(1));
     let etcd = peers::Etcd::start();
-    let (peers, missing) = peers(&url, etcd.as_ref());
+    let (peers, missing) = peers(&nodes, etcd.as_ref());
     if missing.is_empty() {
         println!("all peers are here");
     } else {
         println!("not installed, and left out: {}", missing.join(", "));
     }
     if wanted("run") {
-        run_true(&peers);
-    }
-    if wanted("acquire") {
-        acquire_and_release(&url);
+        run_true(redis, &peers);
     }
     if wanted("crowd") {
-        crowd::hand_over(&redis, &peers);
+        crowd::hand_over(&peers);
     }
     drop(etcd);
+    if wanted("acquire") {
+        acquire_and_release(&nodes);
+    }
     if wanted("wire") {
-        crowd::wire(&redis, 10);
+        crowd::wire(redis, 10);
     }
     if wanted("thousand") {
-        crowd::thousand(&redis);
+        crowd::thousand(redis);
     }
     if wanted("memory") {
         resident(&url);
     }
-    if wanted("masters") {
-        five_masters();
+    if wanted("away") {
         five_masters_away();
     }
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
-/// The cost of running a command that does nothing.
-fn run_true(peers: &[Peer]) {
+/// The cost of running a command that does nothing, and what of it no such program can save: the command itself, the requests.
+fn run_true(redis: &Redis, peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
+    let mut alone = Samples::default();
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
     for round in 0..405 {
+        let taken = time(&mut Command::new("true"));
+        if round >= 5 {
+            alone.add(taken);
+        }
         // In another order each time: what runs before leaves its caches behind.
         for at in shuffled(peers.len()) {
             let peer = &peers[at];
@@ -101,7 +105,24 @@ fn run_true(peers: &[Peer]) {
     for (peer, samples) in peers.iter().zip(samples) {
         table.row(peer.name, &samples);
     }
+    table.row("the command alone", &alone);
     table.print();
+    let mut request = Samples::default();
+    let mut connection = redis.connection();
+    for _ in 0..400 {
+        let begin = Instant::now();
+        redis::cmd("PING").exec(&mut connection).unwrap();
+        request.add(begin.elapsed());
+    }
+    println!("  a request over an open connection, and its answer: {:.3} ms", request.percentile(50));
+    println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
+}
+
+/// The server's time for a call of a script, in ms on average.
+fn script_time(redis: &Redis) -> f64 {
+    let calls = redis.info("cmdstat_evalsha");
+    let us = calls.split(',').find_map(|field| field.strip_prefix("usec_per_call="));
+    us.and_then(|us| us.parse::<f64>().ok()).map_or(f64::NAN, |us| us / 1e3)
 }
 
 /// The numbers below `count` in a random order.
@@ -112,36 +133,45 @@ fn shuffled(count: usize) -> Vec<usize> {
 }
 
 /// Taking and giving up, with nothing in between.
-fn acquire_and_release(url: &str) {
+fn acquire_and_release(nodes: &Nodes) {
     let mut table = Table::new("acquire, then release");
-    let mut ours = Samples::default();
-    let mut recipe = Samples::default();
+    let url = nodes.urls(1);
     let script = format!(
         "redis-cli -u {url} set bench-cli t nx px 30000 >/dev/null
          redis-cli -u {url} eval 'if redis.call(\"get\",KEYS[1])==ARGV[1] then return redis.call(\"del\",KEYS[1]) end' 1 bench-cli t >/dev/null"
     );
+    let masters = [1, 3, 5].map(|count| nodes.urls(count));
+    let mut samples = [(); 4].map(|()| Samples::default());
     for round in 0..105 {
-        let begin = Instant::now();
-        let mut acquire = redlock(url);
-        let token = acquire.args(["acquire", "--name", "bench-pair"]).output();
-        let token = String::from_utf8(token.unwrap().stdout).unwrap();
-        let mut release = redlock(url);
-        release.args(["release", "-q", "--name", "bench-pair", "--token", token.trim()]);
-        assert!(release.status().unwrap().success());
-        let ended = begin.elapsed();
-        let taken = time(Command::new("sh").args(["-c", &script]));
-        if round >= 5 {
-            ours.add(ended);
-            recipe.add(taken);
+        for at in shuffled(4) {
+            let taken = match masters.get(at) {
+                Some(urls) => pair(urls),
+                None => time(Command::new("sh").args(["-c", &script])),
+            };
+            if round >= 5 {
+                samples[at].add(taken);
+            }
         }
     }
-    table.row("redlock acquire; redlock release", &ours);
-    table.row("redis-cli set nx; redis-cli eval", &recipe);
-    if let Some((whole, warm)) = peers::python_pairs(url) {
+    let names =
+        ["redis-cli set nx; redis-cli eval", "redlock acquire; redlock release", "on three masters", "on five masters"];
+    for (name, at) in names.into_iter().zip([3, 0, 1, 2]) {
+        table.row(name, &samples[at]);
+    }
+    if let Some((whole, warm)) = peers::python_pairs(&url) {
         table.row("redis-py Lock, one python3 for each pair", &whole);
         table.row("redis-py Lock, in a python3 that runs", &warm);
     }
     table.print();
+}
+
+/// The time of `redlock acquire` and `redlock release` on these nodes.
+fn pair(urls: &str) -> Duration {
+    let begin = Instant::now();
+    let token = redlock(urls).args(["acquire", "--name", "bench-pair"]).output().unwrap().stdout;
+    let token = String::from_utf8(token).unwrap();
+    time(redlock(urls).args(["release", "-q", "--name", "bench-pair", "--token", token.trim()]));
+    begin.elapsed()
 }
 
 /// Memory of a `run` that runs, and of the process that keeps its job.
@@ -162,35 +192,6 @@ fn resident(url: &str) {
     println!("  keeper   resident {:5}, unshared {:5}", keeper.resident, keeper.unshared);
     support::send(child.id(), nix::sys::signal::Signal::SIGTERM);
     child.wait().unwrap();
-}
-
-/// Five masters on this machine.
-fn five_masters() {
-    let servers = Redis::several(5);
-    let urls: Vec<String> = servers.iter().map(Redis::url).collect();
-    let urls = [urls[0].clone(), urls.join(",")];
-    let [mut run, mut pair] = [(); 2].map(|()| [Samples::default(), Samples::default()]);
-    for round in 0..205 {
-        for at in shuffled(2) {
-            let taken = time(redlock(&urls[at]).args(["run", "-q", "--name", "bench-true", "--", "true"]));
-            let begin = Instant::now();
-            let token = redlock(&urls[at]).args(["acquire", "--name", "bench-pair"]).output().unwrap();
-            let token = String::from_utf8(token.stdout).unwrap();
-            let mut release = redlock(&urls[at]);
-            time(release.args(["release", "-q", "--name", "bench-pair", "--token", token.trim()]));
-            if round >= 5 {
-                run[at].add(taken);
-                pair[at].add(begin.elapsed());
-            }
-        }
-    }
-    for (title, samples) in [("run a command that does nothing", run), ("acquire, then release", pair)] {
-        let mut table = Table::new(&format!("{title}, on masters on this machine"));
-        table.row("one of them", &samples[0]);
-        table.row("five", &samples[1]);
-        table.print();
-    }
-    crowd::hand_over_on(&urls[1], "handover on five masters, 50 contenders who hold the lock for 20 ms each");
 }
 
 /// Five masters, each 20 ms away.

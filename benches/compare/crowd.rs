@@ -2,7 +2,7 @@
 
 use crate::holding;
 use crate::measure::{Samples, Table, notes, processor_time};
-use crate::peers::{Peer, redlock};
+use crate::peers::{Peer, Waits, redlock};
 use crate::support::{Directory, Monitor, Redis, descendants, die_with_parent, eventually, ms};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -66,8 +66,9 @@ fn is_holding(pid: u32) -> bool {
 }
 
 /// From one's end to the next one's start, with 50 contenders who each hold for 20 ms.
-pub(crate) fn hand_over(redis: &Redis, peers: &[Peer]) {
+pub(crate) fn hand_over(peers: &[Peer]) {
     let mut table = Table::new("handover, 50 contenders who hold the lock for 20 ms each");
+    let peers: Vec<&Peer> = peers.iter().filter(|peer| !matches!(peer.waits, Waits::Never)).collect();
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
     // In turn, so that a machine that is slower for a moment is so for more than one of them.
     for round in 0..3 {
@@ -75,7 +76,11 @@ pub(crate) fn hand_over(redis: &Redis, peers: &[Peer]) {
             if round == 0 || peer.seldom == 1 {
                 let name = format!("bench-crowd-{}", peer.name.len());
                 let mut crowd = Crowd::gather(50, ms(20), |job| (peer.command)(&name, job), |_| {});
-                settle(redis, peer, &name);
+                match &peer.waits {
+                    Waits::InLine(redlock) => queued(redlock, &name, 50),
+                    Waits::After(time) => std::thread::sleep(*time),
+                    Waits::Never => {}
+                }
                 crowd.open_gate();
                 crowd.finish();
                 assert_eq!(notes(&crowd.log()).len(), 51, "{}", peer.name);
@@ -89,39 +94,9 @@ pub(crate) fn hand_over(redis: &Redis, peers: &[Peer]) {
     table.print();
 }
 
-/// The same on several masters, which no other peer has.
-pub(crate) fn hand_over_on(urls: &str, title: &str) {
-    let mut samples = Samples::default();
-    let command = |job: &[String]| {
-        let mut command = redlock(urls);
-        command.args(["run", "-q", "--name", "bench-crowd", "--wait", "--"]).args(job);
-        command
-    };
-    for _ in 0..3 {
-        let mut crowd = Crowd::gather(50, ms(20), command, |_| {});
-        queued(urls, "bench-crowd", 50);
-        crowd.open_gate();
-        crowd.finish();
-        samples.extend(gaps(&crowd.log()));
-    }
-    let mut table = Table::new(title);
-    table.row("redlock run", &samples);
-    table.print();
-}
-
-/// Waits until all of them wait.
-fn settle(redis: &Redis, peer: &Peer, name: &str) {
-    match peer.name {
-        "redlock run" => queued(&redis.tcp_url(), name, 50),
-        "redis-py Lock" => std::thread::sleep(Duration::from_secs(9)),
-        "etcdctl lock" => std::thread::sleep(Duration::from_secs(4)),
-        _ => std::thread::sleep(Duration::from_secs(1)),
-    }
-}
-
-fn queued(urls: &str, name: &str, count: usize) {
+fn queued(redlock: impl Fn() -> Command, name: &str, count: usize) {
     eventually(LONG, "all of them wait", || {
-        let status = redlock(urls).args(["status", name, "--format", "json"]).output();
+        let status = redlock().args(["status", name, "--format", "json"]).output();
         let status: serde_json::Value = serde_json::from_slice(&status.unwrap().stdout).unwrap();
         status["waiting"].as_u64() == u64::try_from(count).ok()
     });

@@ -33,7 +33,7 @@ impl Samples {
 #[derive(Debug)]
 pub(crate) struct Table {
     title: String,
-    rows: Vec<(String, [f64; 3], usize)>,
+    rows: Vec<(String, [f64; 4], usize)>,
 }
 
 impl Table {
@@ -42,18 +42,20 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, name: &str, samples: &Samples) {
-        let percentiles = [10, 50, 95].map(|percent| samples.percentile(percent));
+        let percentiles = [10, 50, 95, 99].map(|percent| samples.percentile(percent));
         self.rows.push((name.to_owned(), percentiles, samples.0.len()));
     }
 
     pub(crate) fn print(&self) {
         let width = self.rows.iter().map(|row| row.0.len()).max().unwrap_or(0);
         println!("\n{}, in ms", self.title);
-        println!("  {:width$}       p10   ratio       p50   ratio       p95    n", "");
-        for (name, [low, middle, high], count) in &self.rows {
-            let [first_low, first, _] = self.rows[0].1;
+        println!("  {:width$}       p10   ratio       p50   ratio       p95       p99    n", "");
+        for (name, [low, middle, high, highest], count) in &self.rows {
+            let [first_low, first, ..] = self.rows[0].1;
             let (low_ratio, ratio) = (low / first_low, middle / first);
-            println!("  {name:width$} {low:9.2} {low_ratio:7.2} {middle:9.2} {ratio:7.2} {high:9.2} {count:4}");
+            println!(
+                "  {name:width$} {low:9.2} {low_ratio:7.2} {middle:9.2} {ratio:7.2} {high:9.2} {highest:9.2} {count:4}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
 //! redlock and those that it is compared with: how each runs a command under a lock.
 
 use crate::measure::Samples;
-use crate::support::{Directory, SOON, die_with_parent, eventually, free_port, ms};
+use crate::support::{Authority, Directory, Redis, SOON, Tls, compiled, die_with_parent, eventually, free_port, ms};
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -15,7 +15,39 @@ pub(crate) struct Peer {
     pub(crate) name: &'static str,
     /// Only every so many rounds, since it is slow.
     pub(crate) seldom: usize,
+    pub(crate) waits: Waits,
     pub(crate) command: Contender,
+}
+
+/// How fifty contenders come to wait.
+pub(crate) enum Waits {
+    /// A held lock is none for it.
+    Never,
+    /// For about so long after their start.
+    After(Duration),
+    /// In redlock's line on these nodes.
+    InLine(Box<dyn Fn() -> Command>),
+}
+
+/// Servers on this machine.
+pub(crate) struct Nodes {
+    pub(crate) masters: Vec<Redis>,
+    tls: Tls,
+    authority: Authority,
+}
+
+impl Nodes {
+    pub(crate) fn start() -> Nodes {
+        let (tls, authority) = Tls::start();
+        let masters = (0..5).map(|_| Redis::with_tcp(&["--maxclients", "10000"])).collect();
+        Nodes { masters, tls, authority }
+    }
+
+    /// The addresses of so many masters.
+    pub(crate) fn urls(&self, count: usize) -> String {
+        let urls: Vec<String> = self.masters[..count].iter().map(Redis::tcp_url).collect();
+        urls.join(",")
+    }
 }
 
 pub(crate) fn own_binary() -> String {
@@ -44,25 +76,64 @@ with redis.Redis.from_url(sys.argv[1]).lock(sys.argv[2], timeout=30):
     status = subprocess.call(sys.argv[3:])
 sys.exit(status)";
 
-/// The peers that are installed, redlock first, and those that are not.
-pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
-    let url = url.to_owned();
-    let place = url.clone();
-    found.push(Peer {
-        name: "redlock run",
+/// redlock as a peer; `redlock` is it on certain nodes.
+fn ours(name: &'static str, redlock: impl Fn() -> Command + Clone + 'static) -> Peer {
+    let status = redlock.clone();
+    Peer {
+        name,
         seldom: 1,
+        waits: Waits::InLine(Box::new(status)),
         command: Box::new(move |name, job| {
-            let mut command = redlock(&place);
+            let mut command = redlock();
             command.args(["run", "-q", "--name", name, "--wait", "--"]).args(job);
             command
         }),
+    }
+}
+
+/// redlock on one, three and five masters, and over TLS.
+fn all_of_ours(nodes: &Nodes) -> [Peer; 4] {
+    let on = |count: usize| {
+        let urls = nodes.urls(count);
+        move || redlock(&urls)
+    };
+    let (url, trusted) = (nodes.tls.url(), nodes.authority.certificate());
+    let over_tls = move || {
+        let mut command = redlock(&url);
+        command.env("REDLOCK_TLS_CA", &trusted);
+        command
+    };
+    [
+        ours("redlock run", on(1)),
+        ours("redlock run, over TLS", over_tls),
+        ours("redlock run, three masters", on(3)),
+        ours("redlock run, five masters", on(5)),
+    ]
+}
+
+/// The peers that are installed, that with the least to do first, and those that are not.
+pub(crate) fn peers(nodes: &Nodes, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static str>) {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let url = nodes.urls(1);
+    let port = nodes.masters[0].port().to_string();
+    let floor = compiled("floor", include_str!("floor.c"), &["-O2"]);
+    found.push(Peer {
+        name: "C: SET NX, fork, spawn, DEL",
+        seldom: 1,
+        waits: Waits::Never,
+        command: Box::new(move |name, job| {
+            let mut command = Command::new(&floor);
+            command.arg(&port).arg(format!("floor:{name}")).args(job);
+            command
+        }),
     });
+    found.extend(all_of_ours(nodes));
     if installed("flock", &["--version"]) {
         let directory = Directory::new();
         found.push(Peer {
             name: "flock",
             seldom: 1,
+            waits: Waits::After(Duration::from_secs(1)),
             command: Box::new(move |name, job| {
                 let mut command = Command::new("flock");
                 command.arg(directory.path().join(name)).args(job);
@@ -76,6 +147,7 @@ pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static 
     found.push(Peer {
         name: "SET NX every ms, no queue, no keeper",
         seldom: 1,
+        waits: Waits::After(Duration::from_secs(1)),
         command: Box::new(move |name, job| {
             let mut command = Command::new(own_binary());
             command.args(["--poll", &place, name]).args(job);
@@ -87,6 +159,7 @@ pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static 
         found.push(Peer {
             name: "etcdctl lock",
             seldom: 10,
+            waits: Waits::After(Duration::from_secs(4)),
             command: Box::new(move |name, job| {
                 let mut command = Command::new("etcdctl");
                 command.env("ETCDCTL_API", "3").arg("--endpoints").arg(&endpoint);
@@ -101,6 +174,7 @@ pub(crate) fn peers(url: &str, etcd: Option<&Etcd>) -> (Vec<Peer>, Vec<&'static 
         found.push(Peer {
             name: "redis-py Lock",
             seldom: 10,
+            waits: Waits::After(Duration::from_secs(9)),
             command: Box::new(move |name, job| {
                 let mut command = Command::new(&python);
                 command.args(["-c", PYTHON, &url, name]).args(job);
