@@ -18,6 +18,8 @@ pub(super) enum ScriptOutcome {
     /// Free, but promised to the next in line.
     Reserved,
     Granted,
+    /// The place that was asked for is not free, but others are.
+    Taken,
     /// Others hold it in another way, or with another number of slots.
     OtherShape,
     /// The node is in quarantine, and does not know the lock.
@@ -68,7 +70,7 @@ pub(super) struct Answer {
     pub(super) fence: u64,
     /// The place of the lease, of a lock with slots.
     pub(super) place: Option<u32>,
-    /// Other places that are free there.
+    /// Places that are free there, where the one that was asked for is taken.
     pub(super) free: Vec<u32>,
     /// The lease lasts this long from now, forever if none.
     pub(super) left: Option<Duration>,

@@ -14,20 +14,16 @@ use super::line::{COURTESY, unmoved};
 use super::quorum::{Verdict, middle, quorum};
 use super::run::Run;
 use super::token::{self, BASE};
-use super::traces::{FAREWELL, Traces};
+use super::traces::Traces;
 use super::{Lock, Reenter, Request, scripts};
 use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::{Boot, unix_time};
-use crate::sys::random::below;
+use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// The number of free places that each node tells.
-const FREE_PLACES: u32 = 32;
-/// How often one try is repeated, because it met dead waiters.
+/// How often one try is repeated at once, because it met dead waiters, or has asked for a place that is taken.
 const AGAIN: u32 = 5;
-/// The patience with nodes that granted another place than the quorum.
-const GATHERING: Duration = Duration::from_millis(20);
 
 /// The result of one try.
 pub(super) enum Attempt {
@@ -68,7 +64,8 @@ pub(super) struct LastSeenLease {
 }
 
 impl Lock {
-    /// One try on all nodes, and not after `until`. More dead waiters than one script drops do not count as an obstacle.
+    /// One try on all nodes, and not after `until`. More dead waiters than one script drops do not count as an obstacle, nor does
+    /// a place that is taken while others are free.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -79,14 +76,17 @@ impl Lock {
         let mut again = AGAIN;
         loop {
             let attempt = self.try_once(traces, request, seen, until).await;
-            let is_over = matches!(attempt, Attempt::Granted(_)) || !traces.is_blocked || until.passed() || again == 0;
+            let is_granted = matches!(attempt, Attempt::Granted(_));
+            let is_obstacle = !traces.is_blocked && traces.place.is_none();
+            let is_over = is_granted || is_obstacle || until.passed() || again == 0;
+            // The next try undoes this one.
+            if is_over && !is_granted && traces.waiter.is_some() {
+                self.roll_back(traces).await;
+            }
             let end = if is_over { Boot::now() + COURTESY } else { self.locks.nodes.deadline() };
             self.move_line(std::mem::take(&mut traces.unmoved), end.min(until)).await;
             if is_over {
                 return attempt;
-            }
-            if traces.waiter.is_none() {
-                self.withdraw(traces, Boot::now() + FAREWELL).await;
             }
             again -= 1;
         }
@@ -103,18 +103,20 @@ impl Lock {
         let token = if request.noted { token::new_noted() } else { token::new_token() };
         traces.begin(token.clone(), &self.locks.nodes);
         let start = Boot::now();
-        let args = self.take_args(traces, request, seen);
+        let place = self.place_to_ask_for(traces.place.take());
+        let args = self.take_args(traces, request, seen).with_some("place", place);
         let with_earlier = |node| self.call(&scripts::TAKE, traces.add_earlier_to(args.clone(), node));
         let own = (0..self.locks.nodes.len()).map(|node| traces.has_earlier(node).then(|| with_earlier(node)));
         let (own, call): (Vec<Option<Call>>, Call) = (own.collect(), self.call(&scripts::TAKE, args));
         let deadline = self.locks.nodes.deadline().min(until);
         let mut decided = None;
         let patience = |answers: &Answers<Answer>| {
-            let patience = match verdict(answers) {
+            let patience = match answers.verdict(is_granted) {
                 _ if ran(answers).is_some() => Duration::ZERO,
                 // With --once-per, wait for all: any node may know of a success.
                 Verdict::Yes if request.once_per.is_some() => return Boot::NEVER,
                 Verdict::Yes => courtesy(start, answers),
+                Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
                 Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
                 _ => return Boot::NEVER,
             };
@@ -122,7 +124,7 @@ impl Lock {
         };
         let answers = self.locks.nodes.ask_apart(|node| own[node].as_ref().or(Some(&call)), deadline, patience).await;
         for (node, _, take) in answers.iter() {
-            traces.tried(node, take.outcome == ScriptOutcome::Granted);
+            traces.tried(node, is_granted(take));
         }
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
             traces.not_tried(node);
@@ -141,33 +143,31 @@ impl Lock {
         let answers = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
         let answers = self.locks.without_young(answers);
-        traces.start = free_on_most(&answers);
-        let attempt = match verdict(&answers) {
-            Verdict::Yes => self.complete(token, &answers, request, traces.waited()).await,
-            _ => self.why_not(&answers),
-        };
-        if !matches!(attempt, Attempt::Granted(_)) && traces.waiter.is_some() {
-            self.roll_back(traces).await;
+        if answers.verdict(is_granted) == Verdict::Yes {
+            return self.complete(token, &answers, request, traces.waited()).await;
         }
-        attempt
+        traces.place = one_of(&free_on_most(&answers));
+        self.why_not(&answers)
+    }
+
+    /// The place of the next try, of a lock that has several: over several nodes it belongs to the try, as the token does, so that they
+    /// all mean the same one. One node gives any.
+    fn place_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
+        let limit = self.claim().limit().filter(|_| self.locks.nodes.len() > 1)?;
+        Some(known.unwrap_or_else(|| below(limit)))
     }
 
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
-        let (limit, several) = (self.claim().limit(), self.locks.nodes.len() > 1);
-        // Over several nodes, contenders that all began at the first place would get a part each.
-        let any_place = |limit| if several { below(limit) } else { 0 };
         // The clock is the same number on all nodes, so that they agree on the fencing token at once. A shared lease has the last
         // writer's, which nodes know that have not lost it.
-        let seeds = self.claim() != Claim::Shared || !several;
+        let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner
             .add_to(traces.add_to(Args::default()))
             .time("ttl", request.ttl)
             .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
-            .with_some("start", limit.map(|limit| traces.start.unwrap_or_else(|| any_place(limit))))
-            .with_some("list", limit.filter(|_| several).map(|_| FREE_PLACES))
             .time("once", request.once_per)
             .with_some("log", Some(request.log).filter(|&runs| runs > 0))
             .time("waited", traces.waited());
@@ -192,8 +192,8 @@ impl Lock {
         request: &Request,
         waited: Duration,
     ) -> Attempt {
-        let place = most_granted(answers);
-        let grants = answers.iter().filter(|(_, _, take)| is_granted_at(take, place));
+        let grants = answers.iter().filter(|(_, _, take)| is_granted(take));
+        let place = grants.clone().find_map(|(_, _, take)| take.place);
         let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
         let fence = fencing::settle(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
         if fence.needed > 0
@@ -214,27 +214,7 @@ impl Lock {
         if lease.valid_until().passed() {
             return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), ttl: request.ttl });
         }
-        self.gather(&mut lease, answers).await;
         Attempt::Granted(lease)
-    }
-
-    /// Gives the lease its place on the nodes that have granted another one. Does not wait long for them: the lease has its quorum.
-    async fn gather(&mut self, lease: &mut Lease, answers: &Answers<Answer>) {
-        let mut calls = vec![None; answers.nodes()];
-        for (node, _, take) in answers.iter() {
-            if take.outcome == ScriptOutcome::Granted && take.place != lease.place {
-                calls[node] = Some(self.recreate_call(lease, take.run_id.as_deref()));
-            }
-        }
-        if calls.iter().all(Option::is_none) {
-            return;
-        }
-        let soon = (Boot::now() + GATHERING).min(self.locks.nodes.deadline());
-        let answers: Answers<Answer> =
-            self.locks.nodes.ask_apart(|node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
-        for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == ScriptOutcome::Extended) {
-            lease.granted(node, sent, lease.ttl, by);
-        }
     }
 
     /// Raises the nodes that are behind to the fencing token of the lease.
@@ -280,11 +260,10 @@ impl Lock {
         let refusals: Vec<(usize, &Answer)> =
             answers.iter().map(|(node, _, take)| (node, take)).filter(|(_, take)| is_held(take)).collect();
         let blockers: Vec<&Blocker> = refusals.iter().filter_map(|(_, take)| take.by.as_ref()).collect();
-        let enough = answers.verdict(|_| true) == Verdict::Yes
-            || answers.is_denied(|take| !is_obstacle(take, most_granted(answers)));
+        let enough = answers.verdict(|_| true) == Verdict::Yes || answers.is_denied(|take| !is_held(take));
         let Some((at, votes)) = most_named(&blockers).filter(|_| enough) else {
-            return match enough && answers.count(|take| take.outcome == ScriptOutcome::Granted) > 0 {
-                // Each node has granted another place.
+            return match enough && answers.count(|take| is_granted(take) || is_held(take)) > 0 {
+                // Others have got the same place in part, at the same time.
                 true => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
                 false => Attempt::Failure(self.no_quorum(answers)),
             };
@@ -330,53 +309,38 @@ fn ran(answers: &Answers<Answer>) -> Option<&Run> {
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
 fn is_explained(answers: &Answers<Answer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| take.outcome == ScriptOutcome::Young);
-    let place = most_granted(answers);
-    answers.is_denied(|take| !is_obstacle(take, place)) || cannot + quorum(answers.nodes()) > answers.nodes()
+    answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
 /// True if others stand in the way.
 fn is_held(take: &Answer) -> bool {
-    matches!(take.outcome, ScriptOutcome::Held | ScriptOutcome::Reserved | ScriptOutcome::OtherShape)
+    use ScriptOutcome::{Held, OtherShape, Reserved, Taken};
+    matches!(take.outcome, Held | Reserved | OtherShape | Taken)
 }
 
-/// True if the node has granted the lock at this place; none: a lock without places.
-fn is_granted_at(take: &Answer, place: Option<u32>) -> bool {
-    take.outcome == ScriptOutcome::Granted && take.place == place
+/// True if the node has granted the lock.
+fn is_granted(take: &Answer) -> bool {
+    take.outcome == ScriptOutcome::Granted
 }
 
 /// How long those that have not answered yet are waited for when a quorum has granted the lock: they should have it too, in case one
 /// of the quorum is lost. More, if the quorum has lost its fencing counters in part: theirs spare the lease a number of its own.
 fn courtesy(start: Boot, answers: &Answers<Answer>) -> Duration {
-    let counted = answers.count(|take| take.outcome == ScriptOutcome::Granted && take.fence > 0);
+    let counted = answers.count(|take| is_granted(take) && take.fence > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
         return linger(start, answers.faults().next().is_some());
     }
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// True if the node does not count for a lease at this place: others have the lock there, or it has granted another place.
-fn is_obstacle(take: &Answer, place: Option<u32>) -> bool {
-    is_held(take) || take.outcome == ScriptOutcome::Granted && take.place != place
-}
-
-/// The place of the lease on most nodes; none for a lock without places.
-pub(super) fn most_granted(answers: &Answers<Answer>) -> Option<u32> {
-    let places = answers.said().filter_map(|answer| answer.place);
-    places.clone().max_by_key(|place| places.clone().filter(|other| other == place).count())
-}
-
-/// Whether a quorum has granted the lock, all at one place.
-fn verdict(answers: &Answers<Answer>) -> Verdict {
-    let place = most_granted(answers);
-    answers.verdict(|take| is_granted_at(take, place))
-}
-
-/// A place, by chance, that a quorum of nodes has free.
-fn free_on_most(answers: &Answers<Answer>) -> Option<u32> {
+/// The places to ask for next, where the one that was asked for is taken: those that the most nodes have free, if a quorum may grant
+/// them.
+fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> = answers.said().flat_map(|take| take.free.iter().copied()).collect();
     free.sort_unstable();
-    let of_most = free.chunk_by(|a, b| a == b).filter(|same| same.len() >= quorum(answers.nodes())).map(|same| same[0]);
-    let of_most: Vec<u32> = of_most.collect();
-    let count = u32::try_from(of_most.len()).ok().filter(|&count| count > 0)?;
-    of_most.get(below(count) as usize).copied()
+    let places: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
+    let most = places.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
+    // What granted the one that was asked for does not tell others.
+    let is_enough = most > 0 && most + answers.count(is_granted) >= quorum(answers.nodes());
+    places.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
 }

@@ -1,7 +1,6 @@
 //! Extending a lease by its token.
 
 use super::answer::{Answer, ScriptOutcome};
-use super::attempt::most_granted;
 use super::fields::Args;
 use super::lease::DEFAULT_TTL;
 use super::quorum::{Verdict, surely, validity};
@@ -28,11 +27,9 @@ impl Lock {
         let call = self.call(&scripts::EXTEND, args.time("default", DEFAULT_TTL));
         let is_extended = |answer: &Answer| answer.outcome == ScriptOutcome::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_extended) != Verdict::Open).await;
-        // A node that has it at another place granted that too late, and does not back the lease.
-        let place = most_granted(&answers);
         let mut deadlines = vec![None; answers.nodes()];
         let mut most_holds = 1;
-        for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by) && by.place == place) {
+        for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by)) {
             // Without an expiry it lasts forever, or as long as JSON can say.
             let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
             deadlines[node] = Some(sent + surely(left));

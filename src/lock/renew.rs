@@ -145,7 +145,7 @@ impl Lock {
     }
 
     /// The request to give the lease to a node that has not got it, on this run.
-    pub(super) fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
+    fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let args = lease.owner.add_to(lease.args()).with("hold", &lease.hold);
         let args = args.with("fence", lease.fencing_token).with_some("run", run);
         let args = args.flag("alone", self.locks.nodes.len() == 1);

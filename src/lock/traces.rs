@@ -33,8 +33,8 @@ pub(super) struct Traces {
     pub(super) waiter: Option<String>,
     /// The place in the queue, once there is one.
     pub(super) ticket: Option<String>,
-    /// The place at which the next try begins to look for a free one, if the lock has slots.
-    pub(super) start: Option<u32>,
+    /// The place that the next try asks for; none: any.
+    pub(super) place: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,
     /// For each node, the tokens of the tries before that it may have granted, the latest last.

@@ -28,6 +28,12 @@ pub(crate) fn below(end: u32) -> u32 {
     u32::try_from(((bits >> 32) * u64::from(end)) >> 32).unwrap_or(0)
 }
 
+/// One of these, none of none.
+pub(crate) fn one_of<T: Copy>(these: &[T]) -> Option<T> {
+    let count = u32::try_from(these.len()).ok().filter(|&count| count > 0)?;
+    these.get(below(count) as usize).copied()
+}
+
 /// This duration ± 10 %, so that processes that started together drift apart.
 pub(crate) fn jitter(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * random())

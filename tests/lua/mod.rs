@@ -97,6 +97,11 @@ impl Reply {
         }
     }
 
+    /// Of what has no name.
+    fn number(&self) -> i64 {
+        if let Reply::Int(n) = self { *n } else { panic!("{self:?} is no number") }
+    }
+
     fn word(&self) -> &str {
         self.text("outcome")
     }

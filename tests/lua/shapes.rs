@@ -25,15 +25,23 @@ impl Model {
         self.leases.values().any(|taken| *taken == Some(place))
     }
 
-    /// Whether a lease with this claim fits, and where, from this place on.
-    fn room(&self, claim: &str, start: u32) -> Option<Option<u32>> {
-        let alike = self.leases.is_empty() || self.claim == claim && claim != "exclusive";
-        match Model::limit(claim) {
-            _ if !alike => None,
-            None => Some(None),
-            Some(limit) => {
-                (0..limit).map(|place| (start + place) % limit).find(|&place| !self.is_taken(place)).map(Some)
-            }
+    /// The places that are free, from this one on, round.
+    fn free_from(&self, place: u32, limit: u32) -> impl Iterator<Item = u32> {
+        (0..limit).map(move |step| (place + step) % limit).filter(|&place| !self.is_taken(place))
+    }
+
+    /// Whether a lease with this claim fits, and where: at the place that is asked for, or at the first that is free.
+    fn room(&self, claim: &str, place: Option<u32>) -> Result<Option<u32>, &'static str> {
+        let limit = Model::limit(claim);
+        if !self.leases.is_empty() && (self.claim != claim || claim == "exclusive") {
+            let is_other = self.claim != claim && limit.or(Model::limit(self.claim)).is_some();
+            return Err(if is_other { "other-shape" } else { "held" });
+        }
+        let Some(limit) = limit else { return Ok(None) };
+        match (place, self.free_from(0, limit).next()) {
+            (_, None) => Err("held"),
+            (Some(place), _) if self.is_taken(place) => Err("taken"),
+            (place, first) => Ok(place.or(first)),
         }
     }
 
@@ -74,22 +82,22 @@ impl Run<'_> {
         };
         let place = Model::limit(claim).map(|limit| u32::try_from(self.chance.below(limit as usize)).unwrap());
         let model = &mut self.model;
-        let mut taken = None;
-        let at = |name: &str| place.map_or(String::new(), |place| format!(" {name}={place}"));
+        // A token belongs to its place.
+        let place = model.leases.get(token).filter(|_| model.claim == claim).copied().unwrap_or(place);
+        let named = place.filter(|_| self.chance.below(2) == 0);
+        let mut granted = None;
+        let at = |place: Option<u32>| place.map_or(String::new(), |place| format!(" place={place}"));
         let (name, arguments, expected) = match self.chance.below(16) {
             0..6 => {
-                let expected = match model.room(claim, place.unwrap_or(0)) {
+                let expected = match model.room(claim, named) {
                     _ if model.leases.contains_key(token) => "granted",
-                    Some(place) => {
-                        taken = Some(place);
+                    Ok(place) => {
+                        granted = Some(place);
                         "granted"
                     }
-                    None if model.claim != claim && (Model::limit(claim).or(Model::limit(model.claim))).is_some() => {
-                        "other-shape"
-                    }
-                    None => "held",
+                    Err(refused) => refused,
                 };
-                ("take", format!("token={token} ttl=60000 now={CLOCK} {OWNER} claim={claim}{}", at("start")), expected)
+                ("take", format!("token={token} ttl=60000 now={CLOCK} {OWNER} claim={claim}{}", at(named)), expected)
             }
             6..8 => {
                 let had = model.leases.remove(token).is_some();
@@ -105,24 +113,15 @@ impl Run<'_> {
                 ("undo", format!("stay=1 token={token}"), "done")
             }
             10..13 => {
-                let astray =
-                    model.claim == claim && model.leases.contains_key(token) && !model.has(token, claim, place);
-                let stranger = model.claim != claim && model.leases.contains_key(token);
-                if astray {
-                    model.leases.remove(token);
-                }
-                if stranger {
+                if model.claim != claim && model.leases.contains_key(token) {
                     return String::new(); // no lease changes its claim
                 }
                 let expected = if model.has(token, claim, place) { "extended" } else { model.without(claim, place) };
-                ("extend", format!("token={token} claim={claim} ttl=60000{}", at("place")), expected)
+                ("extend", format!("token={token} claim={claim} ttl=60000{}", at(place)), expected)
             }
             13 => {
                 if model.leases.contains_key(token) && model.claim != claim {
                     return String::new();
-                }
-                if !model.has(token, claim, place) {
-                    model.leases.remove(token);
                 }
                 let expected = match model.has(token, claim, place) {
                     true => "extended",
@@ -133,7 +132,7 @@ impl Run<'_> {
                     false => "other",
                 };
                 let run = &self.run_id;
-                let more = format!("fence=5 hold=base run={run} {OWNER}{}", at("place"));
+                let more = format!("fence=5 hold=base run={run} {OWNER}{}", at(place));
                 ("recreate", format!("token={token} claim={claim} ttl=60000 {more}"), expected)
             }
             14 => {
@@ -162,11 +161,19 @@ impl Run<'_> {
         };
         let reply = self.scripts.run(name, &arguments);
         assert_eq!(reply.word(), expected, "{name} {arguments} -> {reply:?}\n{:?}", self.model);
-        if let Some(first_free) = taken {
-            // The place of one that has run out may not be free yet.
+        // The place of one that has run out may not be free yet.
+        if let Some(first_free) = granted {
             let given = reply.int("place").map(|place| u32::try_from(place).unwrap());
-            assert!(given == first_free || !self.sweeps_all && given.is_some_and(|place| !self.model.is_taken(place)));
+            let is_later = !self.sweeps_all && named.is_none() && given.is_some_and(|at| !self.model.is_taken(at));
+            assert!(given == first_free || is_later, "{name} {arguments} -> {reply:?}");
             self.model.add(token, claim, given);
+        }
+        if let ("taken", Some(place), Some(limit)) = (expected, named, Model::limit(claim)) {
+            let told: Vec<u32> =
+                reply.get("free").items().iter().map(|place| u32::try_from(place.number()).unwrap()).collect();
+            let free: Vec<u32> = self.model.free_from(place, limit).collect();
+            let is_part = !self.sweeps_all && told.iter().all(|place| free.contains(place));
+            assert!(told == free || is_part, "{name} {arguments} -> {reply:?} {free:?}");
         }
         if let Some(members) = reply.int("members") {
             assert_eq!(usize::try_from(members).unwrap(), self.model.leases.len(), "{name} {arguments} -> {reply:?}");
@@ -223,8 +230,7 @@ fn leases_that_conflict_are_never_granted_together() {
 }
 
 fn take(scripts: &mut Scripts, waiter: &str, token: &str, claim: &str) -> super::Reply {
-    let start = if claim.starts_with("slots") { "start=0" } else { "" };
-    scripts.take_with(waiter, token, &format!("ttl=60000 claim={claim} {start}"))
+    scripts.take_with(waiter, token, &format!("ttl=60000 claim={claim}"))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 -- ARG: token, place, hold (nil: the one that took the lock), ttl (ms; nil: the one it was taken with), default (ttl of a lease
 --      without a record of it), renew (the hold's job runs: extended also where the hold was forgotten), note (nil: none;
 --      the key by which release.lua tells that the lease was released)
--- Answers: extended (left, holds, place, forgotten, node), revoked (by), no-hold (the hold was released or forgotten), released,
+-- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten), released,
 --      gone (node), other (holders)
 local ours, hold = whose(ARG.token, ARG.hold)
 if not ours and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return seen('released') end
@@ -14,5 +14,4 @@ if lease.revoked then return seen('revoked', {by = lease.revoked}) end
 local forgotten = hold ~= 'base' and not redis.call('ZSCORE', H, hold)
 if forgotten and not ARG.renew then return seen('no-hold') end
 local left = extend_lease(lease)
-local place = shape and redis.call('ZSCORE', P, ARG.token)
-return answer('extended', {left = left, holds = count_holds(), place = place, forgotten = forgotten and 1, node = flat(node())})
+return answer('extended', {left = left, holds = count_holds(), forgotten = forgotten and 1, node = flat(node())})

@@ -1,8 +1,6 @@
 -- Stands behind line.lua in all scripts but undo.lua: records, holds, the fencing counter, identity.
 local FENCE_MS = 8640000000  -- the fencing counter and the memory outlive their last use by 100 days
 
-local astray -- a member was dropped that stood at another place than its own
-
 -- What has run out at the place that is named does not stand in its way, though it was not swept yet.
 if shape and unswept and ARG.place then
   for _, member in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
@@ -10,18 +8,9 @@ if shape and unswept and ARG.place then
   end
 end
 
--- True if this token has the lock, at ARG.place if that is given. One that stands at another place was granted that too late.
-local function here(token)
-  if not mine(token) then return false end
-  if not shape or not ARG.place or redis.call('ZSCORE', P, token) == ARG.place then return true end
-  drop(token)
-  astray = true
-  return false
-end
-
 -- True if the lease is this token's, and the hold that it names. A token of another library may only look as if it named one.
 local function whose(token, hold)
-  if here(token) then return true, hold end
+  if mine(token) then return true, hold end
   return hold and not shape and mine(token .. '.' .. hold), nil
 end
 
@@ -106,7 +95,6 @@ end
 
 -- The answer about a lease that is not here: there is room for it, or others have the lock.
 local function not_mine()
-  if astray then hand_over() end
   if is_vacant() then
     return seen('gone', {node = flat(node()), longest = shape and redis.call('HGET', L, 'longest')})
   end

@@ -6,7 +6,7 @@
 --      has granted a later lease since), revoked (by), other (holders)
 local who, fence = node(), tonumber(ARG.fence)
 if who.run ~= (ARG.run or '') then return seen('restarted') end
-if not here(ARG.token) then
+if not mine(ARG.token) then
   if not is_vacant() then return not_mine() end
   local count = counter(ARG.place)
   if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return seen('higher') end

@@ -2,58 +2,51 @@
 -- queues the waiter, if there is one.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: where there is no counter, it is 0), host, pid, user, label,
 --      quarantine (s; nil: off), waiter (nil: takes or leaves it), ticket (nil: the server gives one)
---      start (slots: the first place to look at), list (slots: how many free places to tell)
+--      place (slots of several nodes: the one that all are asked for, as nobody else may have this token; nil: the first free one)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
 --      log (how many runs to keep; nil: none), waited (ms in line before this)
 --      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
--- Answers: granted (fence, place, free, longest, node), held (holders, free, node, place in line), reserved (left, free, longest,
---      node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (success, clock in ms: see journal.lua)
+-- Answers: granted (fence, place, longest, node), taken (free: other places, longest, node), held (holders, node, place in line),
+--      reserved (left, longest, node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (success, clock in ms: see journal.lua)
 --      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 local me, ticket, who = ARG.waiter, ARG.ticket, node()
 local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
 local limit = tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
 local freed = undo_earlier()
 
-local free_from, free_places
-if limit then
-  -- Of a free lock no place is: what an older version's --force has left is nothing.
-  local function is_taken(first, last)
-    return shape and redis.call('ZCOUNT', P, first, last) >= last - first + 1
-  end
+-- True if all places from first to last are taken. Of a free lock none is: what an older version's --force has left is nothing.
+local function are_taken(first, last)
+  return shape and redis.call('ZCOUNT', P, first, last) >= last - first + 1
+end
 
-  -- The first free place from this one on, round; nil when there is none.
-  function free_from(first)
-    if not is_taken(first, first) then return first end
-    local last = limit - 1
-    if is_taken(first, last) then
-      first, last = 0, first - 1
-      if last < 0 or is_taken(first, last) then return nil end
-    end
-    while first < last do
-      local middle = math.floor((first + last) / 2)
-      if is_taken(first, middle) then first = middle + 1 else last = middle end
-    end
-    return first
+-- The first free place from this one on, round; nil when there is none.
+local function free_from(first)
+  local last = limit - 1
+  if are_taken(first, last) then
+    if are_taken(0, last) then return nil end
+    first = 0
   end
+  while first < last do
+    local middle = math.floor((first + last) / 2)
+    if are_taken(first, middle) then first = middle + 1 else last = middle end
+  end
+  return first
+end
 
-  -- The next free places: who got too few of one tries one that a quorum has free.
-  function free_places()
-    local list, place = {}, tonumber(ARG.start)
-    for _ = 1, tonumber(ARG.list) or 0 do
-      place = free_from(place)
-      if not place or place == list[1] then break end
-      list[#list + 1] = place
-      place = (place + 1) % limit
-    end
-    return list
+-- Free places, the next ones: all nodes name about the same.
+local function free_places()
+  local list, place = {}, free_from(tonumber(ARG.place))
+  while place and place ~= list[1] and #list < 32 do
+    list[#list + 1] = place
+    place = free_from((place + 1) % limit)
   end
+  return list
 end
 
 local function with_facts(fields)
   fields.node = flat(who)
-  fields.free = limit and free_places()
   fields.longest = shape and redis.call('HGET', L, 'longest')
   return fields
 end
@@ -66,7 +59,7 @@ end
 -- leases do not count: over several nodes they would outbid each other. There they do not seed either: see fencing.rs.
 local function take()
   if ARG.claim ~= 'exclusive' then redis.call('TIME') end -- where that is refused, members would never run out
-  local place = limit and free_from(tonumber(ARG.start))
+  local place = limit and (tonumber(ARG.place) or free_from(0))
   local fence = counter(place)
   if ARG.claim ~= 'shared' then fence = fence + 1 end
   fence = (ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now) or 0) or fence
@@ -125,6 +118,7 @@ if quarantine > 0 and (not uptime or uptime < quarantine + 1) then -- it has a g
   return refused('young', {})
 end
 if not fits(ARG.claim) then return refused('held', holders(10)) end
+if ARG.place and not is_vacant() then return turned_away('taken', with_facts({free = free_places()})) end
 if me and reserved == me then
   redis.call('DEL', R)
   redis.call('ZREM', Q, me)

@@ -62,10 +62,8 @@ pub(super) enum Without {
     WriteBack,
     /// With a confirmation comes the run of the node.
     RunOfConfirmation,
-    /// Grants of one place count together.
-    PlaceOfGrants,
-    /// A request about a lease names its place.
-    PlaceInRequest,
+    /// A try at another place has another token.
+    PlaceOfToken,
     /// Leases of one shape do not fit beside those of another.
     Shape,
     /// A reader's clock counts where too few nodes have a counter.
@@ -94,8 +92,6 @@ pub(super) enum Held {
     Everywhere,
     /// On any number of nodes from a quorum on.
     Quorum,
-    /// On a quorum, and at another place of the other nodes.
-    Astray,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -169,9 +165,6 @@ impl Bounds {
             let mut state = state;
             for node in &mut state.nodes[most + 1..self.nodes] {
                 *node = Node { run: 1, ..Node::default() };
-                if self.held == Held::Astray {
-                    node.entries[0] = Entry { left: self.ttl[0], place: 1 };
-                }
             }
             state
         };
@@ -267,15 +260,15 @@ impl Bounds {
         }
     }
 
-    fn take(&self, state: &mut State, client: usize, start: u8) {
-        state.clients[client].place = start;
+    fn take(&self, state: &mut State, client: usize, place: u8) {
+        state.clients[client].place = place;
         state.rest.asked += 1;
         state.clients[client].tries -= 1;
         state.clients[client].phase = Phase::Taking;
         // Who asks later has a later clock; until it is won, this stands for the fencing token.
         state.clients[client].fence = state.rest.asked;
         for node in &mut state.nodes {
-            if node.entries[client].left > 0 {
+            if node.entries[client].left > 0 && !self.is(Without::PlaceOfToken) {
                 node.entries[EARLIER] = node.entries[client];
                 node.entries[client] = Entry::default();
                 node.earlier = client as u8;
@@ -306,16 +299,9 @@ impl Bounds {
     fn decide(&self, state: &State, client: usize) -> Option<State> {
         let mut next = *state;
         let slots = || state.nodes[..self.nodes].iter().map(|node| node.sides[client].slot).enumerate();
-        let granted = |kind| matches!(kind, Kind::Granted | Kind::Raised);
-        let slots_given = matches!(self.claims[client], Claim::Slots(_)) && !self.is(Without::PlaceOfGrants);
-        let votes = |place| slots().filter(|(_, slot)| granted(slot.kind) && slot.place == place).count();
-        if state.clients[client].phase == Phase::Taking && slots_given {
-            next.clients[client].place = u8::from(votes(1) > votes(0));
-        }
-        let place = next.clients[client].place;
-        let counts = |slot: &Slot| granted(slot.kind) && (slot.place == place || !slots_given);
+        let granted = |slot: &Slot| matches!(slot.kind, Kind::Granted | Kind::Raised);
         let grants: Vec<(usize, u64)> =
-            slots().filter(|(_, slot)| counts(slot)).map(|(node, slot)| (node, slot.counter.into())).collect();
+            slots().filter(|(_, slot)| granted(slot)).map(|(node, slot)| (node, slot.counter.into())).collect();
         if grants.len() < self.quorum() || self.good_for(state, client) == 0 {
             return None;
         }
@@ -347,6 +333,7 @@ impl Bounds {
         }
         next.clients[client].phase = Phase::Holding;
         next.clients[client].age = 0;
+        let place = next.clients[client].place;
         next.wrong = self.misnumbered(state, client, place, fence).or(next.wrong);
         let slot = matches!(self.claims[client], Claim::Slots(_)) && place == 1;
         let won = if reads || slot { &mut next.rest.won_besides } else { &mut next.rest.won };
@@ -547,8 +534,8 @@ impl Bounds {
         for client in 0..2 {
             match state.clients[client].phase {
                 Phase::Idle if state.clients[client].tries > 0 => {
-                    let starts = if let Claim::Slots(limit) = self.claims[client] { limit } else { 1 };
-                    (0..starts).for_each(|start| also(&|next| self.take(next, client, start)));
+                    let places = if let Claim::Slots(limit) = self.claims[client] { limit } else { 1 };
+                    (0..places).for_each(|place| also(&|next| self.take(next, client, place)));
                 }
                 Phase::Taking | Phase::Raising => also(&|next| self.give_up(next, client)),
                 Phase::Asking => {

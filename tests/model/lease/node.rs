@@ -23,10 +23,9 @@ impl Bounds {
         })
     }
 
-    /// The client's lease is there, and at its place.
+    /// The client's lease is there. Its token belongs to its place, so it is nowhere else.
     fn is_mine(&self, state: &State, client: usize, index: usize) -> bool {
-        let entry = state.nodes[index].entries[client];
-        entry.left > 0 && (entry.place == state.clients[client].place || self.is(Without::PlaceInRequest))
+        state.nodes[index].entries[client].left > 0
     }
 
     /// Which counter a client's lease has.
@@ -34,13 +33,14 @@ impl Bounds {
         if matches!(self.claims[client], Claim::Slots(_)) { place.into() } else { 0 }
     }
 
-    /// take.lua: the place that is given, and its fencing token.
-    fn grant(&self, state: &mut State, client: usize, index: usize) -> Option<(u8, u8)> {
-        let Client { place: start, fence: clock, .. } = state.clients[client];
+    /// take.lua: the fencing token, if the lease fits at the place that the client names.
+    fn grant(&self, state: &mut State, client: usize, index: usize) -> Option<u8> {
+        let Client { place, fence: clock, .. } = state.clients[client];
         let node = &mut state.nodes[index];
-        let places = if let Claim::Slots(limit) = self.claims[client] { limit } else { 1 };
-        let place = (0..places).map(|step| (start + step) % places).find(|&place| self.fits(node, client, place))?;
-        if node.young > 0 && !self.is(Without::Quarantine) {
+        if node.entries[client].left > 0 {
+            return Some(node.counters[self.counter(place, client)]);
+        }
+        if !self.fits(node, client, place) || node.young > 0 && !self.is(Without::Quarantine) {
             return None;
         }
         node.entries[client] = Entry { left: self.ttl[client], place };
@@ -50,7 +50,7 @@ impl Bounds {
             Claim::Shared => *counter,
             _ => (*counter + 1).max(clock),
         };
-        Some((place, *counter))
+        Some(*counter)
     }
 
     /// fence.lua. Whether the node stands at the token, or above that of a reader.
@@ -88,15 +88,14 @@ impl Bounds {
         match state.nodes[index].sides[client].slot.kind {
             Kind::Take => {
                 slot.kind = Kind::Refused;
-                if let Some((place, counter)) = self.grant(&mut next, client, index) {
-                    slot = Slot { kind: Kind::Granted, counter, place, ..slot };
+                if let Some(counter) = self.grant(&mut next, client, index) {
+                    slot = Slot { kind: Kind::Granted, counter, ..slot };
                 }
             }
             Kind::Fence => {
                 slot.kind = Kind::Refused;
                 if self.raise(&mut next, client, index) {
-                    let Client { fence, place, .. } = state.clients[client];
-                    slot = Slot { kind: Kind::Raised, counter: fence, place, ..slot };
+                    slot = Slot { kind: Kind::Raised, counter: state.clients[client].fence, ..slot };
                 }
             }
             Kind::Extend => {

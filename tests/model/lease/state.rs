@@ -33,7 +33,6 @@ packed! {
         kind: Kind = 4,
         run: u8 = 2,
         counter: u8 = 3,
-        place: u8 = 1,
     }
 }
 
@@ -90,7 +89,7 @@ packed! {
         age: u8 = 3,
         fence: u8 = 3,
         tries: u8 = 2,
-        /// The place that it asks for, and has.
+        /// The place that it asks for, or has.
         place: u8 = 1,
     }
 }

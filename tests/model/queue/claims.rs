@@ -90,6 +90,20 @@ fn deaths_freezes_and_losses_cost_those_behind_as_much_as_with_an_exclusive_lock
 }
 
 #[test]
+fn who_asks_for_a_place_that_is_taken_asks_again_and_nothing_is_lost() {
+    for mix in [SLOTS, SLOTS_AND_OLDER, SLOTS_AND_WRITER, SLOTS_AND_OTHERS] {
+        for (bounds, most_free) in [(CLOCKS, 0), (DEATHS, 2), (FROZEN, RESERVED), (LOSS, AFTER_FAILURE)] {
+            all_clean(&[(mix, most_free)], Bounds { names_places: true, ..bounds });
+        }
+        for bounds in [CALLS, CALLS_AGAIN, CALLS_LOST, CALLS_CUT, CALLS_LATE] {
+            if mix != SLOTS_AND_OLDER {
+                all_clean(&[(mix, 0)], Bounds { names_places: true, ..bounds });
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_freed_by_force_stays_free() {
     all_clean(&[(READERS_BEHIND_A_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OTHERS, 3)], FORCE);
     all_clean(&[(OLDER_WRITER, 4), (WRITERS, 3), (SLOTS, 3), (SLOTS_AND_OLDER, 3)], OLDER_FORCE);

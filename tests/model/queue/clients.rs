@@ -111,13 +111,17 @@ impl Bounds {
             Phase::Waiting if waiter.life == Life::Alive => self.wait(waiter, me, also),
             Phase::Asked => {
                 let may_refuse = state.rest.refusals > 0 && waiter.stale;
-                for refuses in [false, true].into_iter().take(if may_refuse { 2 } else { 1 }) {
+                let places: &[Option<bool>] = if self.names_places { &[Some(false), Some(true)] } else { &[None] };
+                let refusals = [false, true].into_iter().take(if may_refuse { 2 } else { 1 });
+                for (place, refuses) in refusals.flat_map(|refuses| places.iter().map(move |place| (*place, refuses))) {
                     also(&|next| {
                         next.rest.refusals -= u8::from(refuses);
                         next.clients[me].unseen = 0;
-                        next.clients[me].phase = match self.take(next, me, refuses)? {
+                        next.clients[me].phase = match self.take(next, me, place, refuses)? {
                             Answer::Granted => Phase::Granted,
                             Answer::Refused => Phase::Refused,
+                            // It asks again, for another one.
+                            Answer::Taken => Phase::Asked,
                             Answer::OtherShape => Phase::OtherShape,
                         };
                         if next.clients[me].life == Life::Dead {
@@ -128,7 +132,7 @@ impl Bounds {
                 }
             }
             Phase::AskedLeave => also(&|next| {
-                self.take(next, me, false)?;
+                self.take(next, me, None, false)?;
                 next.clients[me].phase = Phase::Leave;
                 Ok(())
             }),
@@ -366,7 +370,7 @@ impl Bounds {
             Late::RollBack | Late::RollBackWithoutPlace => self.rollback(state, me, true, late == Late::RollBack),
             Late::Take => {
                 let Client { phase, again, carries, .. } = state.clients[me];
-                self.take(state, me, false)?;
+                self.take(state, me, None, false)?;
                 let waiter = &mut state.clients[me];
                 (waiter.phase, waiter.again, waiter.carries, waiter.stale) = (phase, again, carries, waiter.listed);
             }
@@ -398,7 +402,7 @@ impl Bounds {
             also(&|next| {
                 next.rest.passers_by -= 1;
                 next.clients[OTHER].claim = self.passer_by;
-                self.take(next, OTHER, false).map(|_| ())
+                self.take(next, OTHER, None, false).map(|_| ())
             });
         }
         if state.rest.foreign > 0 && state.rest.key == Key::Free {

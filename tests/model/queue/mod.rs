@@ -174,6 +174,8 @@ struct Bounds {
     claims: [Claim; OTHER + 1],
     /// How those who come by do.
     passer_by: Claim,
+    /// A waiter asks for one of two places, and again if it is taken, as one of several nodes is asked.
+    names_places: bool,
     without: Without,
 }
 
@@ -246,6 +248,7 @@ const CALLS: Bounds = Bounds {
     again: false,
     claims: [Claim::Exclusive; OTHER + 1],
     passer_by: Claim::Exclusive,
+    names_places: false,
     without: Without::Nothing,
 };
 /// The same where a subscription breaks, and both ends notice; two are in line already.

@@ -8,6 +8,8 @@ use super::{Bounds, Checked, FALSE_BUSY, FIRST_LOOKS, NEVER, OTHERS_LOOK, OVERTA
 pub(super) enum Answer {
     Granted,
     Refused,
+    /// Another place is free.
+    Taken,
     OtherShape,
 }
 
@@ -133,10 +135,15 @@ impl Bounds {
         key == other.key() && self.fits(state, claim) && free >= 2
     }
 
-    fn grant(&self, state: &mut State, who: usize) -> Checked {
+    /// Whether a lease is listed at this place, of two.
+    fn is_taken(state: &State, place: bool) -> bool {
+        let has_it = |client: &Client| client.listed && client.claim == Claim::OneOfTwo && client.place == place;
+        state.rest.key == Key::Two && state.clients.iter().any(has_it)
+    }
+
+    fn grant(&self, state: &mut State, who: usize, place: Option<bool>) -> Checked {
         let claim = state.clients[who].claim;
-        let has_first = |client: &Client| client.listed && client.claim == Claim::OneOfTwo && !client.place;
-        let place = claim == Claim::OneOfTwo && state.clients.iter().any(has_first);
+        let place = claim == Claim::OneOfTwo && place.unwrap_or(Self::is_taken(state, false));
         if let Some(reserved) = state.reserved().filter(|&reserved| reserved != who)
             && !self.both_fit(state, claim, state.clients[reserved].claim)
         {
@@ -159,10 +166,10 @@ impl Bounds {
         Ok(())
     }
 
-    /// take.lua. `refuses`: for a reason of the node's own.
-    pub(super) fn take(&self, state: &mut State, who: usize, refuses: bool) -> Checked<Answer> {
+    /// take.lua, at this place, or any. `refuses`: for a reason of the node's own.
+    pub(super) fn take(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let frees = self.drop_earlier(state, who, Without::TakeCarries);
-        let answer = self.grant_or_queue(state, who, refuses)?;
+        let answer = self.grant_or_queue(state, who, place, refuses)?;
         if frees && answer != Answer::Granted && !self.is(Without::DropCalls) {
             self.call(state, None)?;
         }
@@ -179,12 +186,9 @@ impl Bounds {
         drops
     }
 
-    fn grant_or_queue(&self, state: &mut State, who: usize, refuses: bool) -> Checked<Answer> {
+    fn grant_or_queue(&self, state: &mut State, who: usize, place: Option<bool>, refuses: bool) -> Checked<Answer> {
         let client = state.clients[who];
         let me = Some(who).filter(|&who| who != OTHER);
-        if client.life == Life::Alive && client.ear == Ear::Hears && client.knows {
-            state.clients[who].excused = false;
-        }
         let older = client.claim == Claim::Older;
         let line = state.first().is_some();
         if !older {
@@ -194,8 +198,14 @@ impl Bounds {
             return Ok(Answer::OtherShape);
         }
         let fits = self.fits(state, client.claim) && !refuses;
+        if fits && place.is_some_and(|place| Self::is_taken(state, place)) {
+            return Ok(Answer::Taken);
+        }
+        if client.life == Life::Alive && client.ear == Ear::Hears && client.knows {
+            state.clients[who].excused = false;
+        }
         if fits && self.may_enter(state, me, client.claim)? {
-            self.grant(state, who)?;
+            self.grant(state, who, place)?;
             return Ok(Answer::Granted);
         }
         match me {

@@ -116,7 +116,10 @@ type Checked<T = ()> = Result<T, &'static str>;
 /// What a client asks for its lease.
 #[derive(Clone, Copy, Debug)]
 enum Request {
-    Take(u8),
+    /// At a place; none: at any.
+    Take(Option<u8>),
+    /// The same behind an earlier try, which it drops first: that of the next token.
+    TakeAgain(Option<u8>),
     Extend(Option<u8>),
     Recreate(u8),
     Fence(u8),
@@ -246,10 +249,15 @@ impl Space for Bounds {
         let lates: &[Late] = if self.late { &[Late::Not, Late::BeforeKey, Late::BeforeLists] } else { &[Late::Not] };
         for token in 0..TOKENS {
             let places = if self.claims[token] == Key::Slots { self.limit } else { 1 };
-            let mut requests =
-                vec![Request::Release, Request::Keep, Request::Undo, Request::Force, Request::Extend(None)];
-            for place in 0..places {
-                requests.extend([Request::Take(place), Request::Recreate(place), Request::Fence(place)]);
+            let mut requests = vec![Request::Release, Request::Keep, Request::Undo, Request::Force];
+            requests.extend([Request::Extend(None), Request::Take(None)]);
+            // A token belongs to its place.
+            let (lease, next) = (state.leases[token], (token + 1) % TOKENS);
+            let is_again = self.claims[token] == self.claims[next];
+            requests.extend(is_again.then_some(Request::TakeAgain(None)));
+            for place in (0..places).filter(|&place| !lease.placed || place == lease.place) {
+                requests.extend(is_again.then_some(Request::TakeAgain(Some(place))));
+                requests.extend([Request::Take(Some(place)), Request::Recreate(place), Request::Fence(place)]);
                 requests.push(Request::Extend(Some(place)));
             }
             if token == 0 {
@@ -335,7 +343,12 @@ fn a_place_is_free_when_it_is_not_listed() {
     without(&[Without::PlacesDoNotLook], SLOTS, TWO_AT_A_PLACE, 5);
     // A clock in that alone puts two leases at one place, and a place that is listed twice must not look free.
     without(&[Without::PlaceForgotten, Without::VacantDoesNotLook], SLOTS, TWO_AT_A_PLACE, 5);
-    without(&[Without::PlaceForgotten, Without::VacantDoesNotLook, Without::AtLeast], PROMISES, TWO_HOLDERS, 7);
+    without(
+        &[Without::PlaceForgotten, Without::VacantDoesNotLook, Without::AtLeast],
+        Bounds { promises_only: true, ..FULL },
+        TWO_HOLDERS,
+        8,
+    );
 }
 
 #[test]

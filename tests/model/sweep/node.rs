@@ -140,20 +140,6 @@ impl Script<'_> {
         self.key = Key::Free;
     }
 
-    /// Whether the lease is there, and at its place; it is dropped at another.
-    fn here(&mut self, token: usize, place: Option<u8>) -> bool {
-        if !self.mine(token) {
-            return false;
-        }
-        let lease = self.state.leases[token];
-        if self.key != Key::Slots || place.is_none_or(|place| lease.placed && lease.place == place) {
-            return true;
-        }
-        self.drop_lease(token);
-        self.state.leases[token].promised = 0;
-        false
-    }
-
     /// Whether the list has so many at these places.
     fn is_taken(&self, first: u8, last: u8) -> bool {
         let taken = |lease: &&Lease| {
@@ -166,16 +152,10 @@ impl Script<'_> {
         self.is_mark() && if self.is(Without::AtLeast) { count == all } else { count >= all }
     }
 
-    fn free_from(&self, start: u8) -> Option<u8> {
-        let (mut first, mut last) = (start, self.bounds.limit - 1);
-        if !self.is_taken(first, first) {
-            return Some(first);
-        }
+    fn first_free(&self) -> Option<u8> {
+        let (mut first, mut last) = (0, self.bounds.limit - 1);
         if self.is_taken(first, last) {
-            (first, last) = (0, first.checked_sub(1)?);
-            if self.is_taken(first, last) {
-                return None;
-            }
+            return None;
         }
         while first < last {
             let middle = (first + last) / 2;
@@ -299,7 +279,8 @@ impl Script<'_> {
         }
     }
 
-    fn take(&mut self, token: usize, start: u8) -> Checked {
+    /// At this place; none: at any.
+    fn take(&mut self, token: usize, place: Option<u8>) -> Checked {
         if self.mine(token) {
             self.lengthen(token);
             return self.promise(token, true);
@@ -307,9 +288,12 @@ impl Script<'_> {
         if !self.fits(token) {
             return if self.has_room(token, None) { Err(FALSE_BUSY) } else { self.refuse() };
         }
+        if place.is_some() && !self.is_vacant(token, place) {
+            return if self.has_room(token, place) { Err(FALSE_BUSY) } else { Ok(()) };
+        }
         let slots = self.bounds.claims[token] == Key::Slots;
-        let place = if slots { self.free_from(start).ok_or(NO_PLACE)? } else { 0 };
-        self.grant(token, place);
+        let free = if slots { place.or_else(|| self.first_free()).ok_or(NO_PLACE)? } else { 0 };
+        self.grant(token, free);
         self.promise(token, true)
     }
 
@@ -326,25 +310,36 @@ impl Script<'_> {
         Ok(())
     }
 
+    fn undo(&mut self, token: usize) {
+        if self.mine(token) {
+            self.drop_lease(token);
+        }
+        self.state.leases[token].promised = 0;
+    }
+
     pub(super) fn run(&mut self, token: usize, request: Request) -> Checked {
         let place_of = |place: u8| Some(place).filter(|_| self.bounds.claims[token] == Key::Slots);
         let named = match request {
-            Request::Extend(place) => place.and_then(place_of),
+            Request::Extend(place) | Request::Take(place) | Request::TakeAgain(place) => place.and_then(place_of),
             Request::Recreate(place) | Request::Fence(place) => place_of(place),
             _ => None,
         };
         self.sweep();
         self.forget_at(named);
         match request {
-            Request::Take(start) => self.take(token, start),
-            Request::Extend(_) | Request::Fence(_) if !self.here(token, named) => self.not_mine(token, named),
+            Request::Take(_) => self.take(token, named),
+            Request::TakeAgain(_) => {
+                self.undo((token + 1) % TOKENS);
+                self.take(token, named)
+            }
+            Request::Extend(_) | Request::Fence(_) if !self.mine(token) => self.not_mine(token, named),
             Request::Extend(_) => {
                 self.lengthen(token);
                 self.promise(token, true)
             }
             Request::Fence(_) => self.promise(token, false),
             Request::Recreate(place) => {
-                if !self.here(token, named) {
+                if !self.mine(token) {
                     if !self.is_vacant(token, named) {
                         return self.not_mine(token, named);
                     }
@@ -357,10 +352,7 @@ impl Script<'_> {
             Request::Release => self.release(token, false),
             Request::Keep => self.release(token, true),
             Request::Undo | Request::Force => {
-                if self.mine(token) {
-                    self.drop_lease(token);
-                }
-                self.state.leases[token].promised = 0;
+                self.undo(token);
                 Ok(())
             }
             Request::ForceAll => {
