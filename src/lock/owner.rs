@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The owner of a lease. Never the job's arguments, which may hold secrets.
 ///
-/// A further fact is sent by [`Owner::add_to`], written by lease.lua, read by `Holder::read`, agreed upon by `agreed`, and shown
+/// A further fact is sent by [`Owner::add_to`], written by grant.lua, read by `Holder::read`, agreed upon by `agreed`, and shown
 /// by output.rs, error.rs and progress.rs. It is about the process `pid`, not about redlock, and empty if unknown, as a missing
 /// argument fails the grant. One that changes with renewals is sent by `args` of `Lease` (each hold has its own); extend.lua
 /// writes it by pcall, since a lack of memory must not cost a lease, and by no command that users have not allowed yet;

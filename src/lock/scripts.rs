@@ -13,18 +13,21 @@ macro_rules! script {
     };
 }
 
-script!(TAKE, "prelude", "line", "lease", "journal", "take");
-script!(UNDO, "prelude", "line", "undo");
-script!(EXTEND, "prelude", "line", "lease", "extend");
-script!(ENTER, "prelude", "line", "lease", "enter");
-script!(RECREATE, "prelude", "line", "lease", "journal", "recreate");
-script!(FENCE, "prelude", "line", "lease", "fence");
-script!(RELEASE, "prelude", "line", "lease", "journal", "release");
-script!(REVOKE, "prelude", "line", "lease", "journal", "members", "revoke");
-script!(FIND, "prelude", "line", "lease", "members", "find");
-script!(HOLDS, "prelude", "line", "lease", "holds");
-script!(INSPECT, "prelude", "line", "lease", "inspect");
-script!(RUNS, "prelude", "line", "lease", "runs");
+script!(
+    TAKE, "prelude", "members", "drop", "line", "node", "record", "grant", "journal", "take", "holders", "lengthen",
+    "contend"
+);
+script!(UNDO, "prelude", "members", "drop", "line", "undo");
+script!(EXTEND, "prelude", "members", "node", "record", "holders", "lengthen", "extend");
+script!(ENTER, "prelude", "members", "node", "record", "holders", "lengthen", "enter");
+script!(RECREATE, "prelude", "members", "node", "record", "holders", "grant", "journal", "lengthen", "recreate");
+script!(FENCE, "prelude", "members", "node", "record", "holders", "grant", "fence");
+script!(RELEASE, "prelude", "members", "drop", "line", "node", "record", "holders", "journal", "release");
+script!(REVOKE, "prelude", "members", "drop", "line", "node", "record", "holders", "journal", "part", "revoke");
+script!(FIND, "prelude", "members", "part", "find");
+script!(HOLDS, "prelude", "members", "node", "record", "holders", "holds");
+script!(INSPECT, "prelude", "members", "node", "record", "holders", "inspect");
+script!(RUNS, "prelude", "members", "node", "runs");
 
 #[cfg(test)]
 mod tests {

@@ -43,16 +43,16 @@ try() { # name, test, file, expression
 wanted="$*"
 try drift-left-out chaos::on_one src/lock/quorum.rs 's/ttl \/ 100 \+ Duration::from_millis\(2\)/ttl * 0/'
 try extend-recreates chaos::on_one src/lock/scripts/extend.lua \
-    's/if not ours then return not_mine\(\) end/if not ours and value == false and not ARG.place then redis.call("SET", K, ARG.token, "PX", ARG.ttl or ARG.default or 3000) value = ARG.token ours = true end\nif not ours then return not_mine() end/'
+    's/if not is_held then return answer_without_lease\(\) end/if not is_held and value == false and not ARG.place then redis.call("SET", K, ARG.token, "PX", ARG.ttl or ARG.default or 3000) value = ARG.token is_held = true end\nif not is_held then return answer_without_lease() end/'
 try no-roll-back chaos::on_three src/lock/traces.rs \
     's/may\.then\(\|\| call\.clone\(\)\)/may.then(|| call.clone()).filter(|_| false)/; s/if self\.may_have_it\[node\] \&\&/if false \&\&/'
 try place-counted chaos::on_three src/lock/attempt.rs 's/(fn is_granted_at.*?::Granted) && take.place == place/$1 \&\& (take.place == place || place.is_some())/s'
-try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/\n    call\(\)\n/\n/'
-try no-quarantine chaos::on_three src/lock/scripts/take.lua 's/if quarantine > 0 and \(/if false and (/'
+try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/pcall\(call_next\)/return/'
+try no-quarantine chaos::on_three src/lock/scripts/take.lua 's/= quarantine > 0 and \(/= false and (/'
 try late-kill chaos::on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'
 try no-settlement chaos::on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
-try sweep-without-clock chaos::on_one src/lock/scripts/prelude.lua 's/digits\(server_ms\(\)\), .BYSCORE./"+inf", "BYSCORE"/'
-try release-without-compare chaos::on_one src/lock/scripts/release.lua 's/whose\(ARG.token, ARG.hold\)/value ~= false and not shape, ARG.hold/'
+try sweep-without-clock chaos::on_one src/lock/scripts/members.lua 's/digits\(server_ms\(\)\), .BYSCORE./"+inf", "BYSCORE"/'
+try release-without-compare chaos::on_one src/lock/scripts/release.lua 's/find_hold\(ARG.token, ARG.hold\)/value ~= false and not shape, ARG.hold/'
 try inner-release-frees chaos::on_one src/lock/scripts/release.lua 's/if left > 0 then return/if left > 99 then return/'
 try earlier-forgotten nodes::cuts::a_waiter_does_not_stand_behind_its_own_try src/lock/traces.rs \
     's/earlier\.push\(last\.clone\(\)\)/let _ = \&last/'

@@ -9,6 +9,7 @@ mod shapes;
 
 use crate::support::{Redis, SOON, eventually, ms};
 use redis::{Connection, PubSub, Value};
+use regex_lite::Regex;
 use std::collections::BTreeMap;
 
 /// The lock, whose other keys and channels are named like this.
@@ -18,28 +19,15 @@ const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "membe
 const CLOCK: &str = "1700000000000";
 const OWNER: &str = "host=host pid=1 user=u label=label";
 
-/// A script: its file, behind those that it builds on.
-macro_rules! script {
-    ($($before:literal)* => $file:literal) => {
-        ($file, concat!($(include_str!(concat!("../../src/lock/scripts/", $before, ".lua")),)*
-            include_str!(concat!("../../src/lock/scripts/", $file, ".lua"))))
-    };
+/// The scripts by name, made of the files that scripts.rs lists.
+fn scripts() -> BTreeMap<String, String> {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
+    let list = std::fs::read_to_string(format!("{root}.rs")).unwrap();
+    let (script, word) = (Regex::new(r"(?s)script!\(\s*(\w+),([^)]*)\);").unwrap(), Regex::new(r"\w+").unwrap());
+    let lua = |part: regex_lite::Match<'_>| std::fs::read_to_string(format!("{root}/{}.lua", part.as_str())).unwrap();
+    let body = |parts: &str| word.find_iter(parts).map(lua).collect();
+    script.captures_iter(&list).map(|found| (found[1].to_lowercase(), body(&found[2]))).collect()
 }
-
-const SCRIPTS: [(&str, &str); 12] = [
-    script!("prelude" "line" "lease" "journal" => "take"),
-    script!("prelude" "line" "lease" => "fence"),
-    script!("prelude" "line" => "undo"),
-    script!("prelude" "line" "lease" => "extend"),
-    script!("prelude" "line" "lease" => "enter"),
-    script!("prelude" "line" "lease" "journal" => "release"),
-    script!("prelude" "line" "lease" "journal" => "recreate"),
-    script!("prelude" "line" "lease" "journal" "members" => "revoke"),
-    script!("prelude" "line" "lease" "members" => "find"),
-    script!("prelude" "line" "lease" => "holds"),
-    script!("prelude" "line" "lease" => "inspect"),
-    script!("prelude" "line" "lease" => "runs"),
-];
 
 /// What bounds the work of one script.
 const BOUNDS: [&str; 4] = ["SWEPT", "BURIED", "FREED", "PART"];
@@ -115,7 +103,7 @@ impl Reply {
 /// The scripts, and a connection to run them over.
 struct Scripts {
     connection: Connection,
-    scripts: BTreeMap<&'static str, redis::Script>,
+    scripts: BTreeMap<String, redis::Script>,
 }
 
 impl Scripts {
@@ -125,13 +113,13 @@ impl Scripts {
 
     /// With these lines in front of each of them.
     fn behind(connection: Connection, lines: &str) -> Scripts {
-        let scripts = SCRIPTS.map(|(name, body)| (name, redis::Script::new(&format!("{lines}{body}"))));
-        Scripts { connection, scripts: scripts.into() }
+        let compiled = |(name, body)| (name, redis::Script::new(&format!("{lines}{body}")));
+        Scripts { connection, scripts: scripts().into_iter().map(compiled).collect() }
     }
 
     /// With bounds that a few members and waiters reach: so many are forgotten, dropped, freed or looked through by one script.
     fn bounded(connection: Connection, most: usize) -> Scripts {
-        let scripts = SCRIPTS.map(|(name, body)| {
+        let bounded = |(name, body): (String, String)| {
             let lines = body.lines().map(|line| match line.split_once(" = ") {
                 Some((front, _)) if BOUNDS.iter().any(|bound| front == format!("local {bound}")) => {
                     format!("{front} = {most}\n")
@@ -139,8 +127,8 @@ impl Scripts {
                 _ => format!("{line}\n"),
             });
             (name, redis::Script::new(&lines.collect::<String>()))
-        });
-        Scripts { connection, scripts: scripts.into() }
+        };
+        Scripts { connection, scripts: scripts().into_iter().map(bounded).collect() }
     }
 
     /// On a server that says this of its age. (A clock that was set back cannot be had here.)

@@ -1,9 +1,10 @@
--- Shares a lease by one more hold. Holds are a set, not a count: a repeated request changes nothing.
+-- Re-enters a lease by one more hold. Holds are a set, not a count: a repeated request changes nothing.
 -- ARG: token, hold, ttl (ms; nil: the one it was taken with), default (ttl of a lease without a record of it)
 -- Answers: extended (fence, holds, left, ttl as recorded, node), gone (node), other (holders; also ours, when it was revoked)
-if shape or not mine(ARG.token) then return not_mine() end -- only an exclusive lease has holds
-local lease = lease(ARG.token)
-if lease.revoked then return seen('other', holders(10)) end
+-- Reads K, L, INFO; writes H, K, L and ENDS. Cost: 15 calls.
+if shape or not is_held_by(ARG.token) then return answer_without_lease() end -- only an exclusive lease has holds
+local record = read_record(ARG.token)
+if record.revoked then return answer_from_reads('other', holders(10)) end
 add_hold(ARG.hold)
-local left = extend_lease(lease)
-return answer('extended', {fence = lease.fence, holds = count_holds(), left = left, ttl = lease.ttl, node = flat(node())})
+local left = extend_lease(record)
+return answer('extended', {fence = record.fence, holds = count_holds(), left = left, ttl = record.ttl, node = flat(node())})

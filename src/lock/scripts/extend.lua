@@ -5,13 +5,14 @@
 --      the key by which release.lua tells that the lease was released)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten), released,
 --      gone (node), other (holders)
-local ours, hold = whose(ARG.token, ARG.hold)
-if not ours and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return seen('released') end
-if not ours then return not_mine() end
+-- Reads K, L, H, INFO; writes K, L, H and ENDS (of a member M, P and its record for L and H). Cost: 11 calls.
+local is_held, hold = find_hold(ARG.token, ARG.hold)
+if not is_held and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return answer_from_reads('released') end
+if not is_held then return answer_without_lease() end
 hold = hold or 'base'
-local lease = lease(ARG.token)
-if lease.revoked then return seen('revoked', {by = lease.revoked}) end
+local record = read_record(ARG.token)
+if record.revoked then return answer_from_reads('revoked', {by = record.revoked}) end
 local forgotten = hold ~= 'base' and not redis.call('ZSCORE', H, hold)
-if forgotten and not ARG.renew then return seen('no-hold') end
-local left = extend_lease(lease)
+if forgotten and not ARG.renew then return answer_from_reads('no-hold') end
+local left = extend_lease(record)
 return answer('extended', {left = left, holds = count_holds(), forgotten = forgotten and 1, node = flat(node())})

@@ -1,6 +1,7 @@
 -- Tells the newest hold of a lease: the one that its plain token releases.
 -- ARG: token
 -- Answers: newest (hold, entered: the larger, the later), gone (node), other (holders)
-if not mine(ARG.token) then return not_mine() end
+-- Reads K and H. Cost: 3 calls.
+if not is_held_by(ARG.token) then return answer_without_lease() end
 local newest = redis.call('ZREVRANGE', H, 0, 0, 'WITHSCORES')
-return seen('newest', {hold = newest[1] or 'base', entered = newest[2] or '0'})
+return answer_from_reads('newest', {hold = newest[1] or 'base', entered = newest[2] or '0'})

@@ -1,4 +1,4 @@
--- Stands behind lease.lua in what begins or ends runs: the only writer of a lock's memory (its only reader is runs.lua). It must
+-- Stands behind record.lua in what begins or ends runs: the only writer of a lock's memory (its only reader is runs.lua). It must
 -- never fail a grant or a release, so it is called last there, by pcall. What cannot be written is forgotten.
 -- Keys, which are named here, as a longer request would not be read to its end; all last for FENCE_MS after the last write:
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in open),
@@ -27,7 +27,7 @@ end
 -- The run of this grant.
 local function new_run(fence, place, began)
   return {t = ARG.token, h = short(ARG.host, 60), p = ARG.pid, u = short(ARG.user, 32), l = short(ARG.label, 40), b = digits(began),
-    w = ARG.waited ~= '0' and ARG.waited or nil, f = digits(fence), i = place and digits(place), q = ARG.once and '1',
+    w = ARG.waited ~= '0' and ARG.waited or nil, f = fence, i = place and digits(place), q = ARG.once and '1',
     n = ARG.log ~= '20' and ARG.log or nil}
 end
 
@@ -232,7 +232,7 @@ local function note_forgotten()
   local outcome = ARG.gone or ARG.outcome or 'unused'
   pcall(function()
     if server_ms() == 0 or not ARG.log or outcome == 'unused' then return end
-    local run = new_run(tonumber(ARG.fence), ARG.slot, server_ms() - ARG.began)
+    local run = new_run(ARG.fence, ARG.slot, server_ms() - ARG.began)
     local most = tonumber(run.n) or 20
     set_end(run, outcome, ARG.code, nil, end_of(run))
     local line = line_of(run)

@@ -1,17 +1,65 @@
--- Stands behind lease.lua in what goes through all members: a part of them at a time, in the order in which they run out, so that
--- one that is extended meanwhile comes once more.
-local PART = 1000
+-- Stands behind the prelude in all scripts: what is done to the members of a lock that bears a mark, or is to bear one. Of an
+-- exclusive lock nothing of this is created, and it needs no command of this.
+local SWEPT = 100 -- no script forgets more members that have run out
+local members = {}
 
--- The members from a place on (nil: from the first), and the next place, nil behind the last. A place is a deadline, and the number
--- of those with that deadline that were before it.
-local function part_of_members(from)
-  local deadline, before = string.match(from or '0 0', '^(%d+) (%d+)$')
-  local list = redis.call('ZRANGE', M, deadline, '+inf', 'BYSCORE', 'LIMIT', before, PART, 'WITHSCORES')
-  local members, last, alike = {}, list[#list], 0
-  for i = 1, #list, 2 do
-    members[#members + 1] = list[i]
-    if list[i + 1] == last then alike = alike + 1 end
+if shape or ARG.claim and ARG.claim ~= 'exclusive' then
+  -- Deletes the mark and all beside it; long lists in the background, where the user may.
+  function members.delete_mark()
+    local done = redis.call('ZCARD', M) > 1000 and redis.pcall('UNLINK', K, L, M, P)
+    if type(done) ~= 'number' then redis.call('DEL', K, L, M, P) end
+    value, shape = false, nil
   end
-  if #members < PART then return members end
-  return members, last .. ' ' .. digits(last == deadline and before + alike or alike)
+
+  -- The latest deadline of the members, if it lies ahead. Otherwise the mark goes with all beside it, and is none for the rest of
+  -- the script.
+  function members.last_deadline()
+    local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
+    if last and tonumber(last) > server_ms() then return last end
+    members.delete_mark()
+  end
+
+  -- The members have changed: the keys last as long as the last of them, and may be gone at once, as the clock goes on.
+  function members.expire_all()
+    local last = members.last_deadline()
+    if not last then return end
+    for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
+    if redis.call('EXISTS', K) == 0 then value, shape = false, nil end
+  end
+
+  -- One lasts ttl ms from now. Its record stays a little longer.
+  function members.expire(token, ttl)
+    local ends = server_ms() + ttl
+    redis.call('ZADD', M, digits(ends), token)
+    redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
+    members.expire_all()
+  end
+
+  -- Notes the ttl of one: as long may a node that restarts have forgotten it.
+  function members.note_ttl(ttl)
+    redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+  end
+
+  -- Takes these out of the lists.
+  function members.forget(tokens)
+    local records = {}
+    for i, token in ipairs(tokens) do records[i] = BASE .. 'member:' .. token end
+    redis.call('ZREM', M, unpack(tokens))
+    redis.call('ZREM', P, unpack(tokens))
+    redis.call('DEL', unpack(records))
+  end
+end
+
+-- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
+-- over.
+if shape then
+  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
+  if #over > 0 then members.forget(over) end
+  members.last_deadline()
+  -- There may be more, but not at the place that is named.
+  if shape and #over == SWEPT and ARG.place then
+    for _, token in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
+      if not is_held_by(token) then members.forget({token}) end
+    end
+  end
 end

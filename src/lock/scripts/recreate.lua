@@ -5,18 +5,18 @@
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node, and it
 --      has granted a later lease since), revoked (by), other (holders)
 local who, fence = node(), tonumber(ARG.fence)
-if who.run ~= (ARG.run or '') then return seen('restarted') end
-if not mine(ARG.token) then
-  if not is_vacant() then return not_mine() end
+if who.run ~= (ARG.run or '') then return answer_from_reads('restarted') end
+if not is_held_by(ARG.token) then
+  if not is_vacant() then return answer_without_lease() end
   local count = counter(ARG.place)
-  if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return seen('higher') end
-  grant(fence, math.max(count, fence), ARG.place)
-  note_begin(fence, ARG.place)
+  if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return answer_from_reads('higher') end
+  grant(ARG.fence, digits(math.max(count, fence)), ARG.place)
+  note_begin(ARG.fence, ARG.place)
   -- The lock was promised to this holder, or to a waiter that has to go behind it; others may hold it beside a member.
   if not shape or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
-local lease = lease(ARG.token)
-if lease.revoked then return seen('revoked', {by = lease.revoked}) end
-local left = extend_lease(lease)
+local record = read_record(ARG.token)
+if record.revoked then return answer_from_reads('revoked', {by = record.revoked}) end
+local left = extend_lease(record)
 if ARG.hold and not shape then add_hold(ARG.hold) end
 return answer('extended', {left = left, holds = count_holds(), node = flat(who)})

@@ -26,9 +26,9 @@ end
 local function force_all()
   local first = redis.call('ZRANGE', M, 0, FREED - 1)
   for _, member in ipairs(first) do note_end(member, 'revoked', nil, ARG.by) end
-  forget(first) -- the records of the others run out
+  members.forget(first) -- the records of the others run out
   note_forced()
-  delete_mark()
+  members.delete_mark()
   return 'released'
 end
 
@@ -36,24 +36,24 @@ end
 local function revoke_all()
   if not ARG.from then redis.call('HSET', L, 'revoked', digits(server_us()) .. ' ' .. ARG.by) end
   if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end
-  local members, from = part_of_members(ARG.from)
+  local part, from = part_of_members(ARG.from)
   local kept = {}
-  for _, token in ipairs(members) do
+  for _, token in ipairs(part) do
     if #kept < FREED and redis.call('HEXISTS', record_of(token), 'kept') == 1 then kept[#kept + 1] = token end
   end
   if #kept > 0 then
-    forget(kept)
-    settle()
+    members.forget(kept)
+    members.expire_all()
     from = shape and (ARG.from or '0 0')
   end
   return shape and 'revoked' or 'released', from
 end
 
-if value == false then return not_mine() end
-if value == nil then return seen('foreign', holders(10)) end
-if ARG.token and ARG.token ~= value and not mine(ARG.token) then return seen('other', holders(10)) end
+if value == false then return answer_without_lease() end
+if value == nil then return answer_from_reads('foreign', holders(10)) end
+if ARG.token and ARG.token ~= value and not is_held_by(ARG.token) then return answer_from_reads('other', holders(10)) end
 local token, ended = ARG.token or not shape and value, nil
-if token and not ARG.force and not lease(token).ttl then return seen('foreign', holders(10)) end
+if token and not ARG.force and not read_record(token).ttl then return answer_from_reads('foreign', holders(10)) end
 ended = token and {holders = {holder(token)}} or holders(10)
 local outcome
 if token then outcome = end_one(token) elseif ARG.force then outcome = force_all() else outcome, ended.from = revoke_all() end

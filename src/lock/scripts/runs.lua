@@ -57,4 +57,4 @@ if not ARG.from then
   local over = redis.call('ZRANGE', ENDS, shape and digits(now) or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
   fields.over = open_runs(over, 2)
 end
-return seen('runs', fields)
+return answer_from_reads('runs', fields)

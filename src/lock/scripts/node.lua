@@ -1,0 +1,20 @@
+-- Stands behind prelude.lua and members.lua: what a node tells of itself.
+
+-- The identity of the node: seconds since its start, less than none if its clock was set back behind that, and its run.
+-- Cost: INFO, as much as five other calls.
+local function node()
+  local info = redis.pcall('INFO', 'server')
+  if type(info) ~= 'string' then return {uptime = '', run = ''} end
+  local function field(name)
+    local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
+    return string.match(info, '^[%w-]*', (last or #info) + 1)
+  end
+  return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+end
+
+-- An answer that rests on what was read alone. A replica's word is none: it refuses a write, be it one that changes nothing.
+local function answer_from_reads(outcome, fields)
+  local refused = redis.pcall('HDEL', L, '')
+  if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
+  return answer(outcome, fields)
+end
