@@ -6,7 +6,7 @@
 use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, first_of, human, seconds, shown, who};
+use crate::text::{escaped, exact, first_of, human, seconds, shown};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::fmt;
@@ -206,14 +206,14 @@ impl Error {
     /// The problem alone, without the lock's name and without advice.
     pub(crate) fn trouble(&self) -> String {
         match self {
-            Error::NoQuorum { nodes: 1, faults, .. } => listed(faults),
+            Error::NoQuorum { nodes: 1, faults, .. } => nodes_with_faults(faults),
             Error::NoQuorum { nodes, reached, faults, .. } => {
                 let needed = quorum(*nodes);
                 let few = match *reached < needed {
                     true => format!("{reached} of {nodes} nodes answered, {needed} needed"),
                     false => format!("the {reached} of {nodes} nodes that answered do not agree"),
                 };
-                if faults.is_empty() { few } else { format!("{few}: {}", listed(faults)) }
+                if faults.is_empty() { few } else { format!("{few}: {}", nodes_with_faults(faults)) }
             }
             Error::GrantedTooLate { ttl, .. } => {
                 format!("too much of the lease of {} had passed before it could be used", exact(*ttl))
@@ -286,7 +286,7 @@ impl NotOurs {
 }
 
 /// The nodes with their faults, in one line.
-pub(crate) fn listed(faults: &[(String, Fault)]) -> String {
+pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -297,27 +297,6 @@ const NO_SERVER: &str =
 /// The advice about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> &'static str {
     faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again", |(_, advice)| advice)
-}
-
-/// Continues "held by …": "deploy@web-3, pid 4121 (nightly)".
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.user, &self.host, self.short_token().as_str()) {
-            (Some(user), Some(host), _) => f.write_str(&who(user, host, self.pid, self.label.as_deref())),
-            (_, _, "") => f.write_str("another program"),
-            (_, _, token) => write!(f, "another program (its value begins with \"{token}\")"),
-        }
-    }
-}
-
-impl Holder {
-    /// Who and what it is, without the pid: "deploy@web-3 (nightly)".
-    pub(crate) fn in_short(&self) -> String {
-        match (&self.user, &self.host) {
-            (Some(user), Some(host)) => who(user, host, None, self.label.as_deref()),
-            _ => self.to_string(),
-        }
-    }
 }
 
 /// The first of several holders in one line, and the number of the others: "deploy@web-3 (nightly) and 3 more".
@@ -338,9 +317,14 @@ impl HeldLock {
         format!("{verb}{rest}")
     }
 
-    /// The holder, for use after a colon or a semicolon: "held by …".
+    /// The holder in fewer words, for a line that changes with the time: "held by deploy@web-3 (nightly)".
     pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
-        self.predicate(ago).1
+        match self.by.holders() {
+            [holder @ Holder { claim: Claim::Exclusive, user: Some(_), host: Some(_), kept: None, .. }] => {
+                format!("held by {}", holder.in_short())
+            }
+            _ => self.predicate(ago).1,
+        }
     }
 
     /// The verb "is ", if the sentence needs it, and the rest.

@@ -1,7 +1,6 @@
 //! The line of a waiter on standard error: on a terminal a live line, elsewhere a line at once and every minute.
 
-use crate::error::HeldLock;
-use crate::lock::{Blocker, Claim, Holder, WaitReport};
+use crate::lock::{Blocker, WaitReport};
 use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::streams;
@@ -143,7 +142,7 @@ impl ProgressLine {
         }
         // While no node answers, the holder may not be known.
         if waiting.trouble.is_none() || !matches!(waiting.held.by, Blocker::Unknown) {
-            text.push_str(&format!("; {}", situation(&waiting.held, ago)));
+            text.push_str(&format!("; {}", waiting.held.situation_in_short(ago)));
         }
         if let Some(trouble) = &waiting.trouble {
             text.push_str(&format!("; {trouble}"));
@@ -155,16 +154,6 @@ impl ProgressLine {
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         streams::draw("");
-    }
-}
-
-/// The holder, in fewer words than in a message that stays.
-fn situation(held: &HeldLock, ago: Duration) -> String {
-    match held.by.holders() {
-        [holder @ Holder { claim: Claim::Exclusive, user: Some(_), host: Some(_), kept: None, .. }] => {
-            format!("held by {}", holder.in_short())
-        }
-        _ => held.situation_in_short(ago),
     }
 }
 

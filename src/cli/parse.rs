@@ -273,6 +273,11 @@ mod tests {
     }
 
     #[test]
+    fn the_default_ttl_is_that_of_a_lease_without_one() {
+        assert_eq!(run("run x -- true").taking.ttl, crate::lock::DEFAULT_TTL);
+    }
+
+    #[test]
     fn the_last_of_shared_and_exclusive_counts_and_slots_go_with_neither() {
         let shared = |line: &str| run(&format!("run x {line} -- true")).taking.shared;
         for line in ["-s", "--shared", "-x -s", "-s -x -s", "-ns", "-e --shared"] {

@@ -14,7 +14,7 @@ mod watch;
 
 use crate::cli::{Cli, Command, Common, LeaseArgs};
 use crate::config::{self, Settings};
-use crate::error::{Error, listed};
+use crate::error::{Error, nodes_with_faults};
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
 use crate::lock::{Claim, DEFAULT_TTL, Gaps, Lock, Locks, Owner, ROTATION, Reenter, Request, View};
@@ -229,7 +229,7 @@ fn gaps(gaps: &Gaps) -> Exit {
 
 /// The nodes that have not answered, and why.
 fn warning_about(gaps: &Gaps) -> Option<String> {
-    (!gaps.nodes.is_empty()).then(|| format!("{}; the list is from the other nodes", listed(&gaps.nodes)))
+    (!gaps.nodes.is_empty()).then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&gaps.nodes)))
 }
 
 /// The claim that run and acquire were asked for.

@@ -156,7 +156,7 @@ fn kind(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let others = "names that hash to the others cannot be locked";
     NoVote.when(slots < 16384, &format!("the Cluster serves only {slots} of 16384 slots: {others}"), advice)?;
     let moving = node.moving.clone()?;
-    let detail = format!("slot {} is being moved: its locks cannot be taken until that ends", listed(&moving));
+    let detail = format!("slot {} is being moved: its locks cannot be taken until that ends", first_names(&moving));
     NoVote.when(!moving.is_empty(), &detail, "unless a move is in progress, run redis-cli --cluster fix")?;
     Ok("a Cluster, all slots served".to_owned())
 }
@@ -349,7 +349,7 @@ fn redis(setup: &Setup) -> CheckResult {
 }
 
 /// The first names, and the number of others.
-fn listed(names: &[String]) -> String {
+fn first_names(names: &[String]) -> String {
     first_of(names, NAMES, names.len() as u64)
 }
 
@@ -361,7 +361,7 @@ fn locks<'a>(setup: &'a Setup) -> Result<&'a [Status], Problem> {
 fn expiry(setup: &Setup) -> CheckResult {
     let eternal = locks(setup)?.iter().filter(|status| status.never_expires());
     let names: Vec<String> = eternal.map(|status| format!("{:?}", status.name)).collect();
-    let detail = format!("these locks never expire, until they are released: {}", listed(&names));
+    let detail = format!("these locks never expire, until they are released: {}", first_names(&names));
     Warn.when(!names.is_empty(), &detail, "if nothing uses them any more: redlock release NAME --force")?;
     Ok("every lock under the prefix expires".to_owned())
 }
@@ -369,12 +369,12 @@ fn expiry(setup: &Setup) -> CheckResult {
 fn log(setup: &Setup) -> CheckResult {
     let unread = locks(setup)?.iter().filter(|status| status.unremembered.is_some());
     let names: Vec<String> = unread.map(|status| format!("{:?}", status.name)).collect();
-    let detail = format!("the runs of these locks cannot be read: {}", listed(&names));
+    let detail = format!("the runs of these locks cannot be read: {}", first_names(&names));
     Warn.when(!names.is_empty(), &detail, "redlock log NAME says why")?;
     let ahead = |status: &&Status| status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead);
     let ahead = locks(setup)?.iter().filter(ahead);
     let names: Vec<String> = ahead.map(|status| format!("{:?}", status.name)).collect();
-    let detail = format!("the last success of these locks is in the future: {}", listed(&names));
+    let detail = format!("the last success of these locks is in the future: {}", first_names(&names));
     Warn.when(!names.is_empty(), &detail, "the server's clock was changed; the next success puts it right")?;
     Ok("can be read".to_owned())
 }

@@ -121,6 +121,7 @@ impl Lock {
     }
 }
 
+/// What a quorum of answers says. Here, as `redis/` knows no quorum.
 impl<A> Answers<A> {
     /// True if so many nodes say something else than `yes` that no quorum is left for it. Nodes that failed do not count.
     pub(super) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {

@@ -41,6 +41,7 @@ impl Args {
     }
 }
 
+/// Here, as `redis/` knows no names in an answer.
 impl Reply {
     /// The value of this name; nil if there is none.
     pub(super) fn get(&self, name: &str) -> &Reply {

@@ -3,8 +3,9 @@
 use super::claim::Claim;
 use super::token;
 use crate::redis::Reply;
-use crate::text::{SHOWN_OF_TOKEN, escaped, rfc3339};
+use crate::text::{SHOWN_OF_TOKEN, escaped, rfc3339, who};
 use serde::{Serialize, Serializer};
+use std::fmt;
 use std::time::Duration;
 
 /// A server's clock may be put right by so much without being set back.
@@ -78,6 +79,17 @@ impl Leases {
     }
 }
 
+/// Continues "held by …": "deploy@web-3, pid 4121 (nightly)".
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.user, &self.host, self.short_token().as_str()) {
+            (Some(user), Some(host), _) => f.write_str(&who(user, host, self.pid, self.label.as_deref())),
+            (_, _, "") => f.write_str("another program"),
+            (_, _, token) => write!(f, "another program (its value begins with \"{token}\")"),
+        }
+    }
+}
+
 impl Holder {
     pub(super) fn read(fields: &Reply) -> Holder {
         let token = fields.get("value").as_bytes().unwrap_or_default().to_vec();
@@ -119,6 +131,14 @@ impl Holder {
     /// The part of the token that may be shown, safe for a terminal.
     pub(crate) fn short_token(&self) -> String {
         escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
+    }
+
+    /// Who and what it is, without the pid: "deploy@web-3 (nightly)".
+    pub(crate) fn in_short(&self) -> String {
+        match (&self.user, &self.host) {
+            (Some(user), Some(host)) => who(user, host, None, self.label.as_deref()),
+            _ => self.to_string(),
+        }
     }
 
     /// True if its token begins so.

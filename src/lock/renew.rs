@@ -146,11 +146,16 @@ impl Lock {
 
     /// The request to give the lease to a node that has not got it, on this run.
     fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
-        let args = lease.owner.add_to(lease.args()).with("hold", &lease.hold);
-        let args = args.with("fence", lease.fencing_token).with_some("run", run);
-        let args = args.flag("alone", self.locks.nodes.len() == 1);
-        let args = args.time("held", lease.since.elapsed()).time("waited", lease.waited).flag("once", lease.is_once);
-        let args = args.with_some("log", Some(lease.log).filter(|&runs| runs > 0));
+        let owner = lease.owner.add_to(lease.args());
+        let args = owner
+            .with("hold", &lease.hold)
+            .with("fence", lease.fencing_token)
+            .with_some("run", run)
+            .flag("alone", self.locks.nodes.len() == 1)
+            .time("held", lease.since.elapsed())
+            .time("waited", lease.waited)
+            .flag("once", lease.is_once)
+            .with_some("log", Some(lease.log).filter(|&runs| runs > 0));
         self.call(&scripts::RECREATE, args).in_order()
     }
 
