@@ -322,7 +322,7 @@ pub(crate) struct LeaseArgs {
     exclusive: bool,
     /// At most L holders, each with a slot of its own
     ///
-    /// From 1 to 10000, the same number for all that use this name at a time. The slot, 0 to L-1, is in REDLOCK_SLOT.
+    /// L is from 1 to 10000, and the same for all holders of this name. The slot, 0 to L-1, is in REDLOCK_SLOT.
     #[arg(long, value_name = "L", value_parser = whole(1_u32, 10_000))]
     #[arg(conflicts_with_all = ["shared", "exclusive"])]
     pub(crate) slots: Option<u32>,

@@ -164,7 +164,7 @@ fn looks_like_ours(name: &str) -> bool {
     name.starts_with("REDLOCK_") || means_address(name)
 }
 
-/// The unknown variables that are set: those that look like redlock's own, and are neither that nor made by Kubernetes.
+/// The unknown variables that are set: those that look like redlock's own, and are neither known nor set by Kubernetes.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
     let is_known = |name: &str| {
         name == VERSION

@@ -53,7 +53,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     run::run(job, locks)
 }
 
-/// Refuses the unsafe combinations that cli/parse.rs cannot tell: they take the settings, or the timeline of a run.
+/// Refuses unsafe combinations that cli/parse.rs cannot see: they depend on the settings, or on the timeline of a run.
 fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
     let largest = largest_grace(args.taking.ttl);
     if args.grace.is_some_and(|grace| grace > largest) {

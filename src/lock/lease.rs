@@ -76,7 +76,7 @@ impl Lease {
         self.hold == token::BASE
     }
 
-    /// The end of validity: before this moment a quorum of nodes surely has the key. Long past when there is none left.
+    /// The end of validity: before this moment a quorum of nodes surely has the key. In the distant past without a quorum.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }

@@ -12,8 +12,8 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// The one that was given, else one that covers leases of this ttl. A single node is trusted unless told otherwise: its
-    /// quarantine would only keep its lock from all that ask for it.
+    /// The one that was given, else one that covers leases of this ttl. A single node has none unless it was given:
+    /// for that time no caller could have the lock.
     pub(super) fn new(given: Option<Duration>, ttl: Duration, nodes: usize) -> Quarantine {
         let several = nodes > 1;
         let default = if several { ttl.max(DEFAULT_TTL) } else { Duration::ZERO };

@@ -106,7 +106,7 @@ impl Lock {
         Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
     }
 
-    /// Says it to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node that had
+    /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node that had
     /// released the lease before, or has forgotten it in a restart, counts as one that releases it.
     async fn say(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());

@@ -79,7 +79,7 @@ pub(crate) struct End {
     pub(crate) code: Option<u32>,
     /// The time at which the job ended.
     pub(crate) at: Boot,
-    /// The lease can have run out since, after a job that ended in time. Otherwise a lease that is gone was lost.
+    /// The job ended in time, and the lease may have run out since. False: a lease that is gone was lost.
     pub(crate) has_run_out: bool,
 }
 

@@ -12,12 +12,12 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The patience with a node when a try is undone: a signal ends the wait within 100 ms. The request is on its way at
-/// once, but a server that is about to answer a closed connection does not read what else was sent over it.
+/// The time for a node to undo a try: a signal has to end redlock within 100 ms. Sending the request alone is not enough: a server
+/// that finds the connection closed when it answers reads nothing further from it.
 pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
 /// The same for a caller that is not interrupted: the longest delay by a node that hangs.
 pub(super) const LONG_FAREWELL: Duration = Duration::from_secs(1);
-/// The pause before a request is said again to a node that refuses connections.
+/// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
 /// The most tries that are remembered for one node: their tokens are sent with each request.
 const MOST_EARLIER: usize = 8;

@@ -268,8 +268,8 @@ const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
-/// The meaning of an error reply: its code, or, if that is ERR, the first words of the text; its fault; the state of the node, which
-/// continues "10.0.0.1:6379 …", empty where the server's own words say more; the advice.
+/// An error reply and its meaning: the code, or for ERR the first words of the text; the fault; the words that continue
+/// "10.0.0.1:6379 …", empty where the server's own are better; the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
 const MEANINGS: [Meaning; 26] = {

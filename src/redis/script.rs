@@ -99,7 +99,7 @@ pub(crate) struct BareCode<const N: usize> {
 }
 
 impl<const N: usize> BareCode<N> {
-    /// `N` is the length of `lua`, in which no text goes over the end of a line.
+    /// `N` is the length of `lua`, in which no string spans lines.
     pub(crate) const fn of(lua: &str) -> BareCode<N> {
         let lua = lua.as_bytes();
         let mut bare = BareCode { bytes: [0; N], length: 0 };
@@ -168,8 +168,7 @@ impl Call {
         self
     }
 
-    /// True if the call carries its body from the start, so that it needs no second request, unless it follows one of the same
-    /// script.
+    /// True if the body is sent at once, instead of after NOSCRIPT; behind a call of the same script its name is enough.
     pub(super) fn is_in_full(&self) -> bool {
         self.delivery == Delivery::Behind
     }

@@ -40,7 +40,7 @@ impl Timeline {
         kill_at + margin(self.ttl) / 3
     }
 
-    /// The time at which the request was sent that the lease is valid by.
+    /// The time at which the last confirmed request was sent.
     pub(crate) fn confirmed_at(&self, valid_until: Boot) -> Boot {
         valid_until - surely(self.ttl)
     }
