@@ -6,7 +6,7 @@
 use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, first_of, human, seconds, shown};
+use crate::text::{escaped, exact, first_of, human, quoted, seconds, shown};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::fmt;
@@ -117,10 +117,9 @@ impl fmt::Display for Error {
             }
             Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
             Error::DidNotRun { names, why } => {
-                let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
                 // A single name has been told by then.
                 let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
-                write!(f, "{} did not run: {why}", quoted.join(" and "))
+                write!(f, "{} did not run: {why}", quoted(names, " and "))
             }
             Error::LostBeforeStart { name, why, .. } => {
                 write!(f, "lost {name:?} before the command was started: {why}")

@@ -1,5 +1,6 @@
 //! Text for people: durations, and text from other users made safe for a terminal.
 
+use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -46,32 +47,24 @@ pub(crate) fn unprintable(c: char) -> bool {
 
 /// Text from another user, safe for a terminal: control characters escaped, cut after `most` characters.
 pub(crate) fn escaped(text: &str, most: usize) -> String {
-    let mut out = String::new();
-    for (count, c) in text.chars().enumerate() {
-        if count == most {
-            out.push('…');
-            break;
-        }
-        if unprintable(c) {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    escaped_where(text, most, unprintable)
 }
 
 /// Text of several origins, safe for a terminal: all but line ends is escaped that a terminal obeys. Cut after `most` characters.
 pub(crate) fn printable(text: &str, most: usize) -> String {
+    escaped_where(text, most, |c| unprintable(c) && c != '\n')
+}
+
+fn escaped_where(text: &str, most: usize, is_escaped: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     for (count, c) in text.chars().enumerate() {
-        if count == most {
-            out.push('…');
-            break;
-        }
-        match unprintable(c) && c != '\n' {
-            true => out.extend(c.escape_default()),
-            false => out.push(c),
+        match c {
+            _ if count == most => {
+                out.push('…');
+                break;
+            }
+            c if is_escaped(c) => out.extend(c.escape_default()),
+            c => out.push(c),
         }
     }
     out
@@ -80,6 +73,11 @@ pub(crate) fn printable(text: &str, most: usize) -> String {
 /// What another user wrote, in a message: safe for a terminal, and not too long.
 pub(crate) fn shown(text: &str) -> String {
     escaped(text, SHOWN)
+}
+
+/// These names, each in quotes: `"a" and "b"`.
+pub(crate) fn quoted(names: impl IntoIterator<Item = impl Debug>, between: &str) -> String {
+    names.into_iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(between)
 }
 
 /// The first of these names, and the number of the others, of `all`: `a, b and 3 more`.

@@ -8,6 +8,7 @@ use crate::config::Settings;
 use crate::exit::Exit;
 use crate::lock::{Listing, Lock, Selection, State, Status, View};
 use crate::output;
+use crate::text::quoted;
 use std::time::Duration;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
@@ -49,8 +50,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
 
 /// What an empty list says. Without -a it has free locks only if they are named in full.
 fn none(args: &StatusArgs) -> String {
-    let names: Vec<String> = args.locks.names.iter().map(|name| format!("{name:?}")).collect();
-    match (names.join(" or "), args.all) {
+    match (quoted(&args.locks.names, " or "), args.all) {
         (names, true) if names.is_empty() => "no locks".to_owned(),
         (names, false) if names.is_empty() => "no lock is held (-a shows free ones)".to_owned(),
         (names, true) => format!("no lock matches {names}"),

@@ -358,24 +358,25 @@ fn locks<'a>(setup: &'a Setup) -> Result<&'a [Status], Problem> {
     setup.locks.as_deref().map_err(unlisted)
 }
 
+/// Warns about the locks of which `is` is true.
+fn warn_of(setup: &Setup, is: impl Fn(&Status) -> bool, what: &str, advice: &str) -> Result<(), Problem> {
+    let names: Vec<String> =
+        locks(setup)?.iter().filter(|status| is(status)).map(|status| format!("{:?}", status.name)).collect();
+    Warn.when(!names.is_empty(), &format!("{what}: {}", first_names(&names)), advice)
+}
+
 fn expiry(setup: &Setup) -> CheckResult {
-    let eternal = locks(setup)?.iter().filter(|status| status.never_expires());
-    let names: Vec<String> = eternal.map(|status| format!("{:?}", status.name)).collect();
-    let detail = format!("these locks never expire, until they are released: {}", first_names(&names));
-    Warn.when(!names.is_empty(), &detail, "if nothing uses them any more: redlock release NAME --force")?;
+    let advice = "if nothing uses them any more: redlock release NAME --force";
+    warn_of(setup, Status::never_expires, "these locks never expire, until they are released", advice)?;
     Ok("every lock under the prefix expires".to_owned())
 }
 
 fn log(setup: &Setup) -> CheckResult {
-    let unread = locks(setup)?.iter().filter(|status| status.unremembered.is_some());
-    let names: Vec<String> = unread.map(|status| format!("{:?}", status.name)).collect();
-    let detail = format!("the runs of these locks cannot be read: {}", first_names(&names));
-    Warn.when(!names.is_empty(), &detail, "redlock log NAME says why")?;
-    let ahead = |status: &&Status| status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead);
-    let ahead = locks(setup)?.iter().filter(ahead);
-    let names: Vec<String> = ahead.map(|status| format!("{:?}", status.name)).collect();
-    let detail = format!("the last success of these locks is in the future: {}", first_names(&names));
-    Warn.when(!names.is_empty(), &detail, "the server's clock was changed; the next success puts it right")?;
+    let unread = |status: &Status| status.unremembered.is_some();
+    warn_of(setup, unread, "the runs of these locks cannot be read", "redlock log NAME says why")?;
+    let ahead = |status: &Status| status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead);
+    let advice = "the server's clock was changed; the next success puts it right";
+    warn_of(setup, ahead, "the last success of these locks is in the future", advice)?;
     Ok("can be read".to_owned())
 }
 

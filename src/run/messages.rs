@@ -8,7 +8,7 @@ use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::process::Handle;
 use crate::sys::signals;
-use crate::text::{exact, first_of, human};
+use crate::text::{exact, first_of, human, quoted};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -25,8 +25,7 @@ pub(crate) struct Messages {
 
 impl Messages {
     pub(super) fn new<'a>(names: impl IntoIterator<Item = &'a str>, quiet: bool, verbose: bool) -> Messages {
-        let names: Vec<String> = names.into_iter().map(|name| format!("{name:?}")).collect();
-        Messages { name: names.join(" and "), quiet, verbose, audience: None }
+        Messages { name: quoted(names, " and "), quiet, verbose, audience: None }
     }
 
     /// The same, to the standard error of that process.
