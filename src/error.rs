@@ -6,7 +6,7 @@
 use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, first_of, human, quoted, seconds, shown};
+use crate::text::{escaped, exact, first_of, human, quoted, safe, seconds};
 use nix::errno::Errno;
 use std::ffi::OsStr;
 use std::fmt;
@@ -102,7 +102,7 @@ impl fmt::Display for Error {
             Error::OtherShape(held, claim) => other_shape(f, held, *claim),
             Error::Ran { name, run, once_per } => {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
-                let host = shown(run.host.as_deref().unwrap_or("?"));
+                let host = safe(run.host.as_deref().unwrap_or("?"));
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
             }
             Error::CannotEnd(held) => {
@@ -264,7 +264,7 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
         (_, NotOurs::Revoked(by)) => write!(
             f,
             "the lease on {name:?} was revoked by {}: stop the work that it protects, then release it",
-            shown(by)
+            safe(by)
         ),
         (Purpose::Revoke, NotOurs::Free) => write!(f, "{name:?} is not held"),
         (_, NotOurs::Free) => {
@@ -278,7 +278,7 @@ impl NotOurs {
     pub(crate) fn what_became(&self) -> String {
         match self {
             NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
-            NotOurs::Revoked(by) => format!("it was revoked by {}", shown(by)),
+            NotOurs::Revoked(by) => format!("it was revoked by {}", safe(by)),
             NotOurs::Free => "it was released or deleted while in use".to_owned(),
         }
     }
@@ -357,14 +357,14 @@ impl HeldLock {
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {
-            let host = shown(holder.host.as_deref().unwrap_or_default());
+            let host = safe(holder.host.as_deref().unwrap_or_default());
             let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
             return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
         }
         let whose = if self.by_this_job { "the enclosing job, " } else { "" };
         let since = holder.held.map_or_else(String::new, |held| format!(", for {}", seconds(held + ago)));
         let revoked = holder.revoked.as_ref();
-        let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", shown(by)));
+        let revoked = revoked.map_or_else(String::new, |by| format!(", revoked by {}", safe(by)));
         let lease = match (holder.lease, left) {
             (None, _) => ", and never expires".to_owned(),
             (_, Some(left)) => format!(", lease {left} left"),

@@ -13,7 +13,7 @@ use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter,
 use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, first_of, human, printable, reason, seconds, shown, who};
+use crate::text::{cut, escaped, first_of, human, printable, reason, safe, seconds, who};
 use form::{aligned, json};
 pub(crate) use log::{forgotten, nagios, ran_within, runs};
 pub(crate) use metrics::metrics;
@@ -110,8 +110,8 @@ pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
     let slot = lease.place.map_or_else(String::new, |place| format!("REDLOCK_SLOT={place}\n"));
     format!(
         "REDLOCK_NAME={}\nREDLOCK_TOKEN={}\nREDLOCK_FENCING_TOKEN={}\n{slot}",
-        quoted(name),
-        quoted(&lease.token),
+        shell_word(name),
+        shell_word(&lease.token),
         lease.fencing_token
     )
 }
@@ -133,7 +133,7 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
 
 /// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell: `$GITHUB_ENV`,
 /// dotenv files.
-fn quoted(text: &str) -> String {
+fn shell_word(text: &str) -> String {
     match text.chars().all(|c| c.is_alphanumeric() || "_-./:@%+,".contains(c)) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', "'\\''")),
@@ -343,7 +343,7 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
         line("ended", format!("{} ago", human(kept)));
     }
     if let Some(by) = &holder.revoked {
-        line("revoked", format!("by {}", shown(by)));
+        line("revoked", format!("by {}", safe(by)));
     }
     match (holder.lease, holder.kept) {
         (Some(left), Some(_)) => line("kept", format!("for {} more", human(left))),

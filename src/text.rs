@@ -71,7 +71,7 @@ fn escaped_where(text: &str, most: usize, is_escaped: impl Fn(char) -> bool) -> 
 }
 
 /// What another user wrote, in a message: safe for a terminal, and not too long.
-pub(crate) fn shown(text: &str) -> String {
+pub(crate) fn safe(text: &str) -> String {
     escaped(text, SHOWN)
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usi
 /// `deploy@web-3, pid 4121 (nightly)`; the pid and the label may be unknown.
 pub(crate) fn who(user: &str, host: &str, pid: Option<u64>, label: Option<&str>) -> String {
     let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-    let label = label.map_or_else(String::new, |label| format!(" ({})", shown(label)));
-    format!("{}@{}{pid}{label}", shown(user), shown(host))
+    let label = label.map_or_else(String::new, |label| format!(" ({})", safe(label)));
+    format!("{}@{}{pid}{label}", safe(user), safe(host))
 }
 
 /// The candidate closest to a misspelt `word`. At most one letter in three may differ; two swapped letters count as one.

@@ -22,7 +22,7 @@ const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The pause before it is said again to nodes that refuse a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What a release says.
+/// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
     /// The lease, if this process has had it, or else the token and the hold, none for the one that took the lease.
@@ -33,7 +33,7 @@ struct Release<'a> {
     /// The lock stays taken until then.
     keep_until: Option<Boot>,
     end: Option<End>,
-    /// It is said again until then.
+    /// It is repeated until then.
     until: Boot,
 }
 
@@ -82,13 +82,13 @@ impl Lock {
     }
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
-        let mut answers = self.say(&release).await;
+        let mut answers = self.send(&release).await;
         // On one node, a release that names no hold, of a lease with several, releases nothing and gets the newest.
         let newest =
             answers.said().find(|answer| answer.outcome == ScriptOutcome::Newest).map(|answer| answer.hold.clone());
         if let Some(hold) = newest {
             let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
-            answers = self.say(&named).await;
+            answers = self.send(&named).await;
         }
         self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
         let verdict = answers.verdict(is_done);
@@ -106,9 +106,9 @@ impl Lock {
         Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
     }
 
-    /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node that had
-    /// released the lease before, or has forgotten it in a restart, counts as one that releases it.
-    async fn say(&mut self, release: &Release<'_>) -> Answers<Answer> {
+    /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node
+    /// that had released the lease before, or has forgotten it in a restart, counts as one that releases it.
+    async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
         let pause = (self.locks.nodes.timeout / 3).max(PAUSE);

@@ -9,7 +9,7 @@ use super::{Lock, scripts};
 use crate::error::now_held_by;
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
-use crate::text::shown;
+use crate::text::safe;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -164,7 +164,7 @@ impl Lock {
         let said = answers.filter_map(|(node, _, answer)| {
             let node = self.locks.nodes.name(node);
             Some(match (answer.outcome, &answer.by) {
-                (ScriptOutcome::Revoked, _) => (0, format!("it was revoked by {} ({node})", shown(&answer.revoked_by))),
+                (ScriptOutcome::Revoked, _) => (0, format!("it was revoked by {} ({node})", safe(&answer.revoked_by))),
                 (ScriptOutcome::Other, Some(Blocker::Leases(leases))) => {
                     (1, format!("{} ({node})", now_held_by(leases)))
                 }

@@ -5,7 +5,7 @@ use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
 use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals;
-use crate::text::{escaped, exact, human, seconds, shown, who};
+use crate::text::{escaped, exact, human, safe, seconds, who};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
 /// without a log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
-    let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", shown(label)));
+    let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", safe(label)));
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
     let success = match &status.memory.last_success {
@@ -69,7 +69,7 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
 
 /// `on web-3`
 fn on(run: &Run) -> Option<String> {
-    run.host.as_ref().map(|host| format!("on {}", shown(host)))
+    run.host.as_ref().map(|host| format!("on {}", safe(host)))
 }
 
 /// `2h 4m ago`
@@ -131,7 +131,7 @@ fn result(run: &Run) -> String {
         (Outcome::Lost, ..) => "lease lost".to_owned(),
         (Outcome::TooLong, ..) => "--max-run".to_owned(),
         (Outcome::Revoked, ..) => match &run.revoked_by {
-            Some(by) => format!("revoked by {}", shown(by)),
+            Some(by) => format!("revoked by {}", safe(by)),
             None => "revoked".to_owned(),
         },
         (Outcome::Released, ..) => "released".to_owned(),
