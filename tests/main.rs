@@ -64,6 +64,7 @@ mod run {
 /// Waiting in line.
 mod queue {
     mod faults;
+    mod handover;
     pub(crate) mod interrupts;
     mod line;
     mod masters;
