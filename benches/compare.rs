@@ -1,6 +1,7 @@
 //! `make bench`: redlock on one, three and five masters and over TLS, beside the least that such a program has to do (floor.c), flock,
 //! etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine. Peers that are not installed are named and
 //! left out. `make bench ONLY='run crowd'` measures only what is named so: run, crowd, acquire, wire, thousand, memory, away.
+//! `make load` is this program too (load.rs).
 //!
 //! The binary is also the job that the contenders run, and the polling peer.
 #![expect(
@@ -12,6 +13,8 @@
 
 #[path = "compare/crowd.rs"]
 mod crowd;
+#[path = "compare/load.rs"]
+mod load;
 #[path = "compare/measure.rs"]
 mod measure;
 #[path = "compare/peers.rs"]
@@ -45,6 +48,10 @@ fn compare(sections: Vec<String>) {
     let wanted = |section: &str| sections.is_empty() || sections.iter().any(|one| one == section);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     println!("redlock {} on {cores} cores", env!("CARGO_PKG_VERSION"));
+    if sections == ["load"] {
+        load::load();
+        return;
+    }
     let nodes = Nodes::start();
     let (redis, url) = (&nodes.masters[0], nodes.urls(1));
     let etcd = peers::Etcd::start();

@@ -11,9 +11,9 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(60);
 
 /// Contenders behind one who holds the lock until the gate is opened.
-struct Crowd {
+pub(crate) struct Crowd {
     directory: Directory,
-    children: Vec<Child>,
+    pub(crate) children: Vec<Child>,
 }
 
 impl Crowd {
@@ -103,7 +103,7 @@ fn queued(redlock: impl Fn() -> Command, name: &str, count: usize) {
 }
 
 /// Waiters who come one after the other.
-fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
+pub(crate) fn gather_redlocks(redis: &Redis, name: &str, count: usize) -> Crowd {
     let url = redis.tcp_url();
     let queue = format!("{{redlock:{name}}}:\u{1f}queue");
     let connection = std::cell::RefCell::new(redis.connection());
@@ -130,7 +130,7 @@ pub(crate) fn wire(redis: &Redis, count: usize) {
 }
 
 /// Lets all of them have the lock in turn, and counts.
-fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
+pub(crate) fn drain(redis: &Redis, crowd: &mut Crowd, count: usize) {
     let monitor = Monitor::new(redis);
     crowd.open_gate();
     crowd.finish();
@@ -169,7 +169,7 @@ pub(crate) fn thousand(redis: &Redis) {
     // Those who came last are still telling who is first.
     std::thread::sleep(Duration::from_secs(2));
     let pids: Vec<u32> =
-        crowd.children[1..].iter().flat_map(|child| [vec![child.id()], descendants_of(child.id())].concat()).collect();
+        crowd.children[1..].iter().flat_map(|child| [vec![child.id()], children_of(child.id())].concat()).collect();
     let commands = || redis.info("total_commands_processed").parse::<f64>().unwrap();
     let monitor = Monitor::new(redis);
     let (before, used) = (commands(), processor_time(&pids));
@@ -189,8 +189,8 @@ pub(crate) fn thousand(redis: &Redis) {
     drain(redis, &mut crowd, 1000);
 }
 
-/// The keeper of a waiter; cheaper than looking through all processes for each of a thousand.
-fn descendants_of(pid: u32) -> Vec<u32> {
+/// The child of a process that has one: a keeper, or its job. Cheaper than looking through all processes for each of a thousand.
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let children = children.unwrap_or_default();
     children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
