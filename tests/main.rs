@@ -22,6 +22,7 @@ mod commands {
     mod config_files;
     mod default_address;
     mod doctor;
+    mod ends;
     mod exit_statuses;
     mod extend;
     mod flock;
@@ -29,6 +30,7 @@ mod commands {
     mod log;
     mod memory;
     mod mistakes;
+    mod once_per;
     mod permissions;
     mod release;
     mod scripts;

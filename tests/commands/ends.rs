@@ -1,0 +1,328 @@
+//! Every way a job can end, in every shape of its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
+//! left as a trace.
+
+use crate::support::{
+    Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, name, redlock, send, status, tagged,
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+const TTL: Duration = ms(5_000);
+
+/// A way a job can end, while its redlock watches over it, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By itself, with this status.
+    Exit(i32),
+    /// By this signal, which redlock is sent.
+    Signal(Signal),
+    MaxRun,
+    /// At `--max-run` it ends with status 0.
+    MaxRunWell,
+    Deleted,
+    Revoked,
+    Forced,
+    RedlockKilled,
+    KeeperKilled,
+    /// The server restarts while the job runs, and has forgotten the lock, or not.
+    Restart {
+        empty: bool,
+    },
+    /// The job ends with status 3 while the server is away.
+    AwayAtTheEnd {
+        empty: bool,
+    },
+}
+
+const WAYS: [Way; 15] = [
+    Way::Exit(0),
+    Way::Exit(3),
+    Way::Exit(76),
+    Way::Signal(Signal::SIGTERM),
+    Way::MaxRun,
+    Way::MaxRunWell,
+    Way::Deleted,
+    Way::Revoked,
+    Way::Forced,
+    Way::RedlockKilled,
+    Way::KeeperKilled,
+    Way::Restart { empty: false },
+    Way::Restart { empty: true },
+    Way::AwayAtTheEnd { empty: false },
+    Way::AwayAtTheEnd { empty: true },
+];
+
+/// How the lock is taken: arguments of `run`, and what stands before the job.
+const SHAPES: [(&str, &str); 5] = [
+    ("backup", ""),
+    ("backup -s", ""),
+    ("backup --slots 3", ""),
+    ("--name backup --name other", ""),
+    ("backup", "redlock run -q backup --reentrant -- "),
+];
+
+/// What is told of a run: the end in its line of the log, the outcome, status and signal in JSON, and whether it counts as a success.
+type Told = (&'static str, &'static str, Option<i32>, Option<i32>, Option<bool>);
+
+impl Way {
+    /// The exit status of redlock, and what it tells.
+    fn expected(self) -> (Option<i32>, Told) {
+        let exit = |status: i32| (Some(status), ("exit", "exited", Some(status), None, Some(status == 0)));
+        match self {
+            Way::Exit(status) => exit(status),
+            Way::Restart { .. } | Way::AwayAtTheEnd { .. } => exit(3),
+            Way::Signal(signal) => (None, ("SIGTERM", "signaled", None, Some(signal as i32), Some(false))),
+            Way::MaxRun | Way::MaxRunWell => (Some(124), ("--max-run", "too-long", None, None, Some(false))),
+            Way::Deleted => (Some(76), ("lease lost", "lost", None, None, Some(false))),
+            Way::Revoked | Way::Forced => (Some(76), ("revoked by", "revoked", None, None, Some(false))),
+            Way::RedlockKilled => (None, ("lease ran out", "expired", None, None, None)),
+            Way::KeeperKilled => (Some(70), ("SIGKILL", "signaled", None, Some(9), Some(false))),
+        }
+    }
+
+    fn arguments(self) -> &'static str {
+        if matches!(self, Way::MaxRun | Way::MaxRunWell) { "--max-run 500ms" } else { "" }
+    }
+
+    /// What the job does when it has left the first trace.
+    fn script(self) -> String {
+        let status = self.expected().0.filter(|_| !matches!(self, Way::MaxRun)).unwrap_or(0);
+        let trap = if self == Way::MaxRunWell { "trap 'exit 0' TERM; " } else { "" };
+        format!("{trap}until test -e go; do date +%s%3N >new; mv new last; sleep 0.02; done; exit {status}")
+    }
+}
+
+/// A job under a lock, and the server of that.
+struct Scene {
+    redis: Redis,
+    directory: Arc<Directory>,
+    running: Option<Running>,
+}
+
+impl Scene {
+    fn new(way: Way, (arguments, before): (&str, &str)) -> Scene {
+        let redis = match way {
+            Way::Restart { empty: false } | Way::AwayAtTheEnd { empty: false } => {
+                Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])
+            }
+            _ => Redis::start(),
+        };
+        let directory = Arc::new(Directory::new());
+        let job = format!("date +%s%3N >first; {}", way.script());
+        fs::write(directory.path().join("job"), job).unwrap();
+        let line = format!(
+            "exec redlock run -q {arguments} --ttl {}ms {} -- {before}sh job",
+            TTL.as_millis(),
+            way.arguments()
+        );
+        let mut test = Test::sh(&redis, &line).in_directory(&directory).stderr(any()).within(SOON * 3).any_end();
+        if let (Some(status), _) = way.expected() {
+            test = test.status(status);
+        }
+        let scene = Scene { running: Some(test.spawn()), redis, directory };
+        eventually(SOON * 2, "the job runs", || scene.trace("last").is_some());
+        scene
+    }
+
+    /// What the job has noted of the time (ms since 1970).
+    fn trace(&self, file: &str) -> Option<i64> {
+        fs::read_to_string(self.directory.path().join(file)).ok()?.trim().parse().ok()
+    }
+
+    fn running(&self) -> &Running {
+        self.running.as_ref().unwrap()
+    }
+
+    fn go(&self) {
+        fs::write(self.directory.path().join("go"), "").unwrap();
+    }
+
+    /// The processes that are the job's own.
+    fn job(&self) -> Vec<u32> {
+        let mut job = self.running().job();
+        job.retain(|&pid| name(pid) != "redlock");
+        job
+    }
+
+    /// Ends the job like this.
+    fn end(&mut self, way: Way) {
+        match way {
+            Way::Exit(_) => self.go(),
+            Way::Signal(signal) => self.running().send(signal),
+            Way::MaxRun | Way::MaxRunWell => {}
+            Way::Deleted => self.redis.command(&["DEL", "redlock:backup"]),
+            Way::Revoked => _ = redlock(&self.redis, "release -q --revoke backup").stdout(any()).run(),
+            Way::Forced => _ = redlock(&self.redis, "release -q --force backup").stdout(any()).run(),
+            Way::RedlockKilled => self.running().send(Signal::SIGKILL),
+            Way::KeeperKilled => send(self.running().keeper(), Signal::SIGKILL),
+            Way::Restart { .. } => {
+                self.redis.restart();
+                eventually(SOON, "it goes on", || self.redis.exists("redlock:backup"));
+                self.go();
+            }
+            Way::AwayAtTheEnd { .. } => {
+                self.redis.kill();
+                self.go();
+                eventually(SOON, "it has ended", || self.job().is_empty());
+                self.redis.restart();
+            }
+        }
+    }
+
+    /// All that is told of the run is as expected, and agrees with the trace of its job.
+    fn is_told(&self, way: Way, took: Duration) {
+        let say = |line: &str| redlock(&self.redis, line).stdout(any()).run().stdout;
+        let (_, (end, outcome, code, signal, success)) = way.expected();
+        let line = say("log backup -n 1");
+        let end = code.map_or(end.to_owned(), |code| format!("exit {code}"));
+        assert!(line.contains(&format!("  {end}")) || line.contains(&format!("  slot 0, {end}")), "{line}");
+        let run: Value = serde_json::from_str(&say("log backup -n 1 --format json")).unwrap();
+        let number = |field: &str| run[field].as_i64();
+        let codes = (code.map(i64::from), signal.map(i64::from));
+        assert_eq!((&run["outcome"], (number("status"), number("signal"))), (&outcome.into(), codes), "{run}");
+        // It lasted as long as its job at least, and no longer than from before the call to after it.
+        let (first, last) = (self.trace("first").unwrap(), self.trace("last").unwrap());
+        let longest = took + if way == Way::RedlockKilled { TTL } else { ms(0) };
+        // A lease that is freed by force ends then, its job soon after.
+        let shortest = if way == Way::Forced { 0 } else { last - first };
+        let bounds = shortest..=i64::try_from(longest.as_millis()).unwrap();
+        assert!(bounds.contains(&number("duration_ms").unwrap()), "{bounds:?}: {run}");
+        let shown = status(&self.redis, "backup");
+        assert_eq!(shown["last"]["outcome"], run["outcome"], "{shown}");
+        assert_eq!(shown["last_success"].is_null(), success != Some(true), "{shown}");
+        let metrics = say("status backup --format prometheus");
+        let value = |metric: &str, labels: &str| -> Option<f64> {
+            let start = format!("redlock_{metric}{{name=\"backup\"{labels}}} ");
+            metrics.lines().find_map(|line| line.strip_prefix(&start))?.parse().ok()
+        };
+        for (result, is) in [("success", true), ("failure", false)] {
+            let count = value("runs_total", &format!(",result=\"{result}\""));
+            assert_eq!(count, Some(f64::from(u8::from(success == Some(is)))), "{result}: {run}");
+        }
+        assert_eq!(value("last_run_exit_status", ""), code.map(f64::from));
+        assert_eq!(value("last_run_success", ""), Some(f64::from(u8::from(success == Some(true)))));
+        let ended = value("last_success_timestamp_seconds", "").map(|seconds| (seconds * 1000.0) as i64);
+        assert_eq!(ended.is_some(), success == Some(true));
+        assert!(ended.is_none_or(|ended| (last..=now_ms()).contains(&ended)), "{ended:?}");
+    }
+}
+
+fn now_ms() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
+/// Does this with each, several at once.
+fn at_once<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    check(one);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_way_a_job_can_end_is_told_as_it_was() {
+    let each = |way: Way| SHAPES.map(|shape| (way, shape));
+    at_once(&WAYS.map(each).concat(), |&(way, shape)| {
+        eprintln!("{way:?} {shape:?}");
+        let start = Instant::now();
+        let mut scene = Scene::new(way, shape);
+        scene.end(way);
+        let running = scene.running.take().unwrap();
+        let tag = running.tag().to_owned();
+        running.finish();
+        eventually(SOON, "all of it has ended", || tagged(&tag).is_empty());
+        let took = start.elapsed();
+        eventually(SOON, "the lock is free", || !scene.redis.exists("redlock:backup"));
+        scene.is_told(way, took);
+    });
+}
+
+#[test]
+fn each_exit_status_is_told() {
+    let redis = Redis::start();
+    let script = "for n in $(seq 0 255); do
+        redlock run -q backup --log 256 -- sh -c \"echo $n >>trace; exit $n\"; echo $?
+    done";
+    let numbers: String = (0..256).map(|n| format!("{n}\n")).collect();
+    let script = Test::sh(&redis, script).stdout(numbers.clone()).within(SOON * 12);
+    let directory = script.directory();
+    script.run();
+    assert_eq!(fs::read_to_string(directory.path().join("trace")).unwrap(), numbers);
+    let log = redlock(&redis, "log backup").stdout(any()).run().stdout;
+    let ends: String = log.lines().map(|line| format!("{}\n", line.rsplit("  exit ").next().unwrap())).collect();
+    assert_eq!(ends, numbers);
+    let log = redlock(&redis, "log backup --format json").stdout(any()).run().stdout;
+    for (line, n) in log.lines().zip(0..256) {
+        let run: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&run["outcome"], &run["status"], &run["signal"]), (&"exited".into(), &n.into(), &Value::Null));
+    }
+    counts_are(&redis, 1, 255);
+}
+
+#[test]
+fn each_signal_that_can_kill_is_told() {
+    let redis = Redis::start();
+    let signals: Vec<i32> = (1..=16).chain(24..=27).chain(29..=31).chain(34..=64).collect();
+    at_once(&signals, |signal| {
+        let job = format!("ulimit -c 0; echo $$ >trace; kill -{signal} $$; echo alive >>trace");
+        let test = Test::new(&redis).args(["run", "-q", "backup", "-s", "--log", "100", "-c", &job]);
+        let directory = test.directory();
+        let ended = test.any_end().run().ended;
+        assert_eq!(ended, Ended::Signal(*signal));
+        assert_eq!(fs::read_to_string(directory.path().join("trace")).unwrap().lines().count(), 1, "{signal}");
+    });
+    let log = redlock(&redis, "log backup --format json").stdout(any()).run().stdout;
+    let told = |line: &str| {
+        let run: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&run["outcome"], &run["status"]), (&"signaled".into(), &Value::Null), "{run}");
+        i32::try_from(run["signal"].as_i64().unwrap()).unwrap()
+    };
+    let mut told: Vec<i32> = log.lines().map(told).collect();
+    told.sort_unstable();
+    assert_eq!(told, signals);
+    counts_are(&redis, 0, signals.len());
+}
+
+/// So many runs of `backup` have succeeded, and failed.
+#[track_caller]
+fn counts_are(redis: &Redis, successes: usize, failures: usize) {
+    let metrics = redlock(redis, "status backup --format prometheus").stdout(any()).run().stdout;
+    for (result, count) in [("success", successes), ("failure", failures)] {
+        let sample = format!("redlock_runs_total{{name=\"backup\",result=\"{result}\"}} {count}\n");
+        assert!(metrics.contains(&sample), "{sample} in {metrics}");
+    }
+}
+
+#[test]
+fn a_lease_of_a_script_tells_what_its_release_says() {
+    let take = "token=$(redlock acquire -q backup --ttl 2s --while-pid $$) || exit; echo taken; read line; ";
+    let rows = [
+        ("exit 3", "released", Value::Null, [0, 0]),
+        ("kill -9 $$", "released", Value::Null, [0, 0]),
+        ("redlock release -q backup --token $token --status 0", "exited", 0.into(), [1, 0]),
+        ("redlock release -q backup --token $token --status 3; exit 4", "exited", 3.into(), [0, 1]),
+        ("redlock release -q --revoke backup; sleep 1000", "revoked", Value::Null, [0, 1]),
+        ("redlock release -q --force backup; sleep 1000", "revoked", Value::Null, [0, 1]),
+    ];
+    at_once(&rows, |(rest, outcome, status_told, [successes, failures])| {
+        let redis = Redis::start();
+        let script = Test::sh(&redis, &format!("{take}{rest}")).stdin("\n").stdout(any()).stderr(any()).any_end();
+        let script = script.spawn();
+        let tag = script.tag().to_owned();
+        script.finish();
+        eventually(SOON, "its guard has ended", || tagged(&tag).is_empty());
+        let log = redlock(&redis, "log backup --format json").stdout(any()).run().json();
+        assert_eq!((&log["outcome"], &log["status"]), (&(*outcome).into(), status_told), "{rest}: {log}");
+        counts_are(&redis, *successes, *failures);
+    });
+}

@@ -1,0 +1,132 @@
+//! `run --once-per` from thirty hosts at once: never again after a success that a living node knows, whatever fails, restarts or has
+//! its clock changed, and never blocked for more than twice its time.
+
+use crate::support::{Directory, Ended, Redis, Running, SOON, Test, eventually, ms, perhaps, redlock};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const HOSTS: usize = 30;
+const HOUR: Duration = Duration::from_secs(3600);
+const LONG: Duration = Duration::from_secs(400 * 24 * 3600);
+
+/// Hosts that have the same crontab, and what their jobs have noted.
+struct Hosts {
+    directory: Arc<Directory>,
+    masters: Vec<Redis>,
+}
+
+impl Hosts {
+    /// Their jobs fail so many times, then succeed.
+    fn new(masters: Vec<Redis>, failures: usize) -> Hosts {
+        let directory = Arc::new(Directory::new());
+        let job = format!(
+            "exec 9>>lock; flock -n 9 || echo two at once >>faults
+            echo >>runs; sleep 0.1; [ $(wc -l <runs) -gt {failures} ] || exit 3; echo >>successes"
+        );
+        fs::write(directory.path().join("job"), job).unwrap();
+        Hosts { directory, masters }
+    }
+
+    /// A master, or several, whose clocks are ahead by so much.
+    fn ahead(masters: usize, ahead: Duration) -> Hosts {
+        let hosts = Hosts::new((0..masters).map(|_| Redis::with_clock(&[], 7200)).collect(), 0);
+        hosts.masters.iter().for_each(|master| master.clock().set(ahead));
+        hosts
+    }
+
+    fn call(&self, once_per: &str) -> Test {
+        let line = format!("run backup -q -E 0 --ttl 10s --wait 1m --once-per {once_per} -- sh job");
+        redlock(&self.masters, line).in_directory(&self.directory).within(SOON * 9)
+    }
+
+    /// All of them at the same moment.
+    fn all(&self, once_per: &str) -> Vec<Running> {
+        (0..HOSTS).map(|_| self.call(once_per).any_end().stderr(perhaps(["backup"])).spawn()).collect()
+    }
+
+    fn count(&self, file: &str) -> usize {
+        fs::read_to_string(self.directory.path().join(file)).unwrap_or_default().lines().count()
+    }
+
+    /// The hosts end, so many of them because their job has failed; so many jobs have run up to now, one at a time.
+    #[track_caller]
+    fn end(&self, all: Vec<Running>, failures: usize, runs: usize, successes: usize) {
+        let ends: Vec<Ended> = all.into_iter().map(|host| host.finish().ended).collect();
+        let others: Vec<&Ended> = ends.iter().filter(|ended| **ended != Ended::Status(0)).collect();
+        assert_eq!(others, vec![&Ended::Status(3); failures]);
+        assert_eq!((self.count("runs"), self.count("successes"), self.count("faults")), (runs, successes, 0));
+    }
+}
+
+fn durable() -> Redis {
+    Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])
+}
+
+#[test]
+fn of_thirty_hosts_each_failure_is_repeated_and_no_success() {
+    for masters in [1, 3] {
+        let hosts = Hosts::new((0..masters).map(|_| durable()).collect(), 3);
+        hosts.end(hosts.all("1h"), 3, 4, 1);
+        hosts.end(hosts.all("1h"), 0, 4, 1);
+    }
+}
+
+#[test]
+fn restarts_in_between_repeat_no_success() {
+    for masters in [1, 3] {
+        let mut hosts = Hosts::new((0..masters).map(|_| durable()).collect(), 2);
+        let all = hosts.all("1h");
+        for runs in [1, 2] {
+            eventually(SOON * 2, "one runs", || hosts.count("runs") >= runs);
+            hosts.masters[0].restart();
+        }
+        hosts.end(all, 2, 3, 1);
+        // One of several may forget it all.
+        if masters > 1 {
+            hosts.masters[1].kill();
+            hosts.masters[1] = Redis::start();
+        }
+        hosts.end(hosts.all("1h"), 0, 3, 1);
+    }
+}
+
+#[test]
+fn clocks_that_change_let_no_second_run_in_unless_that_is_due_by_all_of_them() {
+    for masters in [1, 3] {
+        // By an hour, forth and back.
+        for (before, after) in [(ms(0), HOUR), (HOUR, ms(0))] {
+            let hosts = Hosts::ahead(masters, before);
+            hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);
+            hosts.masters.iter().for_each(|master| master.clock().set(after));
+            hosts.end(hosts.all("2h"), 0, 1, 1);
+        }
+        // By 400 days: the success is forgotten, or too far ahead. It is one more run, no matter how many hosts there are.
+        for (before, after) in [(ms(0), LONG), (LONG, ms(0))] {
+            let hosts = Hosts::ahead(masters, before);
+            hosts.end(vec![hosts.call("2h").spawn()], 0, 1, 1);
+            let change = |masters: &[Redis]| masters.iter().for_each(|master| master.clock().set(after));
+            // Where another node knows of the success, none.
+            change(&hosts.masters[1..]);
+            hosts.end(hosts.all("2h"), 0, 1, 1);
+            change(&hosts.masters);
+            hosts.end(hosts.all("2h"), 0, 2, 2);
+            hosts.end(hosts.all("2h"), 0, 2, 2);
+        }
+    }
+}
+
+#[test]
+fn no_clock_blocks_for_more_than_twice_the_time() {
+    let hosts = Hosts::ahead(1, ms(3_900));
+    hosts.end(vec![hosts.call("4s").spawn()], 0, 1, 1);
+    hosts.masters[0].clock().set(ms(0));
+    let back = Instant::now();
+    hosts.call("4s").run();
+    assert_eq!(hosts.count("runs"), 1);
+    eventually(ms(8_000), "it runs again", || {
+        hosts.call("4s").run();
+        hosts.count("runs") == 2
+    });
+    assert!(back.elapsed() > ms(3_900), "{:?}", back.elapsed());
+}
