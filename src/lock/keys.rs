@@ -19,7 +19,7 @@ const PARTS: [&str; 8] = [
     "fences",   // Hash: the counters of fencing tokens of the places, and one of all.
 ];
 
-/// The keys of the memory that show that a lock has one. The scripts name all of them themselves (journal.lua): a longer
+/// The keys of the memory that show that a lock has one. The scripts name all of them themselves (run.lua): a longer
 /// request would not be read to its end (see scripts.rs).
 const OF_MEMORY: [&str; 2] = ["log", "open"];
 

@@ -1,4 +1,4 @@
-//! One run of a lock, as journal.lua writes it, and the end that a release tells.
+//! One run of a lock, as run.lua has it, and the end that a release tells.
 
 use super::holder::{date, ms};
 use super::token;
@@ -139,7 +139,7 @@ impl Outcome {
     }
 }
 
-/// A run as it stands in Redis; journal.lua says what each letter means. Every value is text: the precision of numbers is a
+/// A run as it stands in Redis; run.lua says what each letter means. Every value is text: the precision of numbers is a
 /// setting of the whole server there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

@@ -14,16 +14,22 @@ macro_rules! script {
 }
 
 script!(
-    TAKE, "prelude", "members", "drop", "line", "node", "record", "grant", "journal", "take", "holders", "lengthen",
-    "contend"
+    TAKE, "prelude", "members", "drop", "line", "node", "record", "grant", "run", "take", "holders", "lengthen",
+    "journal", "close", "contend"
 );
 script!(UNDO, "prelude", "members", "drop", "line", "undo");
 script!(EXTEND, "prelude", "members", "node", "record", "holders", "lengthen", "extend");
 script!(ENTER, "prelude", "members", "node", "record", "holders", "lengthen", "enter");
-script!(RECREATE, "prelude", "members", "node", "record", "holders", "grant", "journal", "lengthen", "recreate");
+script!(
+    RECREATE, "prelude", "members", "node", "record", "holders", "grant", "run", "journal", "close", "lengthen",
+    "recreate"
+);
 script!(FENCE, "prelude", "members", "node", "record", "holders", "grant", "fence");
-script!(RELEASE, "prelude", "members", "drop", "line", "node", "record", "holders", "journal", "release");
-script!(REVOKE, "prelude", "members", "drop", "line", "node", "record", "holders", "journal", "part", "revoke");
+script!(
+    RELEASE, "prelude", "members", "drop", "line", "node", "record", "run", "journal", "release", "holders", "close",
+    "correct", "late"
+);
+script!(REVOKE, "prelude", "members", "drop", "line", "node", "record", "holders", "run", "journal", "part", "revoke");
 script!(FIND, "prelude", "members", "part", "find");
 script!(HOLDS, "prelude", "members", "node", "record", "holders", "holds");
 script!(INSPECT, "prelude", "members", "node", "record", "holders", "inspect");

@@ -20,6 +20,13 @@ local function refused(outcome, fields)
   return turned_away(outcome, fields)
 end
 
+-- Takes the lock, and closes the runs that have ended without a word.
+local function take_over()
+  local reply = take()
+  close_runs()
+  return reply
+end
+
 -- Free places, the next ones: all nodes name about the same.
 local function free_places()
   local list, place = {}, free_from(tonumber(ARG.place))
@@ -28,6 +35,14 @@ local function free_places()
     place = free_from((place + 1) % limit)
   end
   return list
+end
+
+-- The last success that had --once-per too, if it began less than ARG.once ms ago. By a clock that was set back since, it may
+-- be in the future: by up to as much it counts.
+local function recent_success()
+  local run = redis.call('HGET', RUNS, 'once')
+  local began = run and tonumber(string.match(run, '"b":"(%d+)"'))
+  return began and math.abs(server_ms() - began) < tonumber(ARG.once) and {success = run, clock = digits(server_ms())}
 end
 
 -- Keeps the lock for the holder that this run of the server has forgotten, unless it was here again: then the counter is not
@@ -61,17 +76,17 @@ if ARG.place and not is_vacant() then return turned_away('taken', with_facts({fr
 if me and reserved == me then
   redis.call('DEL', R)
   redis.call('ZREM', Q, me)
-  return take()
+  return take_over()
 end
 if not reserved then
-  if redis.call('EXISTS', Q) == 0 then return take() end
+  if redis.call('EXISTS', Q) == 0 then return take_over() end
   if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old place
   reserved = call_next(me)
   if reserved == nil and more then return refused('reserved', {left = 0}) end -- for as long as the dead are before it
   if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
-  if not reserved or reserved == me then return take() end
+  if not reserved or reserved == me then return take_over() end
 end
 -- Another is called, and there is room for both: who does not wait would be turned away for nothing.
 local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
-if alike and redis.call('EXISTS', Q) == 0 and (not limit or not shape or redis.call('ZCARD', P) + 2 <= limit) then return take() end
+if alike and redis.call('EXISTS', Q) == 0 and (not limit or not shape or redis.call('ZCARD', P) + 2 <= limit) then return take_over() end
 return refused('reserved', {left = redis.call('PTTL', R)})

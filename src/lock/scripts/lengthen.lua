@@ -1,6 +1,6 @@
 -- Stands behind record.lua in what makes leases last longer.
 
--- The lease of this token ends ttl ms from now: notes that in the memory, if its run is there (journal.lua). A run may outlast
+-- The lease of this token ends ttl ms from now: notes that in the memory, if its run is there (run.lua). A run may outlast
 -- what the memory and the counters last.
 local function note_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end

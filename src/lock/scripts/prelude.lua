@@ -19,7 +19,7 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG = {}
 for i = 1, #ARGV, 2 do ARG[ARGV[i]] = ARGV[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
-local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see journal.lua
+local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see run.lua
 
 -- A queue that no waiter looks after is forgotten; the fencing counters and the memory outlive their last use by 100 days.
 local QUEUE_MS, FENCE_MS = '900000', '8640000000'

@@ -12,6 +12,7 @@ if not is_held_by(ARG.token) then
   if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return answer_from_reads('higher') end
   grant(ARG.fence, digits(math.max(count, fence)), ARG.place)
   note_begin(ARG.fence, ARG.place)
+  close_runs()
   -- The lock was promised to this holder, or to a waiter that has to go behind it; others may hold it beside a member.
   if not shape or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end

@@ -5,7 +5,7 @@
 --      from: where to go on with the leases that are kept though their jobs have ended, which are freed
 local FREED = 100
 
--- The lock was freed for all its holders: runs that began before have ended by that, see journal.lua.
+-- The lock was freed for all its holders: runs that began before have ended by that, see close.lua.
 local function note_forced()
   if redis.call('EXISTS', OPEN) == 0 then return end
   redis.pcall('HSET', RUNS, 'forced', cjson.encode({t = '', y = short(ARG.by, 100), b = digits(server_ms())}))

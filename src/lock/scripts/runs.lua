@@ -1,4 +1,4 @@
--- Tells the memory of a lock: its runs, as journal.lua writes them. Changes nothing.
+-- Tells the memory of a lock: its runs, as run.lua says. Changes nothing.
 -- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended less than that
 --      ago), failed (only those that have not ended well: by status 0, or released without one)
 -- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced), kept (how many are in a log that was cut)

@@ -1,0 +1,89 @@
+-- Stands behind close.lua in release.lua: the end of a run whose lease is not here.
+local AGAIN_MS = 5000 -- a release is said again for so long
+
+-- True if the end of the run is one that its release has told.
+local function is_told(run)
+  return not run.o and (run.x or run.s) or run.o == 'too-long' or run.o == 'released'
+end
+
+-- The end that was told for this run of the log is not true: neither does it count, nor is it the last; that is one before it.
+local function discount(run, told)
+  if run.o ~= 'released' then redis.call('HINCRBY', RUNS, run.x == '0' and 'succeeded' or 'failed', -1) end
+  local fields = {}
+  for i, line in ipairs(redis.call('HMGET', RUNS, 'success', 'failure', 'once')) do
+    if line == told then fields[#fields + 1] = ({'success', 'failure', 'once'})[i] end
+  end
+  if #fields == 0 then return end
+  redis.call('HDEL', RUNS, unpack(fields))
+  for _, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    local ok, other = pcall(cjson.decode, line)
+    if ok and line ~= told and (other.x or other.s or other.o) then keep_last(other, line) end
+  end
+end
+
+-- Where in the newest of the log the run of this token is, the run, and its line.
+local function find_logged(token)
+  for at, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    if string.find(line, '"t":"' .. token .. '"', 1, true) then return at - 1, cjson.decode(line), line end
+  end
+end
+
+-- True if the log may have had a run that ended ARG.ended ms ago: it was cut, and what is left of it ended later. That age may be
+-- as old as a release that is said again.
+local function is_cut_behind()
+  local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
+  if not oldest and redis.call('HEXISTS', RUNS, 'kept') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
+  return oldest and ended_at(oldest) > server_ms() - (tonumber(ARG.ended) or 0) - AGAIN_MS
+end
+
+-- What the memory knows of the run of this token, nil if nothing: 'ended' if a release has told its end, 'known' if it goes on, was
+-- lost or was revoked, 'unsure' if it may have been forgotten, or cannot be read.
+local function told_end(token)
+  local ok, known = pcall(function()
+    if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
+    local _, run = find_logged(token)
+    if run then return is_told(run) and 'ended' or 'known' end
+    return is_cut_behind() and 'unsure' or nil
+  end)
+  return ok and known or not ok and 'unsure' or nil
+end
+
+-- The same of a run whose lease is not here, or was lost. What a later grant has closed without an
+-- outcome gets this one; only its status, if that comes from who has released a lease that had run out (`late`). A loss that a
+-- quorum of the nodes knows takes the place of the end that this one was told.
+local function correct_end(token, outcome, code, by, late)
+  pcall(function()
+    local deadline = tonumber((late or ARG.gone) and redis.call('ZSCORE', ENDS, token) or nil)
+    local run, at = take_open({token})[1], nil
+    if outcome == 'unused' then return end
+    if not run and (late or ARG.gone) then
+      local line
+      at, run, line = find_logged(token)
+      if run and ARG.gone == 'lost' and is_told(run) then
+        discount(run, line)
+      elseif run and (run.x or run.s or run.o) then
+        run = nil
+      end
+    end
+    if not run then return end
+    local most = tonumber(run.n) or 20
+    if late then
+      if not run.d then set_time(run, math.min(deadline or math.huge, server_ms())) end
+      run.o, run.x = 'expired', code
+    elseif not (ARG.gone and is_forced(run, last_force(), deadline)) then
+      set_end(run, outcome, code, by, end_of(run))
+    end
+    log_end(run, at and math.huge or most, at)
+  end)
+end
+
+-- The run of this lease, which the server has forgotten in a restart, as its release tells it whole.
+local function note_forgotten()
+  local outcome = ARG.gone or ARG.outcome or 'unused'
+  pcall(function()
+    if server_ms() == 0 or not ARG.log or outcome == 'unused' then return end
+    local run = new_run(ARG.fence, ARG.slot, server_ms() - ARG.began)
+    set_end(run, outcome, ARG.code, nil, end_of(run))
+    log_end(run, tonumber(run.n) or 20)
+  end)
+end
