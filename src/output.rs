@@ -3,6 +3,7 @@
 mod form;
 mod log;
 mod metrics;
+mod table;
 
 use crate::cli::values::LONGEST_NAME;
 use crate::config::Setting;
@@ -13,20 +14,23 @@ use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter,
 use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{cut, escaped, first_of, human, printable, reason, safe, seconds, who};
-use form::{aligned, json};
-pub(crate) use log::{forgotten, nagios, ran_within, runs};
-pub(crate) use metrics::metrics;
+use crate::text::{escaped, human, printable, reason, safe, seconds, who};
+pub(crate) use form::Row;
+use form::json;
+pub(crate) use log::{forgotten, nagios, nagios_age, ran_within};
+pub(crate) use metrics::Metrics;
 use nix::libc;
 use serde::Serialize;
-use std::collections::BTreeMap;
-use std::io::{ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::time::Duration;
+pub(crate) use table::{locks, runs};
 
 /// The number of waiters that are shown, of all in line.
 const WAITERS: usize = 10;
 /// The number of characters of a message, or of a server's own text, that are shown.
 const LINE: usize = 2000;
+/// The bytes of a result that are written at once.
+const BUFFER: usize = 64 << 10;
 
 /// A message as a line of standard error. What a user or another program wrote may be quoted anywhere in it.
 pub(crate) fn line(message: &str) -> String {
@@ -58,11 +62,17 @@ fn not_written(error: &std::io::Error) -> Error {
 /// # Errors
 /// [`Error::Interrupted`] when the reader of the pipe is gone, [`Error::Output`] when writing fails for another reason.
 pub(crate) fn show(text: &str) -> Result<(), Error> {
+    show_all([text])
+}
+
+/// The same for lines of which there may be very many, a part at a time.
+pub(crate) fn show_all(parts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(), Error> {
     if inherited::was_closed(1) {
         return Err(not_written(&std::io::Error::other("standard output is closed")));
     }
-    let mut out = std::io::stdout().lock();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let mut out = BufWriter::with_capacity(BUFFER, std::io::stdout().lock());
+    let written = parts.into_iter().try_for_each(|part| out.write_all(part.as_ref().as_bytes()));
+    let written = written.and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         // A caller that ignores SIGPIPE expects the error, as of any other program.
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Interrupted(libc::SIGPIPE),
@@ -212,7 +222,7 @@ pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Output`] when it could not be written.
 pub(crate) fn failure_nagios(error: &anyhow::Error) -> Result<(), Error> {
-    print_at_once(&log::nagios("UNKNOWN", &format!("{error:#}"), std::iter::empty()))
+    print_at_once(&log::nagios("UNKNOWN", &format!("{error:#}"), &[]))
 }
 
 /// Prints a failure as an object.
@@ -265,11 +275,6 @@ fn state(status: &Status) -> String {
 /// The state of a lock, for programs or for people.
 pub(crate) fn status(status: &Status, is_json: bool) -> String {
     if is_json { json(status) } else { status_text(status) }
-}
-
-/// The states of all locks, for programs or for people. `columns` is the width of the screen, if the table has to fit one.
-pub(crate) fn list(all: &[Status], is_json: bool, columns: Option<usize>) -> String {
-    if is_json { json(&BTreeMap::from([("locks", all)])) } else { table(all, columns) }
 }
 
 fn status_text(status: &Status) -> String {
@@ -362,33 +367,6 @@ fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
     if let Some(holds) = holder.holds.filter(|&holds| holds > 1) {
         line("holds", holds.to_string());
     }
-}
-
-fn table(all: &[Status], columns: Option<usize>) -> String {
-    let none = || "-".to_owned();
-    let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
-    let mut rows = vec![["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"].map(str::to_owned).into()];
-    for status in all {
-        let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
-        rows.push(vec![
-            // Two locks must not look alike.
-            fitted(escaped(&status.name, LONGEST_NAME)),
-            state(status),
-            fitted(match holders.as_slice() {
-                [] => none(),
-                [holder] => holder.to_string(),
-                several => first_of(several, 1, status.holder_count().max(2)),
-            }),
-            holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
-            match (status.lease(), status.state) {
-                (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
-                (lease, _) => lease.map_or_else(none, human),
-            },
-            status.waiting.map_or_else(none, |waiting| waiting.to_string()),
-            log::last_cell(status),
-        ]);
-    }
-    aligned(&rows, Some(0))
 }
 
 #[derive(Serialize)]

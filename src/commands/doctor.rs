@@ -3,10 +3,10 @@
 use super::{DEFAULT_TTL, block_on, start_local_if_used};
 use crate::cli::{Common, Format};
 use crate::config::{self, Setting, Settings};
-use crate::doctor::{self, Diagnosis, NodeFacts, Setup};
+use crate::doctor::{self, Diagnosis, LockFacts, NodeFacts, Setup};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Listing, Selection, View};
+use crate::lock::{Gaps, Selection, Status, View};
 use crate::output;
 use crate::redis::Local;
 use futures_util::future::join;
@@ -44,8 +44,13 @@ fn whereabouts(local: Local) -> Setting {
 async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
-    let locks = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::ROW, true);
-    let (locks, nodes) = join(locks, nodes).await;
+    let mut locks = LockFacts::default();
+    let add = |status: Status| {
+        locks.add(&status);
+        Ok(())
+    };
+    let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::ROW, true, add);
+    let (listed, nodes) = join(listing, nodes).await;
     let setup = Setup {
         addresses: &settings.nodes,
         prefix: &settings.prefix,
@@ -53,7 +58,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         replicas: settings.nodes[0].replicas(),
         quarantine: on_nodes.quarantine(),
         is_default: settings.origins[0].is_default,
-        locks: locks.and_then(Listing::known).map(|listing| listing.locks).map_err(|error| error.trouble()),
+        locks: listed.and_then(Gaps::known).map(|_| locks).map_err(|error| error.trouble()),
     };
     (setup, nodes)
 }

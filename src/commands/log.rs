@@ -3,9 +3,8 @@
 use super::{block_on, gaps, locks_to_look_at, settings};
 use crate::cli::{Common, Format, LogArgs};
 use crate::exit::Exit;
-use crate::lock::{RunListing, RunQuery, Selection};
-use crate::output;
-use crate::output::say;
+use crate::lock::{Run, RunListing, RunQuery, Selection};
+use crate::output::{self, Row, say};
 use std::time::Duration;
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
@@ -13,9 +12,10 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut locks = locks_to_look_at(&settings)?;
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     let query = RunQuery { most: args.lines.unwrap_or(usize::MAX), since: args.since, failed: args.failed };
-    let RunListing { runs, running, forgotten, gaps: missing } = block_on(locks.log(selection, query))?;
+    let (is_json, of_one) = (common.format == Format::Json, args.locks.one().is_some());
+    let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
+    let RunListing { runs, running, forgotten, gaps: missing } = block_on(locks.log(selection, query, row))?;
     let exit = gaps(&missing);
-    let is_json = common.format == Format::Json;
     if !is_json {
         running.iter().for_each(|(name, count)| say(&format!("{name:?}: {count} runs go on; not all are shown")));
         for (name, before, kept) in &forgotten {
@@ -25,6 +25,6 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
             say(&format!("no such run is in the log on {}", locks.where_they_are()));
         }
     }
-    output::show(&output::runs(&runs, is_json, args.locks.one().is_some(), common.verbose))?;
+    output::show_all(output::runs(&runs, is_json, of_one))?;
     Ok(exit)
 }

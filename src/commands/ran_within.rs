@@ -2,9 +2,10 @@
 
 use super::gaps;
 use crate::cli::{Common, Format};
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Listing, Selection, State, Status};
-use crate::output;
+use crate::lock::{Gaps, Selection, State, Status, stands_for};
+use crate::output::{self, Row};
 use std::time::Duration;
 
 /// The answer for one lock, the worst last.
@@ -16,82 +17,105 @@ enum Recency {
     NotRecent,
 }
 
-/// Tells of each selected lock whether a run that ended within this time has succeeded.
-pub(super) fn ran_within(
-    mut listing: Listing,
-    selection: Selection<'_>,
+/// The selected locks: of each whether a run that ended within this time has succeeded.
+pub(super) struct Jobs<'a> {
+    selection: Selection<'a>,
     within: Duration,
-    common: &Common,
-) -> anyhow::Result<Exit> {
-    let (unmatched, unknown) = (selection.unmatched(&listing), listing.unknown.take());
-    listing.must_remember();
-    let answers: Vec<(&Status, Recency)> =
-        listing.locks.iter().map(|status| (status, answer(status, within))).collect();
-    let worst = answers.iter().map(|(_, answer)| *answer).max().unwrap_or(Recency::NotRecent);
-    let mut lines: Vec<String> =
-        answers.iter().map(|(status, answer)| output::ran_within(status, *answer == Recency::Recent, within)).collect();
-    lines.extend(unmatched.iter().map(|pattern| format!("no lock matches {pattern:?}")));
-    let all_well = worst == Recency::Recent && unmatched.is_empty();
-    // A success is one, whoever knows it; where there is none, nodes that cannot tell may have forgotten one.
-    let is_unsure =
-        |(status, answer): &&(&Status, Recency)| status.state == State::Unknown && *answer != Recency::Recent;
-    let unsure = answers.iter().find(is_unsure).map(|(status, _)| status.name.as_str());
-    if let Some(error) = unknown
-        && (unsure.is_some() || answers.is_empty())
-    {
-        return Err(error.about(unsure).into());
+    common: &'a Common,
+    /// The patterns that no lock has matched so far.
+    unmatched: Vec<&'a str>,
+    answers: Vec<(Recency, String)>,
+    /// The first lock without a recent success whose state is not known: nodes that cannot tell may have forgotten one.
+    unsure: Option<String>,
+    /// For JSON and Nagios.
+    rows: Vec<Row>,
+    ages: Vec<String>,
+}
+
+impl<'a> Jobs<'a> {
+    pub(super) fn new(selection: Selection<'a>, within: Duration, common: &'a Common) -> Jobs<'a> {
+        let (answers, rows, ages) = (Vec::new(), Vec::new(), Vec::new());
+        Jobs { selection, within, common, unmatched: selection.patterns(), answers, unsure: None, rows, ages }
     }
-    if common.format == Format::Nagios {
-        return nagios(&listing, &answers, &lines, all_well, worst);
-    }
-    let exit = gaps(&listing.gaps);
-    match common.format {
-        _ if common.quiet => {}
-        Format::Json if listing.locks.len() == 1 && selection.names.len() == 1 => {
-            output::show(&output::status(&listing.locks[0], true))?;
+
+    /// Adds a lock.
+    ///
+    /// # Errors
+    /// The reason why its runs are not known.
+    pub(super) fn add(&mut self, status: Status) -> Result<(), Error> {
+        self.unmatched.retain(|pattern| !stands_for(pattern, &status.name));
+        let status = status.with_runs()?;
+        let answer = self.answer(&status);
+        // A success is one, whoever knows it.
+        if status.state == State::Unknown && answer != Recency::Recent {
+            self.unsure.get_or_insert_with(|| status.name.clone());
         }
-        Format::Json => output::show(&output::list(&listing.locks, true, None))?,
-        _ => output::show(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?,
+        self.answers.push((answer, output::ran_within(&status, answer == Recency::Recent, self.within)));
+        match self.common.format {
+            Format::Json => self.rows.push(Row::of_lock(&status, true, None)),
+            Format::Nagios => self.ages.extend(output::nagios_age(&status)),
+            _ => {}
+        }
+        Ok(())
     }
-    Ok(match exit {
-        Exit::Done if all_well => Exit::Done,
-        Exit::Done => Exit::NotRecent,
-        exit => exit,
-    })
-}
 
-fn answer(status: &Status, within: Duration) -> Recency {
-    match &status.memory.last_success {
-        Some(run) if run.is_ahead => Recency::Ahead,
-        Some(run) if run.ago.is_some_and(|ago| ago <= within) => Recency::Recent,
-        _ => Recency::NotRecent,
+    fn answer(&self, status: &Status) -> Recency {
+        match &status.memory.last_success {
+            Some(run) if run.is_ahead => Recency::Ahead,
+            Some(run) if run.ago.is_some_and(|ago| ago <= self.within) => Recency::Recent,
+            _ => Recency::NotRecent,
+        }
     }
-}
 
-/// One line as monitoring plugins print it; the worst lock stands first.
-fn nagios(
-    listing: &Listing,
-    answers: &[(&Status, Recency)],
-    lines: &[String],
-    all_well: bool,
-    worst: Recency,
-) -> anyhow::Result<Exit> {
-    let unknown = listing.gaps.locks.first().map(ToString::to_string);
-    let (exit, word) = match (&unknown, worst) {
-        (None, _) if all_well => (Exit::Done, "OK"),
-        (None, Recency::Ahead) => (Exit::CannotTell, "UNKNOWN"),
-        (None, _) => (Exit::Critical, "CRITICAL"),
-        (Some(_), _) => (Exit::CannotTell, "UNKNOWN"),
-    };
-    let is_told = |at: &usize| all_well || answers.get(*at).is_none_or(|(_, answer)| *answer != Recency::Recent);
-    let told: Vec<&str> = (0..lines.len()).filter(is_told).map(|at| lines[at].as_str()).collect();
-    let text = match (&unknown, told.as_slice()) {
-        (Some(error), _) => error.clone(),
-        (None, []) => "no lock is named".to_owned(),
-        (None, [one]) => (*one).to_owned(),
-        (None, several) if all_well => format!("all {} have succeeded in time", several.len()),
-        (None, several) => format!("{} of {}: {}", several.len(), lines.len(), several.join("; ")),
-    };
-    output::show(&output::nagios(word, &text, answers.iter().map(|(status, _)| *status)))?;
-    Ok(exit)
+    /// Prints the answers.
+    pub(super) fn tell(mut self, mut missing: Gaps) -> anyhow::Result<Exit> {
+        if let Some(error) = missing.unknown.take()
+            && (self.unsure.is_some() || self.answers.is_empty())
+        {
+            return Err(error.about(self.unsure.as_deref()).into());
+        }
+        let worst = self.answers.iter().map(|(answer, _)| *answer).max().unwrap_or(Recency::NotRecent);
+        let all_well = worst == Recency::Recent && self.unmatched.is_empty();
+        let unmatched = self.unmatched.iter().map(|pattern| format!("no lock matches {pattern:?}"));
+        self.answers.extend(unmatched.map(|line| (Recency::NotRecent, line)));
+        if self.common.format == Format::Nagios {
+            return self.tell_nagios(&missing, all_well, worst);
+        }
+        let exit = gaps(&missing);
+        match self.common.format {
+            _ if self.common.quiet => {}
+            Format::Json if self.rows.len() == 1 && self.selection.names.len() == 1 => {
+                output::show_all(output::runs(&self.rows, true, true))?;
+            }
+            Format::Json => output::show_all(output::locks(&self.rows, true))?,
+            _ => output::show_all(self.answers.iter().map(|(_, line)| format!("{line}\n")))?,
+        }
+        Ok(match exit {
+            Exit::Done if all_well => Exit::Done,
+            Exit::Done => Exit::NotRecent,
+            exit => exit,
+        })
+    }
+
+    /// One line as monitoring plugins print it.
+    fn tell_nagios(self, missing: &Gaps, all_well: bool, worst: Recency) -> anyhow::Result<Exit> {
+        let unknown = missing.locks.first().map(ToString::to_string);
+        let (exit, word) = match (&unknown, worst) {
+            (None, _) if all_well => (Exit::Done, "OK"),
+            (None, Recency::Ahead) => (Exit::CannotTell, "UNKNOWN"),
+            (None, _) => (Exit::Critical, "CRITICAL"),
+            (Some(_), _) => (Exit::CannotTell, "UNKNOWN"),
+        };
+        let told = self.answers.iter().filter(|(answer, _)| all_well || *answer != Recency::Recent);
+        let told: Vec<&str> = told.map(|(_, line)| line.as_str()).collect();
+        let text = match (&unknown, told.as_slice()) {
+            (Some(error), _) => error.clone(),
+            (None, []) => "no lock is named".to_owned(),
+            (None, [one]) => (*one).to_owned(),
+            (None, several) if all_well => format!("all {} have succeeded in time", several.len()),
+            (None, several) => format!("{} of {}: {}", several.len(), self.answers.len(), several.join("; ")),
+        };
+        output::show(&output::nagios(word, &text, &self.ages))?;
+        Ok(exit)
+    }
 }

@@ -1,14 +1,15 @@
 //! `redlock status`: the holder of a lock, or all locks.
 
-use super::ran_within::ran_within;
+use super::ran_within::Jobs;
 use super::watch::watch;
 use super::{block_on, gaps, lock_to_look_at, locks_to_look_at, settings, warn_of_default, warning_about};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::exit::Exit;
-use crate::lock::{Listing, Lock, Selection, State, Status, View};
-use crate::output;
+use crate::lock::{Lock, Selection, State, Status, View};
+use crate::output::{self, Metrics, Row};
 use crate::text::quoted;
+use std::borrow::Cow;
 use std::time::Duration;
 
 pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
@@ -28,22 +29,29 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut locks = locks_to_look_at(&settings)?;
     // Who watches asks about locks that are free, too.
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
-    let listing = block_on(locks.list(selection, View::ROW, with_free));
-    let listing = listing.map_err(|error| error.about(args.locks.one()))?;
-    if let Some(within) = args.ran_within {
-        return ran_within(listing, selection, within, common);
+    let mut jobs = args.ran_within.map(|within| Jobs::new(selection, within, common));
+    let (is_json, mut rows, mut metrics) = (common.format == Format::Json, Vec::new(), Metrics::default());
+    let show = |status: Status| {
+        match &mut jobs {
+            Some(jobs) => jobs.add(status)?,
+            None if common.format == Format::Prometheus => metrics.add(&status.with_runs()?),
+            None => rows.push(Row::of_lock(&status, is_json, None)),
+        }
+        Ok(())
+    };
+    let missing = block_on(locks.list(selection, View::ROW, with_free, show));
+    let missing = missing.map_err(|error| error.about(args.locks.one()))?;
+    if let Some(jobs) = jobs {
+        return jobs.tell(missing);
     }
-    let mut listing = listing.known().map_err(|error| error.about(args.locks.one()))?;
-    if common.format == Format::Prometheus {
-        listing.must_remember();
-    }
-    let exit = gaps(&listing.gaps);
+    let missing = missing.known().map_err(|error| error.about(args.locks.one()))?;
+    let exit = gaps(&missing);
     match common.format {
-        Format::Prometheus => output::show(&output::metrics(&listing.locks))?,
-        Format::Text if listing.locks.is_empty() => {
+        Format::Prometheus => output::show(&metrics.text())?,
+        Format::Text if rows.is_empty() => {
             output::say(&format!("{} under {:?} on {}", none(args), settings.prefix, locks.where_they_are()));
         }
-        format => output::show(&output::list(&listing.locks, format == Format::Json, None))?,
+        _ => output::show_all(output::locks(&rows, is_json))?,
     }
     Ok(exit)
 }
@@ -67,10 +75,17 @@ fn watch_all(
 ) -> anyhow::Result<Exit> {
     let (mut locks, is_json) = (locks_to_look_at(settings)?, common.format == Format::Json);
     block_on(watch(every, is_json, async |columns| {
-        let Listing { locks: mut all, gaps, .. } = locks.list(selection, View::ROW, args.all).await?.known()?;
-        all.sort_by_key(Status::gravity);
+        let mut rows = Vec::new();
+        let add = |status: Status| {
+            rows.push((status.gravity(), Row::of_lock(&status, is_json, columns)));
+            Ok(())
+        };
+        let gaps = locks.list(selection, View::ROW, args.all, add).await?.known()?;
+        // Of equals the names are in order already.
+        rows.sort_by(|(one, _), (other, _)| one.cmp(other));
         let warning = warning_about(&gaps).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
-        Ok(warning.unwrap_or_default() + &output::list(&all, is_json, columns))
+        let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+        Ok(warning.into_iter().map(Cow::from).chain(output::locks(&rows, is_json)).collect())
     }))
 }
 

@@ -22,7 +22,28 @@ pub(crate) struct Setup<'a> {
     /// No server was configured.
     pub(crate) is_default: bool,
     /// The locks under the prefix, or the reason why they cannot be listed.
-    pub(crate) locks: Result<Vec<Status>, String>,
+    pub(crate) locks: Result<LockFacts, String>,
+}
+
+/// The facts about all locks.
+#[derive(Debug, Default)]
+pub(crate) struct LockFacts {
+    /// The names of those that never expire, whose runs cannot be read, and whose last success is in the future.
+    eternal: Vec<String>,
+    unread: Vec<String>,
+    ahead: Vec<String>,
+    /// The longest ttl of a lease.
+    longest: Duration,
+}
+
+impl LockFacts {
+    pub(crate) fn add(&mut self, status: &Status) {
+        let add = |names: &mut Vec<String>, is: bool| names.extend(is.then(|| format!("{:?}", status.name)));
+        add(&mut self.eternal, status.never_expires());
+        add(&mut self.unread, status.unremembered.is_some());
+        add(&mut self.ahead, status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead));
+        self.longest = status.holders().iter().map(Holder::longest).fold(self.longest, Duration::max);
+    }
 }
 
 impl Setup<'_> {
@@ -353,30 +374,27 @@ fn first_names(names: &[String]) -> String {
     first_of(names, NAMES, names.len() as u64)
 }
 
-fn locks<'a>(setup: &'a Setup) -> Result<&'a [Status], Problem> {
+fn locks<'a>(setup: &'a Setup) -> Result<&'a LockFacts, Problem> {
     let unlisted = |why: &String| Unknown.problem(&format!("cannot list the leases: {why}"), "fix that first");
-    setup.locks.as_deref().map_err(unlisted)
+    setup.locks.as_ref().map_err(unlisted)
 }
 
-/// Warns about the locks of which `is` is true.
-fn warn_of(setup: &Setup, is: impl Fn(&Status) -> bool, what: &str, advice: &str) -> Result<(), Problem> {
-    let names: Vec<String> =
-        locks(setup)?.iter().filter(|status| is(status)).map(|status| format!("{:?}", status.name)).collect();
-    Warn.when(!names.is_empty(), &format!("{what}: {}", first_names(&names)), advice)
+/// Warns about these locks, if there are any.
+fn warn_of(names: &[String], what: &str, advice: &str) -> Result<(), Problem> {
+    Warn.when(!names.is_empty(), &format!("{what}: {}", first_names(names)), advice)
 }
 
 fn expiry(setup: &Setup) -> CheckResult {
     let advice = "if nothing uses them any more: redlock release NAME --force";
-    warn_of(setup, Status::never_expires, "these locks never expire, until they are released", advice)?;
+    warn_of(&locks(setup)?.eternal, "these locks never expire, until they are released", advice)?;
     Ok("every lock under the prefix expires".to_owned())
 }
 
 fn log(setup: &Setup) -> CheckResult {
-    let unread = |status: &Status| status.unremembered.is_some();
-    warn_of(setup, unread, "the runs of these locks cannot be read", "redlock log NAME says why")?;
-    let ahead = |status: &Status| status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead);
+    let LockFacts { unread, ahead, .. } = locks(setup)?;
+    warn_of(unread, "the runs of these locks cannot be read", "redlock log NAME says why")?;
     let advice = "the server's clock was changed; the next success puts it right";
-    warn_of(setup, ahead, "the last success of these locks is in the future", advice)?;
+    warn_of(ahead, "the last success of these locks is in the future", advice)?;
     Ok("can be read".to_owned())
 }
 
@@ -390,7 +408,7 @@ fn number(setup: &Setup) -> CheckResult {
 
 fn quarantine(setup: &Setup) -> CheckResult {
     let length = setup.quarantine.length();
-    let longest = locks(setup)?.iter().flat_map(Status::holders).map(Holder::longest).max().unwrap_or_default();
+    let longest = locks(setup)?.longest;
     if length.is_zero() {
         return Ok("none: a restarted node grants locks at once".to_owned());
     }
@@ -450,7 +468,7 @@ mod tests {
             replicas: 0,
             quarantine: locks.quarantine(),
             is_default: false,
-            locks: Ok(Vec::new()),
+            locks: Ok(LockFacts::default()),
         };
         Finding::of((None, "", check(node, &setup, others)), false).verdict
     }

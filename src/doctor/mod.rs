@@ -7,7 +7,7 @@ mod finding;
 mod permissions;
 
 use crate::redis::Address;
-pub(crate) use checks::Setup;
+pub(crate) use checks::{LockFacts, Setup};
 use facts::Facts;
 pub(crate) use facts::NodeFacts;
 use finding::{CheckOutcome, Harm, Problem};

@@ -21,7 +21,7 @@ const SPARE: usize = 10;
 /// Longer than any run is remembered.
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// The number of locks that one request asks for.
-pub(super) const LOCKS: usize = 500;
+const LOCKS: usize = 500;
 
 /// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +79,13 @@ struct NodeMemory {
 impl RunQuery {
     /// The last run.
     pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false };
+
+    /// The number of locks of which so many nodes are asked in one request.
+    pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
+        // Of the log, of those that have ended without a word, and the marks.
+        let runs = 2 * self.each(nodes).min(PAGE) + 4;
+        (RUNS / runs).clamp(1, LOCKS)
+    }
 
     /// The number of runs that each of so many nodes is asked for.
     fn each(self, nodes: usize) -> usize {
@@ -193,11 +200,8 @@ impl Locks {
         query: RunQuery,
         faults: &mut BTreeMap<usize, Fault>,
     ) -> Result<Vec<Result<Memory, NodeFault>>, Error> {
-        // Of the log, of those that have ended without a word, and the marks.
-        let each = 2 * query.each(self.nodes.len()).min(PAGE) + 4;
-        let locks = (RUNS / each).clamp(1, LOCKS);
         let mut all = Vec::new();
-        for page in keys.chunks(locks) {
+        for page in keys.chunks(query.locks_at_a_time(self.nodes.len())) {
             all.extend(self.remember_page(page, query, faults).await?);
         }
         Ok(all)

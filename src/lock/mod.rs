@@ -39,7 +39,7 @@ pub(crate) use acquire::ROTATION;
 pub(crate) use claim::Claim;
 pub(crate) use holder::{Blocker, Holder, Leases};
 pub(crate) use lease::{DEFAULT_TTL, Lease};
-pub(crate) use listing::{Gaps, Listing, RunListing, Selection};
+pub(crate) use listing::{Gaps, RunListing, Selection, stands_for};
 pub(crate) use locks::Locks;
 pub(crate) use memory::RunQuery;
 pub(crate) use owner::Owner;

@@ -133,6 +133,14 @@ impl Status {
         matches!(&self.by, Some(Blocker::Leases(leases)) if leases.count > leases.holders.len() as u64)
     }
 
+    /// The same lock, where its runs are known.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub(crate) fn with_runs(mut self) -> Result<Status, Error> {
+        self.unremembered.take().map_or(Ok(self), Err)
+    }
+
     /// Orders locks, the worst first: unknown ones, then those whose last run failed, then those that stand in the
     /// way most.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
@@ -146,7 +154,7 @@ impl Status {
             State::Reserved | State::Free => 5,
         };
         let held = self.holders().iter().filter_map(|holder| holder.held).max();
-        (rank, Reverse(self.waiting), Reverse(held), self.name.clone())
+        (rank, Reverse(self.waiting), Reverse(held))
     }
 
     /// True if it stays taken until it is released.

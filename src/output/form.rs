@@ -8,6 +8,32 @@ use unicode_width::UnicodeWidthStr;
 /// The number of characters of another user's text that a column of a table shows.
 const COLUMN: usize = 40;
 
+/// The character between cells. No cell has it: what others wrote is escaped.
+const BETWEEN: &str = "\u{1f}";
+
+/// A line of a list: its cells, or its object in JSON. There may be very many: it is all that is kept of what it shows.
+#[derive(Debug)]
+pub(crate) struct Row(Box<str>);
+
+impl Row {
+    pub(super) fn object(value: &impl Serialize) -> Row {
+        Row(json(value).into())
+    }
+
+    pub(super) fn of(cells: &[String]) -> Row {
+        Row(cells.join(BETWEEN).into())
+    }
+
+    /// The line of an object.
+    pub(super) fn json(&self) -> &str {
+        &self.0
+    }
+
+    fn cells(&self) -> impl Iterator<Item = &str> {
+        self.0.split(BETWEEN)
+    }
+}
+
 /// A line of JSON.
 pub(super) fn json(value: &impl Serialize) -> String {
     // Strings and numbers always serialize.
@@ -32,18 +58,18 @@ fn unprintable_escaped(json: &str) -> String {
 
 /// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the column of names
 /// has a limit, and a longer one, which is not cut, moves the rest of its row.
-pub(super) fn aligned(rows: &[Vec<String>], names: Option<usize>) -> String {
-    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
-    for row in rows {
-        zip(&mut widths, row).for_each(|(width, cell)| *width = (*width).max(cell.width()));
+pub(super) fn aligned(heads: Option<Row>, rows: &[Row], names: Option<usize>) -> impl Iterator<Item = String> {
+    let mut widths = vec![0; heads.iter().chain(rows).next().map_or(0, |row| row.cells().count())];
+    for row in heads.iter().chain(rows) {
+        zip(&mut widths, row.cells()).for_each(|(width, cell)| *width = (*width).max(cell.width()));
     }
     if let Some(width) = names.and_then(|names| widths.get_mut(names)) {
         *width = (*width).min(COLUMN);
     }
-    let line = |row: &Vec<String>| {
-        let pad = |(cell, width): (&String, &usize)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2);
-        let cells = zip(row, &widths).map(pad);
-        cells.collect::<String>().trim_end().to_owned() + "\n"
+    let line = move |row: &Row| {
+        let pad = |(cell, width): (&str, &usize)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2);
+        zip(row.cells(), &widths).map(pad).collect::<String>().trim_end().to_owned() + "\n"
     };
-    rows.iter().map(line).collect()
+    let first = heads.as_ref().map(&line);
+    first.into_iter().chain(rows.iter().map(line))
 }

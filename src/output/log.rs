@@ -1,32 +1,14 @@
 //! Runs in the log of a lock, as text and JSON.
 
-use super::form::{aligned, json};
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Outcome, Run, Status};
 use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals;
 use crate::text::{escaped, exact, human, safe, seconds, who};
-use serde::Serialize;
 use std::time::Duration;
 
-#[derive(Serialize)]
-struct NamedRun<'a> {
-    name: &'a str,
-    #[serde(flatten)]
-    run: &'a Run,
-}
-
-/// Runs, each with the name of its lock: an object or a line each. In text the names are left out where all are of one lock.
-pub(crate) fn runs(runs: &[(String, Run)], is_json: bool, of_one: bool, verbose: bool) -> String {
-    if is_json {
-        return runs.iter().map(|(name, run)| json(&NamedRun { name, run })).collect();
-    }
-    let rows: Vec<Vec<String>> =
-        runs.iter().map(|(name, run)| row(Some(name.as_str()).filter(|_| !of_one), run, verbose)).collect();
-    aligned(&rows, Some(1).filter(|_| !of_one))
-}
-
-fn row(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String> {
+/// A run as cells; in the second is the name, if there is one.
+pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String> {
     let unknown = || "-".to_owned();
     let name = name.map(|name| escaped(name, LONGEST_NAME));
     let cells = [run.began.and_then(local_date).unwrap_or_else(unknown)].into_iter().chain(name);
@@ -103,15 +85,16 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     format!("{name:?} {has} succeeded within {within}: {success}{last}{going}")
 }
 
+/// The time since the last success of a lock, if it is known, in a line for monitoring plugins: `'backup'=7440s`.
+pub(crate) fn nagios_age(status: &Status) -> Option<String> {
+    let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead)?.ago?;
+    let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");
+    Some(format!("'{name}'={}s", age.as_secs()))
+}
+
 /// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with the time since the last
 /// success of each lock.
-pub(crate) fn nagios<'a>(word: &str, text: &str, locks: impl Iterator<Item = &'a Status>) -> String {
-    let age = |status: &Status| {
-        let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead)?.ago?;
-        let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");
-        Some(format!("'{name}'={}s", age.as_secs()))
-    };
-    let ages: Vec<String> = locks.filter_map(age).collect();
+pub(crate) fn nagios(word: &str, text: &str, ages: &[String]) -> String {
     let data = if ages.is_empty() { String::new() } else { format!(" | {}", ages.join(" ")) };
     format!("{word} - {}{data}\n", text.replace('|', "_"))
 }

@@ -1,6 +1,7 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
 use crate::lock::{Holder, Outcome, Run, State, Status};
+use std::iter::zip;
 use std::time::Duration;
 
 /// The values of a metric for one lock, each with labels besides its name; none where it is not known.
@@ -84,19 +85,26 @@ fn seconds(time: Option<Duration>) -> Vec<(String, f64)> {
     one(time.map(|time| time.as_secs_f64()))
 }
 
-/// The metrics of these locks.
-pub(crate) fn metrics(all: &[Status]) -> String {
-    let mut text = String::new();
-    for (metric, kind, meaning, values) in METRICS {
-        text.push_str(&format!("# HELP redlock_{metric} {meaning}\n# TYPE redlock_{metric} {kind}\n"));
-        for status in all {
-            let name = escaped(&status.name);
+/// Locks as metrics: of each metric the lines so far, as those of one metric stand together.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics([String; METRICS.len()]);
+
+impl Metrics {
+    pub(crate) fn add(&mut self, status: &Status) {
+        let name = escaped(&status.name);
+        for (lines, (metric, _, _, values)) in zip(&mut self.0, METRICS) {
             for (labels, value) in values(status) {
-                text.push_str(&format!("redlock_{metric}{{name=\"{name}\"{labels}}} {value}\n"));
+                lines.push_str(&format!("redlock_{metric}{{name=\"{name}\"{labels}}} {value}\n"));
             }
         }
     }
-    text
+
+    pub(crate) fn text(self) -> String {
+        let with_head = |(lines, (metric, kind, meaning, _)): (String, _)| {
+            format!("# HELP redlock_{metric} {meaning}\n# TYPE redlock_{metric} {kind}\n{lines}")
+        };
+        zip(self.0, METRICS).map(with_head).collect()
+    }
 }
 
 /// The text of a label, as the format has it: two names never look alike. A name has no control characters; in what others wrote

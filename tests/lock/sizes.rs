@@ -3,6 +3,7 @@
 use super::shapes::job;
 use crate::support::reset_command_calls;
 use crate::support::{Line, Redis, Test, acquire, any, command_calls, like, message, redlock, release};
+use serde_json::Value;
 use std::time::Duration;
 
 const BASE: &str = "{redlock:backup}:\u{1f}";
@@ -32,6 +33,43 @@ pub(crate) fn readers(redis: &Redis, count: usize, ends: &str) {
 /// So many waiters that are dead, before all others.
 pub(crate) fn dead_waiters(redis: &Redis, count: usize) {
     list(redis, "queue", (1..=count).map(|number| (number.to_string(), format!("dead{number}"))));
+}
+
+/// So many locks that are free, each with two runs: one a minute ago, of a host and a label of wide characters.
+fn remembered(redis: &Redis, locks: usize) {
+    const FILL: &str = "local now = redis.call('TIME')[1] - 30
+        for i = 1, ARGV[1] do
+          local name = string.format('{redlock:job-%05d}:\\31', i)
+          for run = 1, 0, -1 do
+            redis.call('LPUSH', name .. 'log', cjson.encode({t = string.format('%08x%024x', i, run), h = string.rep('漢', 60),
+              p = '1', u = 'deploy', l = string.rep('字', 40), b = (now - run * 60) .. '000', d = '1000', f = '1', x = '0'}))
+          end
+          redis.call('HSET', name .. 'runs', 'success', redis.call('LINDEX', name .. 'log', 0), 'succeeded', '2')
+        end";
+    redis.command(&["EVAL", FILL, "0", &locks.to_string()]);
+}
+
+#[test]
+fn thousands_of_locks_are_listed_in_a_few_megabytes() {
+    let redis = Redis::start();
+    remembered(&redis, 5_000);
+    // Of memory that is written, in kB.
+    let limited = |line: &str| {
+        let test = Test::program(&redis, "sh").args(["-c", "ulimit -d 16384; exec redlock \"$@\"", "sh"]);
+        test.args(line.split(' ')).stdout(any()).within(Duration::from_secs(60)).run().stdout
+    };
+    assert_eq!(limited("status --all").lines().count(), 5_001);
+    let all: Value = serde_json::from_str(&limited("status --all --format json")).unwrap();
+    let all = all["locks"].as_array().unwrap();
+    assert_eq!((all.len(), &all[4_999]["last"]["status"]), (5_000, &0.into()));
+    assert_eq!(limited("status --format prometheus").matches("redlock_last_run_success{").count(), 5_000);
+    assert_eq!(limited("status job-* --ran-within 1h").matches("has succeeded").count(), 5_000);
+    // The oldest first, from all locks.
+    let log = limited("log --since 1h");
+    assert_eq!(log.lines().count(), 10_000);
+    assert!(log.lines().map(|line| &line[..19]).is_sorted(), "{:?}", log.lines().next());
+    let (newest, second) = (limited("log -n 2000"), log.lines().nth(5_000).unwrap());
+    assert_eq!(newest.lines().filter(|line| line[..19] >= second[..19]).count(), 2_000);
 }
 
 fn members(redis: &Redis) -> usize {

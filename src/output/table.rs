@@ -1,0 +1,75 @@
+//! Lists of locks and runs, as text and JSON.
+
+use super::form::{Row, aligned};
+use super::{log, state};
+use crate::cli::values::LONGEST_NAME;
+use crate::lock::{Holder, Run, State, Status};
+use crate::text::{cut, escaped, first_of, human, seconds};
+use serde::Serialize;
+use std::borrow::Cow;
+use std::iter::once;
+
+const HEADS: [&str; 7] = ["NAME", "STATE", "HELD BY", "FOR", "LEASE", "WAITING", "LAST RUN"];
+
+#[derive(Serialize)]
+struct NamedRun<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    run: &'a Run,
+}
+
+impl Row {
+    /// A lock. `columns` is the width of the screen, if the table has to fit one.
+    pub(crate) fn of_lock(status: &Status, is_json: bool, columns: Option<usize>) -> Row {
+        if is_json { Row::object(status) } else { Row::of(&lock_cells(status, columns)) }
+    }
+
+    /// A run of the lock with this name, for which the row has a cell unless all are `of_one` lock.
+    pub(crate) fn of_run(name: &str, run: &Run, is_json: bool, of_one: bool, verbose: bool) -> Row {
+        match is_json {
+            true => Row::object(&NamedRun { name, run }),
+            false => Row::of(&log::cells(Some(name).filter(|_| !of_one), run, verbose)),
+        }
+    }
+}
+
+/// Locks as a table, or as one object, in parts.
+pub(crate) fn locks(rows: &[Row], is_json: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
+    if !is_json {
+        let heads = Row::of(&HEADS.map(str::to_owned));
+        return Box::new(aligned(Some(heads), rows, Some(0)).map(Cow::from));
+    }
+    let objects = rows.iter().enumerate().flat_map(|(at, row)| [if at > 0 { "," } else { "" }, row.json().trim_end()]);
+    Box::new(once(r#"{"locks":["#).chain(objects).chain(once("]}\n")).map(Cow::from))
+}
+
+/// Runs, each on a line of its own. In text the second cell is a name, unless all are `of_one` lock.
+pub(crate) fn runs(rows: &[Row], is_json: bool, of_one: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
+    match is_json {
+        true => Box::new(rows.iter().map(|row| Cow::from(row.json()))),
+        false => Box::new(aligned(None, rows, Some(1).filter(|_| !of_one)).map(Cow::from)),
+    }
+}
+
+fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
+    let none = || "-".to_owned();
+    let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
+    let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
+    [
+        // Two locks must not look alike.
+        fitted(escaped(&status.name, LONGEST_NAME)),
+        state(status),
+        fitted(match holders.as_slice() {
+            [] => none(),
+            [holder] => holder.to_string(),
+            several => first_of(several, 1, status.holder_count().max(2)),
+        }),
+        holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
+        match (status.lease(), status.state) {
+            (None, State::Held | State::Kept | State::Revoked | State::Foreign) => "never".to_owned(),
+            (lease, _) => lease.map_or_else(none, human),
+        },
+        status.waiting.map_or_else(none, |waiting| waiting.to_string()),
+        log::last_cell(status),
+    ]
+}
