@@ -94,4 +94,12 @@ impl Lock {
             sleep_until((Boot::now() + pause).min(over)).await;
         }
     }
+
+    /// True if nodes refuse a password or certificate that comes from a file.
+    fn may_be_rotated(&self, error: &Error) -> bool {
+        let Error::NoQuorum { faults, .. } = error else { return false };
+        self.locks.nodes.log_in_by_file()
+            && !error.can_heal()
+            && faults.iter().all(|(_, fault)| !fault.is_final() || fault.is_login())
+    }
 }

@@ -1,10 +1,11 @@
 //! One question to all nodes, and the worth of their answers together: quorum, patience, quarantine, the error for too few.
 
-use super::Lock;
 use super::answer::{Answer, ScriptOutcome};
+use super::claim::Claim;
 use super::holder::Blocker;
 use super::locks::Locks;
 use super::quorum::{Tally, Verdict, quorum};
+use super::{Lock, Reenter, Request};
 use crate::error::{Error, HeldLock, NotOurs, Purpose};
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
@@ -33,7 +34,7 @@ impl Locks {
             }
             *until.get_or_insert_with(|| Boot::now() + linger(start, cold || answers.faults().next().is_some()))
         };
-        let answers = self.nodes.ask(call, |_| true, self.nodes.deadline(), patience).await;
+        let answers = self.nodes.ask(call, self.nodes.deadline(), patience).await;
         self.without_young(answers)
     }
 
@@ -97,6 +98,21 @@ impl Lock {
             by_this_job: false,
             can_reenter: false,
             is_promised: false,
+        }
+    }
+
+    /// The error for a lock that others have.
+    pub(super) fn held_error(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
+        Error::Held(Box::new(HeldLock { waited, ..self.held(by, request) }))
+    }
+
+    pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
+        let is_shared = matches!(by, Blocker::Leases(leases) if leases.claim() == Claim::Shared);
+        HeldLock {
+            by_this_job: by.is_held_by(&request.ancestors),
+            can_reenter: by.is_exclusive() && request.reenter == Reenter::No,
+            is_promised: is_shared && self.claim() == Claim::Shared,
+            ..self.held_by(by.clone())
         }
     }
 

@@ -10,13 +10,13 @@ use super::fencing;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
-use super::line::{COURTESY, unmoved};
+use super::line::COURTESY;
 use super::quorum::{Verdict, middle, quorum};
 use super::run::Run;
 use super::token::{self, BASE};
 use super::traces::Traces;
-use super::{Lock, Reenter, Request, scripts};
-use crate::error::{Error, HeldLock};
+use super::{Lock, Request, scripts};
+use crate::error::Error;
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
@@ -32,6 +32,13 @@ pub(super) enum Attempt {
     Busy(Box<Busy>),
     /// Too few nodes can answer.
     Failure(Error),
+}
+
+impl Attempt {
+    /// Rivals have got a part each.
+    fn split() -> Attempt {
+        Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() }))
+    }
 }
 
 /// The answers of the nodes that have not granted the lock, together.
@@ -77,18 +84,17 @@ impl Lock {
         loop {
             let attempt = self.try_once(traces, request, seen, until).await;
             let is_granted = matches!(attempt, Attempt::Granted(_));
-            let is_obstacle = !traces.is_blocked && traces.place.is_none();
-            let is_over = is_granted || is_obstacle || until.passed() || again == 0;
-            // The next try undoes this one.
-            if is_over && !is_granted && traces.waiter.is_some() {
-                self.roll_back(traces).await;
-            }
-            let end = if is_over { Boot::now() + COURTESY } else { self.locks.nodes.deadline() };
-            self.move_line(std::mem::take(&mut traces.unmoved), end.min(until)).await;
-            if is_over {
+            let may_succeed = traces.is_blocked || traces.place.is_some();
+            if is_granted || !may_succeed || again == 0 || until.passed() {
+                if !is_granted && traces.waiter.is_some() {
+                    self.roll_back(traces).await;
+                }
+                self.move_line(std::mem::take(&mut traces.unmoved), (Boot::now() + COURTESY).min(until)).await;
                 return attempt;
             }
+            // The next try undoes this one.
             again -= 1;
+            self.move_line(std::mem::take(&mut traces.unmoved), self.locks.nodes.deadline().min(until)).await;
         }
     }
 
@@ -102,35 +108,10 @@ impl Lock {
     ) -> Attempt {
         let token = if request.noted { token::new_noted() } else { token::new_token() };
         traces.begin(token.clone(), &self.locks.nodes);
-        let start = Boot::now();
         let place = self.place_to_ask_for(traces.place.take());
         let args = self.take_args(traces, request, seen).with_some("place", place);
-        let with_earlier = |node| self.call(&scripts::TAKE, traces.add_earlier_to(args.clone(), node));
-        let own = (0..self.locks.nodes.len()).map(|node| traces.has_earlier(node).then(|| with_earlier(node)));
-        let (own, call): (Vec<Option<Call>>, Call) = (own.collect(), self.call(&scripts::TAKE, args));
-        let deadline = self.locks.nodes.deadline().min(until);
-        let mut decided = None;
-        let patience = |answers: &Answers<Answer>| {
-            let patience = match answers.verdict(is_granted) {
-                _ if ran(answers).is_some() => Duration::ZERO,
-                // With --once-per, wait for all: any node may know of a success.
-                Verdict::Yes if request.once_per.is_some() => return Boot::NEVER,
-                Verdict::Yes => courtesy(start, answers),
-                Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
-                Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
-                _ => return Boot::NEVER,
-            };
-            *decided.get_or_insert_with(|| Boot::now() + patience)
-        };
-        let answers = self.locks.nodes.ask_apart(|node| own[node].as_ref().or(Some(&call)), deadline, patience).await;
-        for (node, _, take) in answers.iter() {
-            traces.tried(node, is_granted(take));
-        }
-        for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
-            traces.not_tried(node);
-        }
-        traces.unmoved = unmoved(&answers);
-        traces.is_blocked = answers.said().any(|take| take.more && take.outcome == ScriptOutcome::Reserved);
+        let answers = self.ask_to_take(traces, args, request.once_per.is_some(), until).await;
+        traces.take_in(&answers);
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
         }
@@ -138,16 +119,44 @@ impl Lock {
             let run = Box::new(run.clone());
             return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per });
         }
+        let votes = self.votes(answers);
+        if votes.verdict(is_granted) == Verdict::Yes {
+            return self.complete(token, &votes, request, traces.waited()).await;
+        }
+        traces.place = one_of(&free_on_most(&votes));
+        self.why_not(&votes)
+    }
+
+    /// Sends each node these arguments, and the tries that it is still to undo. Waits as long as further answers matter.
+    async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
+        let start = Boot::now();
+        let calls = (0..self.locks.nodes.len())
+            .map(|node| self.call(&scripts::TAKE, traces.add_earlier_to(args.clone(), node)));
+        let calls: Vec<Call> = calls.collect();
+        let mut decided = None;
+        let patience = |answers: &Answers<Answer>| {
+            let patience = match answers.verdict(is_granted) {
+                _ if ran(answers).is_some() => Duration::ZERO,
+                // With --once-per, wait for all: any node may know of a success.
+                Verdict::Yes if is_once => return Boot::NEVER,
+                Verdict::Yes => courtesy(start, answers),
+                Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
+                Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
+                _ => return Boot::NEVER,
+            };
+            *decided.get_or_insert_with(|| Boot::now() + patience)
+        };
+        let deadline = self.locks.nodes.deadline().min(until);
+        self.locks.nodes.ask_apart(|node| calls.get(node), deadline, patience).await
+    }
+
+    /// The answers of the nodes that have a vote.
+    fn votes(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         // Nodes that refuse INFO cannot be put into quarantine.
         let is_off = self.locks.quarantine.is_off();
-        let answers = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
+        let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
-        let answers = self.locks.without_young(answers);
-        if answers.verdict(is_granted) == Verdict::Yes {
-            return self.complete(token, &answers, request, traces.waited()).await;
-        }
-        traces.place = one_of(&free_on_most(&answers));
-        self.why_not(&answers)
+        self.locks.without_young(known)
     }
 
     /// The place of the next try, of a lock that has several: over several nodes it belongs to the try, as the token does, so that they
@@ -225,27 +234,20 @@ impl Lock {
         let enough =
             |answers: &Answers<Answer>| if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER };
         let deadline = self.locks.nodes.deadline();
-        let answers = self.locks.nodes.ask(&call, |node| fence.behind.contains(&node), deadline, enough).await;
+        let answers =
+            self.locks.nodes.ask_apart(|node| fence.behind.contains(&node).then_some(&call), deadline, enough).await;
         match (raised(&answers), answers.said().count()) {
             (raised, _) if raised >= fence.needed => Ok(()),
             // A node that is ahead has had another holder meanwhile: try again.
-            (raised, said) if said > raised => Err(Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() }))),
+            (raised, said) if said > raised => Err(Attempt::split()),
             _ => Err(Attempt::Failure(self.no_quorum(&answers))),
         }
     }
 
-    /// True if nodes refuse a password or certificate that comes from a file.
-    pub(super) fn may_be_rotated(&self, error: &Error) -> bool {
-        let Error::NoQuorum { faults, .. } = error else { return false };
-        self.locks.nodes.log_in_by_file()
-            && !error.can_heal()
-            && faults.iter().all(|(_, fault)| !fault.is_final() || fault.is_login())
-    }
-
     /// Two addresses that lead to the same run of the same server would vote twice.
     fn same_node_twice(&self, answers: &Answers<Answer>) -> Option<Error> {
-        let runs = answers.iter().filter_map(|(node, _, take)| Some((node, take.run_id.as_ref()?)));
-        let runs: Vec<(usize, &String)> = runs.collect();
+        let runs: Vec<(usize, &String)> =
+            answers.iter().filter_map(|(node, _, take)| Some((node, take.run_id.as_ref()?))).collect();
         let same = |(node, run): &(usize, &String)| {
             let (other, _) = runs.iter().find(|(other, same)| other > node && same == run)?;
             let (one, other) = (self.locks.nodes.name(*node), self.locks.nodes.name(*other));
@@ -261,11 +263,14 @@ impl Lock {
             answers.iter().map(|(node, _, take)| (node, take)).filter(|(_, take)| is_held(take)).collect();
         let blockers: Vec<&Blocker> = refusals.iter().filter_map(|(_, take)| take.by.as_ref()).collect();
         let enough = answers.verdict(|_| true) == Verdict::Yes || answers.is_denied(|take| !is_held(take));
-        let Some((at, votes)) = most_named(&blockers).filter(|_| enough) else {
-            return match enough && answers.count(|take| is_granted(take) || is_held(take)) > 0 {
-                // Others have got the same place in part, at the same time.
-                true => Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() })),
-                false => Attempt::Failure(self.no_quorum(answers)),
+        if !enough {
+            return Attempt::Failure(self.no_quorum(answers));
+        }
+        let Some((at, votes)) = most_named(&blockers) else {
+            // Others have got a part of it at the same time, or of the same place; or no node has said anything of the lock.
+            return match answers.count(|take| is_granted(take) || is_held(take)) {
+                0 => Attempt::Failure(self.no_quorum(answers)),
+                _ => Attempt::split(),
             };
         };
         let by = blockers[at].clone();
@@ -283,21 +288,6 @@ impl Lock {
             queued: refusals.iter().filter(|(_, take)| take.just_queued).map(|(node, _)| *node).collect(),
             split: votes + silent < self.locks.quorum(),
         }))
-    }
-
-    /// The error for a lock that others have.
-    pub(super) fn held_error(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
-        Error::Held(Box::new(HeldLock { waited, ..self.held(by, request) }))
-    }
-
-    pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
-        let is_shared = matches!(by, Blocker::Leases(leases) if leases.claim() == Claim::Shared);
-        HeldLock {
-            by_this_job: by.is_held_by(&request.ancestors),
-            can_reenter: by.is_exclusive() && request.reenter == Reenter::No,
-            is_promised: is_shared && self.claim() == Claim::Shared,
-            ..self.held_by(by.clone())
-        }
     }
 }
 

@@ -28,7 +28,7 @@ impl Lock {
                 return;
             }
             let answers: Answers<Answer> =
-                self.locks.nodes.ask(&call, |node| nodes[node], until, |_| Boot::NEVER).await;
+                self.locks.nodes.ask_apart(|node| nodes[node].then_some(&call), until, |_| Boot::NEVER).await;
             nodes = unmoved(&answers);
         }
     }

@@ -52,8 +52,7 @@ impl Lock {
         let start = Boot::now();
         let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
         let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).insistent(this.pause);
-        let answers =
-            self.locks.nodes.ask(&call, |_| true, this.give_up, |new| count_restored(lease, new, moved)).await;
+        let answers = self.locks.nodes.ask(&call, this.give_up, |new| count_restored(lease, new, moved)).await;
         if answers.said().any(|answer| answer.outcome == ScriptOutcome::Released) {
             return Renewal::Released;
         }

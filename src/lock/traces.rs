@@ -3,7 +3,7 @@
 //! A try that a node has not confirmed to have undone is remembered for that node, and undone by the next request that takes the
 //! lock or leaves (take.lua, undo.lua): what undoes it at once may be lost with the connection.
 
-use super::answer::Answer;
+use super::answer::{Answer, ScriptOutcome};
 use super::fields::Args;
 use super::line::{COURTESY, unmoved};
 use super::{Lock, scripts};
@@ -74,15 +74,18 @@ impl Traces {
         self.may_have_it = vec![true; nodes.len()];
     }
 
-    /// A node has answered the latest try, and so has undone those before.
-    pub(super) fn tried(&mut self, node: usize, granted: bool) {
-        self.may_have_it[node] = granted;
-        self.earlier[node].clear();
-    }
-
-    /// A node has not executed the latest try.
-    pub(super) fn not_tried(&mut self, node: usize) {
-        self.may_have_it[node] = false;
+    /// Takes in what the nodes have made of the latest try.
+    pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
+        for (node, _, take) in answers.iter() {
+            self.may_have_it[node] = take.outcome == ScriptOutcome::Granted;
+            // The request has undone those before.
+            self.earlier[node].clear();
+        }
+        for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
+            self.may_have_it[node] = false;
+        }
+        self.unmoved = unmoved(answers);
+        self.is_blocked = answers.said().any(|take| take.more && take.outcome == ScriptOutcome::Reserved);
     }
 
     pub(super) fn add_to(&self, args: Args) -> Args {

@@ -101,7 +101,7 @@ impl Nodes {
         Boot::now() + self.timeout
     }
 
-    /// Sends one call to the nodes that `whom` picks, in parallel. `patience` is called after each answer, and returns the time
+    /// Sends one call to all nodes, in parallel. `patience` is called after each answer, and returns the time
     /// until which to wait for the others, at most `deadline`. A node that has not answered at the deadline has
     /// [`Fault::TimedOut`]; when the wait ends before, [`Fault::Slower`].
     ///
@@ -109,11 +109,10 @@ impl Nodes {
     pub(crate) async fn ask<A: FromReply>(
         &mut self,
         call: &Call,
-        whom: impl Fn(usize) -> bool,
         deadline: Boot,
         patience: impl FnMut(&Answers<A>) -> Boot,
     ) -> Answers<A> {
-        self.ask_apart(|node| whom(node).then_some(call), deadline, patience).await
+        self.ask_apart(|_| Some(call), deadline, patience).await
     }
 
     /// Sends each node its own call; a node without one is not asked.
