@@ -15,7 +15,7 @@ pub(super) const LONGEST: Duration = ms(4000);
 pub(super) const SHORTEST: Duration = ms(2000);
 pub(super) const ALLOWANCE: Duration = ms(SHORTEST.as_millis() as u64 / 100 + 2);
 /// Ways by which contenders reach the same server: each has faults of its own.
-const PATHS: usize = 3;
+pub(super) const PATHS: usize = 3;
 
 /// How far the clocks of the contenders' hosts are ahead, in microseconds. By more than the quarantine they must not differ where
 /// servers forget: a counter that is lost begins at such a clock.

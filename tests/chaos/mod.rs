@@ -15,7 +15,7 @@ mod rival;
 
 use crate::support::{Chance, compiled, ms, rand};
 use contender::{Arena, Contender, Results};
-use field::{Fault, Field, Servers, Undo};
+use field::{Fault, Field, PATHS, Servers, Undo};
 use figures::Figures;
 use history::{Line, judge};
 use std::collections::BTreeMap;
@@ -24,8 +24,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How many contend for the locks, besides those of `rival.rs`.
-const CONTENDERS: usize = 16;
+/// How many contend for the locks, besides those of `rival.rs`. The next one is on the first way again: it holds a lock for long there
+/// while that way has its outages.
+const CONTENDERS: usize = 5 * PATHS;
 /// How long an attack of `make test` lasts; what comes after it takes about as long again.
 const SHORT: Duration = Duration::from_secs(12);
 /// How long a longer one lasts before it begins anew with fresh servers.
