@@ -173,7 +173,9 @@ impl Locks {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let found =
                 self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*")), faults).await?;
-            keys.extend(found.into_iter().filter(|key| !key.contains(SEPARATOR)));
+            // What the pattern does not match is no server's word on a lock.
+            let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
+            keys.extend(found.into_iter().filter(is_meant));
         }
         Ok(keys)
     }

@@ -48,7 +48,7 @@ try no-roll-back chaos::on_three src/lock/traces.rs \
     's/may\.then\(\|\| call\.clone\(\)\)/may.then(|| call.clone()).filter(|_| false)/; s/if self\.may_have_it\[node\] \&\&/if false \&\&/'
 try place-counted chaos::on_three src/lock/attempt.rs 's/(fn is_granted_at.*?::Granted) && take.place == place/$1 \&\& (take.place == place || place.is_some())/s'
 try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/pcall\(call_next\)/return/'
-try no-quarantine chaos::on_three src/lock/scripts/take.lua 's/= quarantine > 0 and \(/= false and (/'
+try no-quarantine chaos::on_three src/lock/quarantine.rs 's/length: given\.unwrap_or\(default\)/length: Duration::ZERO.min(given.unwrap_or(default))/'
 try late-kill chaos::on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'
 try no-settlement chaos::on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
 try sweep-without-clock chaos::on_one src/lock/scripts/members.lua 's/digits\(server_ms\(\)\), .BYSCORE./"+inf", "BYSCORE"/'

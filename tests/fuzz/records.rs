@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// What the names of keys end with; `-` is the lock itself.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 20] = [
     "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
-    "log:open", "open", "runs",
+    "log:open", "open", "runs", "open", "ends", "log", "log", "runs",
 ];
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 22] = [
     "token",
     "fence",
     "ttl",
@@ -30,6 +30,9 @@ const FIELDS: [&str; 19] = [
     "failure",
     "once",
     "succeeded",
+    "failed",
+    "forced",
+    TOKEN,
 ];
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -112,7 +115,7 @@ fn field(chance: &mut Chance) -> Vec<u8> {
 
 /// A token, a mark, a number, a line of a log, or anything.
 fn text(chance: &mut Chance) -> Vec<u8> {
-    match chance.below(8) {
+    match chance.below(10) {
         0 => TOKEN.as_bytes().to_vec(),
         1 => chance
             .one_of(&[
@@ -129,8 +132,35 @@ fn text(chance: &mut Chance) -> Vec<u8> {
             .into(),
         4 => b"p\xff\xfe\x00\x1b[2J".to_vec(),
         5 => "\t1\t2\u{1f}3\n4\u{1b}]0;x\u{7}".repeat(usize::try_from(chance.below(50)).unwrap()).into_bytes(),
+        6 | 7 => run(chance),
         _ => super::words::text(chance).into_vec(),
     }
+}
+
+/// A run as another version, or another program, may have written it.
+fn run(chance: &mut Chance) -> Vec<u8> {
+    let mut fields = Vec::new();
+    for name in ["t", "h", "p", "u", "l", "b", "w", "f", "i", "q", "n", "d", "x", "s", "o", "y"] {
+        let value = match chance.below(12) {
+            0 => continue,
+            1 => chance
+                .one_of(&["-1", "1e308", "9007199254740993", "null", "true", "[]", "{\"a\":[1]}", "0.5"])
+                .to_owned(),
+            2 => "\"\\u001b[2J\\u0007\\u202e\\n\"".to_owned(),
+            3 => format!("\"{}\"", "\u{1F600}\u{301}x".repeat(usize::try_from(chance.below(3_000)).unwrap())),
+            4 => chance
+                .one_of(&["\"-5\"", "\"99999999999999999999\"", "\"1e9\"", "\"\"", "\"256\"", "\"nan\""])
+                .to_owned(),
+            5 => chance.one_of(&["\"lost\"", "\"expired\"", "\"released\"", "\"revoked\"", "\"strange\""]).to_owned(),
+            6 | 7 => format!("\"{}\"", chance.below(300)),
+            _ if name == "t" => format!("\"{TOKEN}\""),
+            _ => format!("\"{}\"", 1_795_398_370_089 + chance.below(1 << 42)),
+        };
+        fields.push(format!("\"{name}\":{value}"));
+    }
+    let text = format!("{{{}}}", fields.join(","));
+    let cut = if chance.percent(10) { text.len() / 2 } else { text.len() };
+    text.into_bytes()[..cut].to_vec()
 }
 
 fn environment(ground: &Ground) -> Vec<(OsString, OsString)> {
@@ -153,6 +183,9 @@ fn look(chance: &mut Chance, ground: &Ground) {
         "log x --since 1d",
         "log x --failed",
         "status x --ran-within 1h",
+        "status x --ran-within 1h --format nagios",
+        "status --all",
+        "log -n 1",
         "wait x --timeout 50ms",
         "run x -- true",
         "run x -s -- true",

@@ -147,6 +147,7 @@ fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
             ])
             .to_owned(),
         6 => number(chance).to_owned(),
+        7 if chance.percent(3) => "z".repeat(5 << 20),
         _ => super::words::text(chance).to_string_lossy().replace(['\r', '\n'], "\u{1b}"),
     };
     match chance.below(if depth > 6 { 5 } else { 12 }) {
@@ -251,6 +252,9 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         "log",
         "log --format json",
         "wait x --timeout 300ms",
+        "status --all",
+        "status x --ran-within 1h --format nagios",
+        "log x --failed",
         "doctor",
         "doctor -v",
         "doctor --format json",
