@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The outcome of a script, in the word of its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum ScriptOutcome {
+pub(super) enum Outcome {
     #[default]
     Free,
     Held,
@@ -55,7 +55,7 @@ pub(super) enum ScriptOutcome {
 /// The answer of a script; by default that of a lock that is free.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
-    pub(super) outcome: ScriptOutcome,
+    pub(super) outcome: Outcome,
     /// What has the lock, where the outcome is that others do, or did.
     pub(super) by: Option<Blocker>,
     /// The longest ttl of the leases that the node shows.
@@ -112,28 +112,21 @@ pub(super) struct Answer {
 impl Answer {
     /// True if the node shows no lease on the lock, other than one that it has just granted.
     pub(super) fn knows_no_lease(&self) -> bool {
-        matches!(
-            self.outcome,
-            ScriptOutcome::Free
-                | ScriptOutcome::Reserved
-                | ScriptOutcome::Granted
-                | ScriptOutcome::Young
-                | ScriptOutcome::Gone
-        )
+        matches!(self.outcome, Outcome::Free | Outcome::Reserved | Outcome::Granted | Outcome::Young | Outcome::Gone)
     }
 }
 
 impl FromReply for Answer {
     fn from_reply(reply: &Reply) -> Option<Answer> {
         let outcome = StrDeserializer::<NotAWord>::new(reply.get("outcome").as_text()?);
-        let outcome = ScriptOutcome::deserialize(outcome).ok()?;
+        let outcome = Outcome::deserialize(outcome).ok()?;
         let text = |name: &str| reply.get(name).as_text().map(str::to_owned);
         let count = |name: &str| reply.get(name).as_count();
         let node = reply.get("node");
         let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
         let starts_in = uptime.filter(|seconds| *seconds < 0).map_or(0, i64::unsigned_abs);
         let by = match outcome {
-            ScriptOutcome::Reserved => Some(Blocker::Reserved(reply.get("left").as_time())),
+            Outcome::Reserved => Some(Blocker::Reserved(reply.get("left").as_time())),
             _ => reply.has("holders").then(|| Blocker::read(reply)),
         };
         let longest = by.as_ref().and_then(|by| by.holders().iter().map(Holder::longest).max());
@@ -170,6 +163,6 @@ impl FromReply for Answer {
     }
 
     fn is_confirmation(&self) -> bool {
-        matches!(self.outcome, ScriptOutcome::Granted | ScriptOutcome::Extended | ScriptOutcome::Raised)
+        matches!(self.outcome, Outcome::Granted | Outcome::Extended | Outcome::Raised)
     }
 }

@@ -1,6 +1,6 @@
 //! One question to all nodes, and the worth of their answers together: quorum, patience, quarantine, the error for too few.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::claim::Claim;
 use super::holder::Blocker;
 use super::locks::Locks;
@@ -131,8 +131,7 @@ impl Lock {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
         }
-        let other =
-            answers.said().find(|answer| answer.outcome == ScriptOutcome::Other).and_then(|answer| answer.by.clone());
+        let other = answers.said().find(|answer| answer.outcome == Outcome::Other).and_then(|answer| answer.by.clone());
         self.not_ours(purpose, token, other.map_or(NotOurs::Free, |by| NotOurs::Other(self.held_by(by))))
     }
 }

@@ -3,7 +3,7 @@
 //! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. Its caller then calls
 //! [`Lock::withdraw`] with the same [`Traces`], whose requests arrive behind it on the same connections.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::ask::linger;
 use super::claim::Claim;
 use super::fencing;
@@ -230,7 +230,7 @@ impl Lock {
     async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::Settlement) -> Result<(), Attempt> {
         let args = Args::default().with("token", token).with_some("place", place).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
-        let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.outcome == ScriptOutcome::Raised);
+        let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.outcome == Outcome::Raised);
         let enough =
             |answers: &Answers<Answer>| if raised(answers) >= fence.needed { Boot::now() } else { Boot::NEVER };
         let deadline = self.locks.nodes.deadline();
@@ -274,7 +274,7 @@ impl Lock {
             };
         };
         let by = blockers[at].clone();
-        if answers.verdict(|take| take.outcome == ScriptOutcome::OtherShape) == Verdict::Yes {
+        if answers.verdict(|take| take.outcome == Outcome::OtherShape) == Verdict::Yes {
             return Attempt::Failure(Error::OtherShape(Box::new(self.held_by(by)), self.claim()));
         }
         // A node that has said nothing may stand behind it too.
@@ -293,24 +293,24 @@ impl Lock {
 
 /// The success that any node knows, for a request that it turns away.
 fn ran(answers: &Answers<Answer>) -> Option<&Run> {
-    answers.said().find(|take| take.outcome == ScriptOutcome::Ran)?.ran.as_ref()
+    answers.said().find(|take| take.outcome == Outcome::Ran)?.ran.as_ref()
 }
 
 /// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
 fn is_explained(answers: &Answers<Answer>) -> bool {
-    let cannot = answers.faults().count() + answers.count(|take| take.outcome == ScriptOutcome::Young);
+    let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Young);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
 /// True if others stand in the way.
 fn is_held(take: &Answer) -> bool {
-    use ScriptOutcome::{Held, OtherShape, Reserved, Taken};
+    use Outcome::{Held, OtherShape, Reserved, Taken};
     matches!(take.outcome, Held | Reserved | OtherShape | Taken)
 }
 
 /// True if the node has granted the lock.
 fn is_granted(take: &Answer) -> bool {
-    take.outcome == ScriptOutcome::Granted
+    take.outcome == Outcome::Granted
 }
 
 /// How long those that have not answered yet are waited for when a quorum has granted the lock: they should have it too, in case one

@@ -1,6 +1,6 @@
 //! Re-entering a lease that an ancestor holds: one more hold, with a token of its own.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::Verdict;
@@ -47,7 +47,7 @@ impl Lock {
         traces.hold = Some((stem.clone(), hold.clone()));
         let args = Args::default().with("token", &stem).with("hold", &hold);
         let call = self.call(&scripts::ENTER, args.time("ttl", ttl).time("default", DEFAULT_TTL));
-        let is_entered = |answer: &Answer| answer.outcome == ScriptOutcome::Extended;
+        let is_entered = |answer: &Answer| answer.outcome == Outcome::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_entered) != Verdict::Open).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {

@@ -1,6 +1,6 @@
 //! Extending a lease by its token.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::lease::DEFAULT_TTL;
 use super::quorum::{Verdict, surely, validity};
@@ -25,7 +25,7 @@ impl Lock {
         let (stem, hold) = token::split(token);
         let args = Args::default().with("token", stem).with_some("hold", hold).time("ttl", ttl);
         let call = self.call(&scripts::EXTEND, args.time("default", DEFAULT_TTL));
-        let is_extended = |answer: &Answer| answer.outcome == ScriptOutcome::Extended;
+        let is_extended = |answer: &Answer| answer.outcome == Outcome::Extended;
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_extended) != Verdict::Open).await;
         let mut deadlines = vec![None; answers.nodes()];
         let mut most_holds = 1;
@@ -38,7 +38,7 @@ impl Lock {
         if let Some(until) = validity(&deadlines) {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
-        Err(match answers.said().find(|answer| answer.outcome == ScriptOutcome::Revoked) {
+        Err(match answers.said().find(|answer| answer.outcome == Outcome::Revoked) {
             Some(answer) => self.not_ours(Purpose::Use, token, NotOurs::Revoked(answer.revoked_by.clone())),
             None => self.not_done(Purpose::Use, token, &answers, is_extended),
         })

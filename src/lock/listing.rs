@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
 use super::locks::{Locks, NodeFault, Page};
 use super::memory::{Memory, RunQuery};
-use super::run::{Outcome, Run};
+use super::run::{Run, RunOutcome};
 use super::scripts;
 use super::status::{State, Status, View, combine};
 use crate::error::Error;
@@ -277,7 +277,7 @@ impl<R> RunListing<R> {
 
 impl<R> RunListing<Found<R>> {
     fn add(&mut self, name: &str, memory: &Memory, query: RunQuery, keep: impl Fn(&str, &Run) -> R) {
-        let listed = memory.runs.iter().filter(|run| run.outcome == Outcome::Running).count() as u64;
+        let listed = memory.runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
         if memory.running > listed && !query.failed {
             self.running.push((name.to_owned(), memory.running));
         }

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::fields::Args;
 use super::keys::Keys;
 use super::locks::{Locks, NodeFault, Page};
-use super::run::{Outcome, Run};
+use super::run::{Run, RunOutcome};
 use super::scripts;
 use crate::error::Error;
 use crate::redis::{Call, Fault, FromReply, Reply};
@@ -93,7 +93,7 @@ impl RunQuery {
     }
 
     fn asks_for(self, run: &Run) -> bool {
-        !self.failed || run.failed() || matches!(run.outcome, Outcome::Expired | Outcome::Unreadable)
+        !self.failed || run.failed() || matches!(run.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
     }
 }
 
@@ -109,11 +109,12 @@ impl FromReply for NodeMemory {
     fn from_reply(reply: &Reply) -> Option<NodeMemory> {
         let now = reply.get("clock").as_time().filter(|now| !now.is_zero());
         let read = |text: &Reply, untold| Run::read(text.as_text().unwrap_or_default(), untold, now);
-        let mark = |name: &str| reply.has(name).then(|| read(reply.get(name), Outcome::Unreadable));
-        let mut runs: Vec<Run> = reply.get("going").items().iter().map(|text| read(text, Outcome::Running)).collect();
+        let mark = |name: &str| reply.has(name).then(|| read(reply.get(name), RunOutcome::Unreadable));
+        let mut runs: Vec<Run> =
+            reply.get("going").items().iter().map(|text| read(text, RunOutcome::Running)).collect();
         for pair in reply.get("over").items().chunks_exact(2) {
-            let mut run = read(&pair[0], Outcome::Expired);
-            if let (Outcome::Expired, Some(deadline)) = (run.outcome, pair[1].as_time()) {
+            let mut run = read(&pair[0], RunOutcome::Expired);
+            if let (RunOutcome::Expired, Some(deadline)) = (run.outcome, pair[1].as_time()) {
                 run.set_end(now.unwrap_or(deadline).min(deadline), now);
             }
             if runs.iter().all(|going| going.token != run.token) {
@@ -125,12 +126,12 @@ impl FromReply for NodeMemory {
             let is_ended =
                 |run: &&mut Run| run.began <= force.began && run.ended.is_none_or(|end| Some(end) >= force.began);
             for run in runs.iter_mut().filter(is_ended) {
-                run.outcome = Outcome::Revoked;
+                run.outcome = RunOutcome::Revoked;
                 run.revoked_by.clone_from(&force.revoked_by);
                 run.set_end(force.began.unwrap_or_default(), now);
             }
         }
-        runs.extend(reply.get("ended").items().iter().map(|text| read(text, Outcome::Expired)));
+        runs.extend(reply.get("ended").items().iter().map(|text| read(text, RunOutcome::Expired)));
         let count = |name: &str| reply.get(name).as_count().unwrap_or(0);
         Some(NodeMemory {
             runs,
@@ -162,7 +163,7 @@ impl Memory {
         let last = |is: fn(&&Run) -> bool| marks.iter().filter(is).min_by_key(|run| (run.is_ahead, run.age())).cloned();
         runs.retain(|run| query.asks_for(run));
         // The script leaves out what is too old in the log alone.
-        runs.retain(|run| query.since.is_none() || run.outcome == Outcome::Running || run.ago < query.since);
+        runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago < query.since);
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
@@ -266,10 +267,10 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
 
 /// One run from the words of several nodes.
 fn agreed(same: &[&Run], needed: usize) -> Option<Run> {
-    let is_running = |run: &Run| run.outcome == Outcome::Running;
+    let is_running = |run: &Run| run.outcome == RunOutcome::Running;
     let running = same.iter().filter(|run| is_running(run)).count();
     // A loss that so many nodes saw is no mistake of a node that has forgotten the lease.
-    let lost: Vec<&&Run> = same.iter().filter(|run| run.outcome == Outcome::Lost).collect();
+    let lost: Vec<&&Run> = same.iter().filter(|run| run.outcome == RunOutcome::Lost).collect();
     let most = same.iter().map(|run| run.outcome.weight()).max().filter(|&weight| weight > 1);
     let mut told: Vec<&&Run> = match lost.len() >= needed {
         true => lost,
@@ -293,7 +294,7 @@ impl Answer {
     /// The run that a refusal by `--once-per` names.
     pub(super) fn read_success(reply: &Reply) -> Option<Run> {
         let now = reply.get("clock").as_time();
-        Some(Run::read(reply.get("success").as_text()?, Outcome::Unreadable, now))
+        Some(Run::read(reply.get("success").as_text()?, RunOutcome::Unreadable, now))
     }
 }
 
@@ -303,29 +304,29 @@ mod tests {
 
     const BEGUN: &str = r#""t":"aaaaaaaa77","b":"1763715123004","f":"7""#;
 
-    fn run(end: &str, untold: Outcome) -> Run {
+    fn run(end: &str, untold: RunOutcome) -> Run {
         Run::read(&format!("{{{BEGUN}{end}}}"), untold, Some(Duration::from_millis(1_763_715_200_000)))
     }
 
     #[test]
     fn nodes_are_heard_together() {
-        let (open, gone) = (run("", Outcome::Running), run(r#","d":"2000""#, Outcome::Expired));
-        let lost = run(r#","d":"3000","o":"lost""#, Outcome::Expired);
-        let ended = run(r#","d":"1000","x":"0""#, Outcome::Expired);
+        let (open, gone) = (run("", RunOutcome::Running), run(r#","d":"2000""#, RunOutcome::Expired));
+        let lost = run(r#","d":"3000","o":"lost""#, RunOutcome::Expired);
+        let ended = run(r#","d":"1000","x":"0""#, RunOutcome::Expired);
         let outcome = |nodes: &[&Run]| {
             let nodes: Vec<&[Run]> = nodes.iter().map(|run| std::slice::from_ref(*run)).collect();
             merge(&nodes, 2).first().map(|run| (run.outcome, run.ended.map(|ended| ended.as_secs() % 10)))
         };
         // A minority may have been left over from a take that got no quorum.
         assert_eq!((outcome(&[&open]), outcome(&[&gone])), (None, None));
-        assert_eq!(outcome(&[&open, &open]), Some((Outcome::Running, None)));
-        assert_eq!(outcome(&[&open, &gone]), Some((Outcome::Expired, Some(5))));
-        assert_eq!(outcome(&[&gone, &open, &open]), Some((Outcome::Running, None)));
-        assert_eq!(outcome(&[&ended]), Some((Outcome::Exited, Some(4))));
+        assert_eq!(outcome(&[&open, &open]), Some((RunOutcome::Running, None)));
+        assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
+        assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
         // What was told wins, and its time with it.
-        assert_eq!(outcome(&[&lost, &gone, &ended]), Some((Outcome::Exited, Some(4))));
-        assert_eq!(outcome(&[&lost, &gone, &open]), Some((Outcome::Lost, Some(6))));
-        assert_eq!(outcome(&[&lost, &ended, &lost]), Some((Outcome::Lost, Some(6))));
+        assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
+        assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
+        assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
         let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
         assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
     }

@@ -48,7 +48,7 @@ pub(crate) use queue::WaitReport;
 pub(crate) use quorum::{quorum, surely};
 pub(crate) use renew::{Renewal, Try, renewal_interval};
 pub(crate) use revoke::Revocation;
-pub(crate) use run::{End, Outcome, Run};
+pub(crate) use run::{End, Run, RunOutcome};
 pub(crate) use status::{State, Status, View};
 pub(crate) use traces::FAREWELL;
 pub(crate) use waiter::Waiter;

@@ -1,13 +1,13 @@
 //! Releasing a lease, or one hold of it. It is said again, over new connections, to nodes that do not answer: a restart or a broken
 //! connection at a job's end costs neither the rest of the ttl nor the job's success.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::ask::linger;
 use super::fields::Args;
 use super::lease::{Backing, Lease};
 use super::line::unmoved;
 use super::quorum::Verdict;
-use super::run::{End, Outcome};
+use super::run::{End, RunOutcome};
 use super::token::{self, BASE};
 use super::traces::FAREWELL;
 use super::{Lock, scripts};
@@ -71,7 +71,8 @@ impl Lock {
             _ => None,
         };
         let hold = hold.or(newest.as_deref());
-        let end = status.map(|status| End { outcome: Some(Outcome::Exited), code: Some(status.into()), ..End::UNUSED });
+        let end =
+            status.map(|status| End { outcome: Some(RunOutcome::Exited), code: Some(status.into()), ..End::UNUSED });
         let release = Release { token, stem, hold, lease: None, keep_until: None, end, until: Boot::NEVER };
         self.release_by(release).await
     }
@@ -84,8 +85,7 @@ impl Lock {
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
         // On one node, a release that names no hold, of a lease with several, releases nothing and gets the newest.
-        let newest =
-            answers.said().find(|answer| answer.outcome == ScriptOutcome::Newest).map(|answer| answer.hold.clone());
+        let newest = answers.said().find(|answer| answer.outcome == Outcome::Newest).map(|answer| answer.hold.clone());
         if let Some(hold) = newest {
             let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
             answers = self.send(&named).await;
@@ -100,7 +100,7 @@ impl Lock {
             return Err(self.not_done(Purpose::Use, release.token, &answers, is_done));
         }
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
-        if answers.verdict(|answer| answer.outcome == ScriptOutcome::Released) == Verdict::Yes {
+        if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
         }
         Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
@@ -148,13 +148,12 @@ impl Lock {
             sleep_until(until.min(round + PAUSE)).await;
         }
         for (node, answer) in answers.iter_mut() {
-            if release.is_done(node, answer, is_repeated) && answer.outcome != ScriptOutcome::StillHeld {
-                answer.outcome = ScriptOutcome::Released;
+            if release.is_done(node, answer, is_repeated) && answer.outcome != Outcome::StillHeld {
+                answer.outcome = Outcome::Released;
             }
         }
         let unknown = |node: usize, answer: &Answer| {
-            let is_unknown =
-                is_repeated && !is_done(answer) && answer.outcome != ScriptOutcome::Newest && !answer.knows_run;
+            let is_unknown = is_repeated && !is_done(answer) && answer.outcome != Outcome::Newest && !answer.knows_run;
             let is_logged = release.lease.is_some_and(|lease| lease.log > 0) && !answer.may_have_forgotten;
             faults[node].clone().filter(|_| is_unknown && !is_logged)
         };
@@ -210,7 +209,7 @@ impl Lock {
             return Err(self.no_quorum(&answers));
         }
         // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
-        let named = answers.said().filter(|answer| answer.outcome == ScriptOutcome::Newest);
+        let named = answers.said().filter(|answer| answer.outcome == Outcome::Newest);
         let votes = |hold: &Option<String>| answers.count(|other| other.hold == *hold);
         let newest = named.max_by_key(|newest| (votes(&newest.hold), newest.entered));
         Ok(newest.and_then(|newest| newest.hold.clone()).unwrap_or_else(|| BASE.to_owned()))
@@ -221,8 +220,8 @@ impl Release<'_> {
     /// True if the node has released it, now or when it was told before, or has forgotten it.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
-            ScriptOutcome::Gone if self.is_forgotten(node, answer) => true,
-            ScriptOutcome::Gone | ScriptOutcome::Other => is_repeated && answer.knows_end,
+            Outcome::Gone if self.is_forgotten(node, answer) => true,
+            Outcome::Gone | Outcome::Other => is_repeated && answer.knows_end,
             _ => is_done(answer),
         }
     }
@@ -238,5 +237,5 @@ impl Release<'_> {
 }
 
 fn is_done(answer: &Answer) -> bool {
-    matches!(answer.outcome, ScriptOutcome::Released | ScriptOutcome::StillHeld)
+    matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
 }

@@ -1,6 +1,6 @@
 //! One round of renewal: ask all nodes, and give the lease again to those that have forgotten it (`recreate.rs`).
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::holder::Blocker;
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::surely;
@@ -53,7 +53,7 @@ impl Lock {
         let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
         let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).insistent(this.pause);
         let answers = self.locks.nodes.ask(&call, this.give_up, |new| count_restored(lease, new, moved)).await;
-        if answers.said().any(|answer| answer.outcome == ScriptOutcome::Released) {
+        if answers.said().any(|answer| answer.outcome == Outcome::Released) {
             return Renewal::Released;
         }
         self.locks.cover(&answers);
@@ -66,7 +66,7 @@ impl Lock {
             return Renewal::Lost(what);
         }
         let extended =
-            answers.iter().chain(restored.iter()).filter(|(_, _, answer)| answer.outcome == ScriptOutcome::Extended);
+            answers.iter().chain(restored.iter()).filter(|(_, _, answer)| answer.outcome == Outcome::Extended);
         if !lost && extended.map(|(node, ..)| node).collect::<BTreeSet<_>>().len() >= self.locks.quorum() {
             return Renewal::Confirmed;
         }
@@ -109,12 +109,10 @@ impl Lock {
     fn node_report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
         let run = answer.run_id.clone();
         match answer.outcome {
-            ScriptOutcome::Extended => NodeReport::Confirmed { until, run },
-            ScriptOutcome::Gone => {
-                NodeReport::Gone { run, young: !self.locks.quarantine.left(answer.uptime).is_zero() }
-            }
-            ScriptOutcome::Revoked => NodeReport::Revoked,
-            ScriptOutcome::Other | ScriptOutcome::Higher => NodeReport::Another,
+            Outcome::Extended => NodeReport::Confirmed { until, run },
+            Outcome::Gone => NodeReport::Gone { run, young: !self.locks.quarantine.left(answer.uptime).is_zero() },
+            Outcome::Revoked => NodeReport::Revoked,
+            Outcome::Other | Outcome::Higher => NodeReport::Another,
             _ => NodeReport::Silent,
         }
     }
@@ -163,12 +161,10 @@ impl Lock {
         let said = answers.filter_map(|(node, _, answer)| {
             let node = self.locks.nodes.name(node);
             Some(match (answer.outcome, &answer.by) {
-                (ScriptOutcome::Revoked, _) => (0, format!("it was revoked by {} ({node})", safe(&answer.revoked_by))),
-                (ScriptOutcome::Other, Some(Blocker::Leases(leases))) => {
-                    (1, format!("{} ({node})", now_held_by(leases)))
-                }
-                (ScriptOutcome::Other, _) => (1, format!("another program now holds it ({node})")),
-                (ScriptOutcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
+                (Outcome::Revoked, _) => (0, format!("it was revoked by {} ({node})", safe(&answer.revoked_by))),
+                (Outcome::Other, Some(Blocker::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
+                (Outcome::Other, _) => (1, format!("another program now holds it ({node})")),
+                (Outcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
                 _ => return None,
             })
         });
@@ -179,7 +175,7 @@ impl Lock {
 /// Takes in which nodes have extended the lease, each for its ttl from the moment at which it was asked.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
-    for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == ScriptOutcome::Extended) {
+    for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {
         recreate::confirm(&mut lease.backing, node, sent + surely(lease.ttl), by.run_id.clone(), Boot::now());
     }
     if lease.valid_until() != before {

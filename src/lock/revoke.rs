@@ -1,6 +1,6 @@
 //! Ending another's lease: safely, or at once.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::holder::Holder;
 use super::line::unmoved;
@@ -65,7 +65,7 @@ impl Lock {
             args = args.with_bytes("token", token);
         }
         let call = self.call(&scripts::REVOKE, args.clone());
-        let is_done = |answer: &Answer| matches!(answer.outcome, ScriptOutcome::Revoked | ScriptOutcome::Released);
+        let is_done = |answer: &Answer| matches!(answer.outcome, Outcome::Revoked | Outcome::Released);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
@@ -73,18 +73,18 @@ impl Lock {
         self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
         let is_free = self.finish(args, &answers).await;
         // The most telling answer first.
-        let telling = [ScriptOutcome::Revoked, ScriptOutcome::Released, ScriptOutcome::Other, ScriptOutcome::Foreign];
+        let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.said().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
             return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Free));
         };
         match word {
-            ScriptOutcome::Revoked | ScriptOutcome::Released => {
+            Outcome::Revoked | Outcome::Released => {
                 let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-                let is_free = word == ScriptOutcome::Released || is_free;
+                let is_free = word == Outcome::Released || is_free;
                 Ok(Revocation { holders: by.holders().to_vec(), is_free, missed: missed.collect() })
             }
-            ScriptOutcome::Other => Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(self.held_by(by)))),
+            Outcome::Other => Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
     }
@@ -93,7 +93,7 @@ impl Lock {
     async fn finish(&mut self, args: Args, answers: &Answers<Answer>) -> bool {
         let from: Vec<_> = (0..answers.nodes()).map(|node| answers.of(node)?.ok()?.from.clone()).collect();
         let mut is_free = from.iter().any(Option::is_some);
-        let last = |answer: &Answer| is_free &= answer.outcome != ScriptOutcome::Revoked || answer.from.is_some();
+        let last = |answer: &Answer| is_free &= answer.outcome != Outcome::Revoked || answer.from.is_some();
         self.go_through(&scripts::REVOKE, &args, from, last).await;
         is_free
     }

@@ -34,7 +34,7 @@ pub(crate) struct Run {
     /// So far, if it goes on.
     #[serde(rename = "duration_ms", serialize_with = "ms")]
     pub(crate) duration: Option<Duration>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RunOutcome,
     /// The exit status of the command.
     pub(crate) status: Option<u8>,
     /// The signal that ended it.
@@ -53,7 +53,7 @@ pub(crate) struct Run {
 /// The end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Outcome {
+pub(crate) enum RunOutcome {
     Exited,
     Signaled,
     /// The lease was lost while the command ran.
@@ -74,7 +74,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     /// None if no command was started under the lease: it leaves nothing.
-    pub(crate) outcome: Option<Outcome>,
+    pub(crate) outcome: Option<RunOutcome>,
     /// The exit status, or the signal.
     pub(crate) code: Option<u32>,
     /// The time at which the job ended.
@@ -87,43 +87,43 @@ impl End {
     pub(crate) const UNUSED: End = End { outcome: None, code: None, at: Boot::NEVER, has_run_out: false };
 
     /// An end without a status, now.
-    pub(crate) fn now(outcome: Outcome) -> End {
+    pub(crate) fn now(outcome: RunOutcome) -> End {
         End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
     }
 
     /// Its name in the scripts.
     pub(super) fn word(self) -> &'static str {
-        self.outcome.map_or("unused", Outcome::word)
+        self.outcome.map_or("unused", RunOutcome::word)
     }
 
     /// Its name in the scripts if a quorum of the nodes has lost the lease.
     pub(super) fn word_if_gone(self) -> &'static str {
-        if self.is_loss_if_gone() { Outcome::Lost.word() } else { self.word() }
+        if self.is_loss_if_gone() { RunOutcome::Lost.word() } else { self.word() }
     }
 
     /// True if it is another end than the one that was told, should a quorum of the nodes have lost the lease.
     pub(super) fn is_loss_if_gone(self) -> bool {
-        self.outcome.is_some_and(|outcome| outcome != Outcome::Lost) && !self.has_run_out
+        self.outcome.is_some_and(|outcome| outcome != RunOutcome::Lost) && !self.has_run_out
     }
 }
 
-impl Outcome {
+impl RunOutcome {
     /// The outcomes that the memory names by a word; a status or a signal stands for itself.
-    const NAMED: [Outcome; 5] =
-        [Outcome::Lost, Outcome::TooLong, Outcome::Revoked, Outcome::Released, Outcome::Expired];
+    const NAMED: [RunOutcome; 5] =
+        [RunOutcome::Lost, RunOutcome::TooLong, RunOutcome::Revoked, RunOutcome::Released, RunOutcome::Expired];
 
     /// Its name in the scripts.
     fn word(self) -> &'static str {
         match self {
-            Outcome::Exited => "exited",
-            Outcome::Signaled => "signaled",
-            Outcome::Lost => "lost",
-            Outcome::TooLong => "too-long",
-            Outcome::Revoked => "revoked",
-            Outcome::Released => "released",
-            Outcome::Expired => "expired",
-            Outcome::Running => "running",
-            Outcome::Unreadable => "unreadable",
+            RunOutcome::Exited => "exited",
+            RunOutcome::Signaled => "signaled",
+            RunOutcome::Lost => "lost",
+            RunOutcome::TooLong => "too-long",
+            RunOutcome::Revoked => "revoked",
+            RunOutcome::Released => "released",
+            RunOutcome::Expired => "expired",
+            RunOutcome::Running => "running",
+            RunOutcome::Unreadable => "unreadable",
         }
     }
 
@@ -131,9 +131,9 @@ impl Outcome {
     /// assumes, and that over an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
-            Outcome::Running | Outcome::Unreadable => 0,
-            Outcome::Expired => 1,
-            Outcome::Lost => 2,
+            RunOutcome::Running | RunOutcome::Unreadable => 0,
+            RunOutcome::Expired => 1,
+            RunOutcome::Lost => 2,
             _ => 3,
         }
     }
@@ -161,13 +161,13 @@ struct LogEntry {
 }
 
 impl LogEntry {
-    fn outcome(&self, untold: Outcome) -> Outcome {
+    fn outcome(&self, untold: RunOutcome) -> RunOutcome {
         match (&self.o, &self.x, &self.s) {
             (Some(word), ..) => {
-                Outcome::NAMED.into_iter().find(|known| known.word() == word).unwrap_or(Outcome::Unreadable)
+                RunOutcome::NAMED.into_iter().find(|known| known.word() == word).unwrap_or(RunOutcome::Unreadable)
             }
-            (None, Some(_), _) => Outcome::Exited,
-            (None, None, Some(_)) => Outcome::Signaled,
+            (None, Some(_), _) => RunOutcome::Exited,
+            (None, None, Some(_)) => RunOutcome::Signaled,
             (None, None, None) => untold,
         }
     }
@@ -175,7 +175,7 @@ impl LogEntry {
 
 impl Run {
     /// The run in this text, whose outcome is `untold` if it does not say one. `now` is the node's clock.
-    pub(super) fn read(text: &str, untold: Outcome, now: Option<Duration>) -> Run {
+    pub(super) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
         let entry: LogEntry = serde_json::from_str(text).unwrap_or_default();
         let Some(token) = entry.t.clone() else { return Run::unreadable(text) };
         let number = |text: &Option<String>| text.as_ref()?.parse::<u64>().ok();
@@ -203,7 +203,7 @@ impl Run {
             label: entry.l,
             revoked_by: entry.y,
         };
-        run.duration = run.ago.filter(|_| outcome == Outcome::Running);
+        run.duration = run.ago.filter(|_| outcome == RunOutcome::Running);
         if let Some(ended) = ended {
             run.set_end(ended, now);
         }
@@ -212,7 +212,7 @@ impl Run {
 
     /// Something that is no run of this version.
     fn unreadable(text: &str) -> Run {
-        let run = Run::read(r#"{"t":""}"#, Outcome::Unreadable, None);
+        let run = Run::read(r#"{"t":""}"#, RunOutcome::Unreadable, None);
         Run { token: text.to_owned(), token_prefix: None, waited: None, ..run }
     }
 
@@ -225,7 +225,7 @@ impl Run {
 
     /// Orders runs, the newest first: what goes on, then the last to end, each by its own node's clock.
     pub(super) fn age(&self) -> (bool, Duration) {
-        (self.outcome != Outcome::Running, self.ago.unwrap_or(Duration::MAX))
+        (self.outcome != RunOutcome::Running, self.ago.unwrap_or(Duration::MAX))
     }
 
     /// The time since it began.
@@ -236,12 +236,12 @@ impl Run {
 
     /// True if its command has exited with status 0.
     pub(crate) fn succeeded(&self) -> bool {
-        self.outcome == Outcome::Exited && self.status == Some(0)
+        self.outcome == RunOutcome::Exited && self.status == Some(0)
     }
 
     /// True if it was told to have ended otherwise.
     pub(super) fn failed(&self) -> bool {
-        self.outcome.weight() > 1 && self.outcome != Outcome::Released && !self.succeeded()
+        self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
     }
 }
 
@@ -252,27 +252,28 @@ mod tests {
     fn run(end: &str) -> Run {
         let begun = r#""t":"aaaaaaaa77","h":"web-3","p":"42","u":"deploy","l":"nightly","b":"1763715123004","f":"7""#;
         let now = Some(Duration::from_millis(1_763_715_200_000));
-        Run::read(&format!("{{{begun}{end}}}"), Outcome::Expired, now)
+        Run::read(&format!("{{{begun}{end}}}"), RunOutcome::Expired, now)
     }
 
     #[test]
     fn entries_are_read() {
         let ended = run(r#","w":"40","d":"1000","x":"3","later":{"a":[1]}"#);
-        assert_eq!((ended.outcome, ended.status, ended.signal), (Outcome::Exited, Some(3), None));
+        assert_eq!((ended.outcome, ended.status, ended.signal), (RunOutcome::Exited, Some(3), None));
         assert_eq!((ended.duration, ended.waited), (Some(Duration::from_secs(1)), Some(Duration::from_millis(40))));
         assert_eq!((ended.token_prefix.as_deref(), ended.host.as_deref()), (Some("aaaaaaaa"), Some("web-3")));
         let killed = run(r#","d":"1000","s":"9""#);
-        assert_eq!((killed.outcome, killed.status, killed.signal), (Outcome::Signaled, None, Some(9)));
-        assert_eq!((run("").outcome, run("").duration), (Outcome::Expired, None));
+        assert_eq!((killed.outcome, killed.status, killed.signal), (RunOutcome::Signaled, None, Some(9)));
+        assert_eq!((run("").outcome, run("").duration), (RunOutcome::Expired, None));
         // Released with a status after it had run out.
         let late = run(r#","d":"1000","x":"0","o":"expired""#);
-        assert_eq!((late.outcome, late.status, late.succeeded()), (Outcome::Expired, Some(0), false));
+        assert_eq!((late.outcome, late.status, late.succeeded()), (RunOutcome::Expired, Some(0), false));
         assert!(run(r#","d":"1000","x":"0""#).succeeded());
         assert!(
-            run(r#","b":1"#).outcome == Outcome::Unreadable && run(r#","o":"later""#).outcome == Outcome::Unreadable
+            run(r#","b":1"#).outcome == RunOutcome::Unreadable
+                && run(r#","o":"later""#).outcome == RunOutcome::Unreadable
         );
         for text in ["", "x", "{}", "[]", r#"{"t":7}"#, "null"] {
-            assert_eq!(Run::read(text, Outcome::Running, None).outcome, Outcome::Unreadable, "{text}");
+            assert_eq!(Run::read(text, RunOutcome::Running, None).outcome, RunOutcome::Unreadable, "{text}");
         }
     }
 }

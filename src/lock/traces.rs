@@ -3,7 +3,7 @@
 //! A try that a node has not confirmed to have undone is remembered for that node, and undone by the next request that takes the
 //! lock or leaves (take.lua, undo.lua): what undoes it at once may be lost with the connection.
 
-use super::answer::{Answer, ScriptOutcome};
+use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::line::{COURTESY, unmoved};
 use super::{Lock, scripts};
@@ -77,7 +77,7 @@ impl Traces {
     /// Takes in what the nodes have made of the latest try.
     pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
         for (node, _, take) in answers.iter() {
-            self.may_have_it[node] = take.outcome == ScriptOutcome::Granted;
+            self.may_have_it[node] = take.outcome == Outcome::Granted;
             // The request has undone those before.
             self.earlier[node].clear();
         }
@@ -85,7 +85,7 @@ impl Traces {
             self.may_have_it[node] = false;
         }
         self.unmoved = unmoved(answers);
-        self.is_blocked = answers.said().any(|take| take.more && take.outcome == ScriptOutcome::Reserved);
+        self.is_blocked = answers.said().any(|take| take.more && take.outcome == Outcome::Reserved);
     }
 
     pub(super) fn add_to(&self, args: Args) -> Args {

@@ -1,7 +1,7 @@
 //! Runs in the log of a lock, as text and JSON.
 
 use crate::cli::values::LONGEST_NAME;
-use crate::lock::{Outcome, Run, Status};
+use crate::lock::{Run, RunOutcome, Status};
 use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals;
 use crate::text::{escaped, exact, human, safe, seconds, who};
@@ -42,7 +42,7 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
     let success = match &status.memory.last_success {
-        _ if run.succeeded() || run.outcome == Outcome::Released => String::new(),
+        _ if run.succeeded() || run.outcome == RunOutcome::Released => String::new(),
         Some(success) => format!("; last success{}", led(" ", ago(success))),
         None => "; no success known".to_owned(),
     };
@@ -78,7 +78,7 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     let success = success.unwrap_or_else(|| "no success is known".to_owned());
     let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
     let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", led(", ", ago(last)), result(last)));
-    let going = status.memory.runs.iter().find(|run| run.outcome == Outcome::Running);
+    let going = status.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running);
     let going = going.map_or_else(String::new, |run| {
         format!("; running{} for {}", led(" ", on(run)), run.duration.map_or_else(String::new, seconds))
     });
@@ -108,19 +108,19 @@ pub(super) fn last_cell(status: &Status) -> String {
 fn result(run: &Run) -> String {
     let ahead = if run.is_ahead { format!(", {AHEAD}") } else { String::new() };
     let end = match (run.outcome, run.status, run.signal) {
-        (Outcome::Exited, Some(status), _) => format!("exit {status}"),
-        (Outcome::Signaled, _, Some(signal)) => signals::name(signal.into()),
-        (Outcome::Exited | Outcome::Signaled, ..) => "ended".to_owned(),
-        (Outcome::Lost, ..) => "lease lost".to_owned(),
-        (Outcome::TooLong, ..) => "--max-run".to_owned(),
-        (Outcome::Revoked, ..) => match &run.revoked_by {
+        (RunOutcome::Exited, Some(status), _) => format!("exit {status}"),
+        (RunOutcome::Signaled, _, Some(signal)) => signals::name(signal.into()),
+        (RunOutcome::Exited | RunOutcome::Signaled, ..) => "ended".to_owned(),
+        (RunOutcome::Lost, ..) => "lease lost".to_owned(),
+        (RunOutcome::TooLong, ..) => "--max-run".to_owned(),
+        (RunOutcome::Revoked, ..) => match &run.revoked_by {
             Some(by) => format!("revoked by {}", safe(by)),
             None => "revoked".to_owned(),
         },
-        (Outcome::Released, ..) => "released".to_owned(),
-        (Outcome::Expired, ..) => "lease ran out".to_owned(),
-        (Outcome::Running, ..) => "running".to_owned(),
-        (Outcome::Unreadable, ..) => "cannot be read".to_owned(),
+        (RunOutcome::Released, ..) => "released".to_owned(),
+        (RunOutcome::Expired, ..) => "lease ran out".to_owned(),
+        (RunOutcome::Running, ..) => "running".to_owned(),
+        (RunOutcome::Unreadable, ..) => "cannot be read".to_owned(),
     };
     end + &ahead
 }

@@ -1,6 +1,6 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
-use crate::lock::{Holder, Outcome, Run, State, Status};
+use crate::lock::{Holder, Run, RunOutcome, State, Status};
 use std::iter::zip;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ const METRICS: [(&str, &str, &str, Values); 14] = [
         GAUGE,
         "Whether the last run exited with status 0 (1) or ended in another way (0).",
         |status| {
-            let is_told = |run: &&Run| !matches!(run.outcome, Outcome::Released | Outcome::Unreadable);
+            let is_told = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);
             one(last(status).filter(is_told).map(|run| if run.succeeded() { 1.0 } else { 0.0 }))
         },
     ),

@@ -2,7 +2,7 @@
 
 use crate::exit::Exit;
 use crate::keeper::Cause;
-use crate::lock::{End, Outcome};
+use crate::lock::{End, RunOutcome};
 use crate::sys::clock::Boot;
 use nix::libc;
 use std::os::unix::process::ExitStatusExt;
@@ -40,11 +40,11 @@ impl JobEnd {
 /// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End {
     let (outcome, code) = match exit {
-        Exit::TooLong => (Outcome::TooLong, None),
-        Exit::Signal(signal) => (Outcome::Signaled, Some(signal.unsigned_abs())),
+        Exit::TooLong => (RunOutcome::TooLong, None),
+        Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
         // The keeper was killed, and the job too.
-        Exit::Internal => (Outcome::Signaled, Some(libc::SIGKILL.unsigned_abs())),
-        exit => (Outcome::Exited, Some(exit.status().into())),
+        Exit::Internal => (RunOutcome::Signaled, Some(libc::SIGKILL.unsigned_abs())),
+        exit => (RunOutcome::Exited, Some(exit.status().into())),
     };
     End { outcome: Some(outcome), code, at, has_run_out }
 }
@@ -65,12 +65,12 @@ mod tests {
     #[test]
     fn the_log_is_told_how_the_command_ended() {
         for (exit, outcome, code) in [
-            (Exit::Command(3), Outcome::Exited, Some(3)),
-            (Exit::NotFound, Outcome::Exited, Some(127)),
-            (Exit::CannotExecute, Outcome::Exited, Some(126)),
-            (Exit::Signal(libc::SIGTERM), Outcome::Signaled, Some(15)),
-            (Exit::Internal, Outcome::Signaled, Some(9)),
-            (Exit::TooLong, Outcome::TooLong, None),
+            (Exit::Command(3), RunOutcome::Exited, Some(3)),
+            (Exit::NotFound, RunOutcome::Exited, Some(127)),
+            (Exit::CannotExecute, RunOutcome::Exited, Some(126)),
+            (Exit::Signal(libc::SIGTERM), RunOutcome::Signaled, Some(15)),
+            (Exit::Internal, RunOutcome::Signaled, Some(9)),
+            (Exit::TooLong, RunOutcome::TooLong, None),
         ] {
             let at = Boot::now();
             let end = End { outcome: Some(outcome), code, at, has_run_out: false };

@@ -11,7 +11,7 @@ use super::supervisor::cannot_supervise;
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;
-use crate::lock::{End, Lease, Lock, Outcome};
+use crate::lock::{End, Lease, Lock, RunOutcome};
 use crate::sys::clock::Boot;
 use crate::sys::packets::Packets;
 use crate::sys::process::{self, Handle};
@@ -127,7 +127,9 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
         task.on_loss(&renewer, loss).await;
     }
     // Of a lost lease too: some nodes may still have it.
-    let _ = lock.release(&lease, None, End::now(if loss.is_some() { Outcome::Lost } else { Outcome::Released })).await;
+    let _ = lock
+        .release(&lease, None, End::now(if loss.is_some() { RunOutcome::Lost } else { RunOutcome::Released }))
+        .await;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::{Cause, Order, Progress, Report};
-use crate::lock::{End, FAREWELL, Lease, Outcome};
+use crate::lock::{End, FAREWELL, Lease, RunOutcome};
 use crate::sys::clock::Boot;
 use crate::sys::signals::SignalEvent;
 use crate::sys::wait::{sleep_until, within};
@@ -214,7 +214,7 @@ impl<'a> Supervision<'a> {
                 // It is not worth a long wait for the nodes that may still have it.
                 within(
                     Boot::now() + FAREWELL,
-                    lock.release(lease, None, End { at: end.at, ..End::now(Outcome::Lost) }),
+                    lock.release(lease, None, End { at: end.at, ..End::now(RunOutcome::Lost) }),
                 )
                 .await;
                 return None;
