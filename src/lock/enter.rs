@@ -3,10 +3,11 @@
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::lease::{DEFAULT_TTL, Lease};
-use super::quorum::Verdict;
+use super::quorum::{Verdict, middle};
 use super::traces::{FAREWELL, Traces};
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::{Error, NotOurs, Purpose};
+use crate::redis::Answers;
 use crate::sys::clock::Boot;
 use std::time::Duration;
 
@@ -48,7 +49,15 @@ impl Lock {
         let args = Args::default().with("token", &stem).with("hold", &hold);
         let call = self.call(&scripts::ENTER, args.time("ttl", ttl).time("default", DEFAULT_TTL));
         let is_entered = |answer: &Answer| answer.outcome == Outcome::Extended;
-        let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_entered) != Verdict::Open).await;
+        let counters = |answers: &Answers<Answer>| -> Vec<u64> {
+            answers.said().filter(|answer| is_entered(answer)).map(|answer| answer.fence).collect()
+        };
+        // Where they differ, one has granted the lease too late, or has not been raised to its fencing token: all of them tell it.
+        let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
+            Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
+            verdict => verdict == Verdict::No,
+        };
+        let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
                 // The id of the hold is new, so that taking it back can hurt no other.
@@ -58,9 +67,10 @@ impl Lock {
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());
+        // q nodes stand at the number of the lease: fewer stand lower, and fewer higher.
+        lease.fencing_token = middle(counters(&answers), self.locks.nodes.len()).unwrap_or_default();
         let entered = answers.iter().filter(|(_, _, answer)| is_entered(answer));
         for (_, _, by) in entered.clone() {
-            lease.fencing_token = lease.fencing_token.max(by.fence);
             lease.holds = lease.holds.max(by.holds);
             // Renewal works with the ttl that the lease has.
             lease.ttl = ttl.or(by.ttl).unwrap_or(lease.ttl);

@@ -95,6 +95,19 @@ fn extending_and_entering_keep_it() {
 }
 
 #[test]
+fn one_master_that_granted_late_does_not_decide_the_number_of_an_inner_hold() {
+    let nodes = several(3);
+    let (token, fencing) = take(&nodes);
+    eventually(SOON, "granted everywhere", || nodes.iter().all(|node| node.exists("redlock:backup")));
+    for (late, other) in [(0, fencing + 5), (1, fencing + 5), (2, fencing - 5)] {
+        nodes[late].command(&["HSET", "{redlock:backup}:\u{1f}lease", "fence", &other.to_string()]);
+        let test = redlock(&nodes, format!("acquire backup --reentrant --token {token} --format json"));
+        assert_eq!(test.stdout(any()).run().json()["fencing_token"], fencing);
+        nodes[late].command(&["HSET", "{redlock:backup}:\u{1f}lease", "fence", &fencing.to_string()]);
+    }
+}
+
+#[test]
 fn every_lock_has_its_own() {
     let redis = Redis::start();
     redis.command(&["SET", COUNTER, &(now_ms() + 1_000_000_000).to_string()]);
