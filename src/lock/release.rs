@@ -180,21 +180,19 @@ impl Lock {
     /// may still have it. Where it is one, the others hear of it too: they were told how the job ended.
     async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.log > 0) else { return };
-        let to_all = is_lost && end.is_loss_if_gone();
-        let hears = |node| match answers.of(node) {
-            Some(Ok(answer)) => to_all || !is_done(answer),
-            Some(Err(_)) => to_all,
-            None => false,
-        };
-        let hears: Vec<bool> = (0..answers.nodes()).map(hears).collect();
+        // A lease that was released by its token may have been told another end by that.
+        let is_other = is_lost && end.is_loss_if_gone() && end.outcome != Some(Outcome::Released);
+        let is_told = |node| is_other && answers.of(node).is_some_and(|answer| answer.is_ok_and(is_done));
+        let is_missing = |node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer)));
+        let hears: Vec<bool> = (0..answers.nodes()).map(|node| is_told(node) || is_missing(node)).collect();
         if !hears.contains(&true) {
             return;
         }
         let outcome = if is_lost { end.word_if_gone() } else { end.word() };
         let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
         let args = args.with_some("code", end.code).time("ended", end.at.elapsed());
-        let calls = (0..hears.len())
-            .map(|node| hears[node].then(|| self.call(&scripts::RELEASE, lease.add_run_to(args.clone(), node))));
+        let args = |node| lease.add_run_to(args.clone(), node).flag("told", is_told(node));
+        let calls = (0..hears.len()).map(|node| hears[node].then(|| self.call(&scripts::RELEASE, args(node))));
         let calls: Vec<Option<Call>> = calls.collect();
         let mut heard = self.locks.nodes.unasked::<Answer>();
         let soon = Boot::now() + FAREWELL;

@@ -59,7 +59,7 @@ local function correct_end(token, outcome, code, by, late)
     if not run and (late or ARG.gone) then
       local line
       at, run, line = find_logged(token)
-      if run and ARG.gone == 'lost' and is_told(run) then
+      if run and ARG.told and is_told(run) then
         discount(run, line)
       elseif run and (run.x or run.s or run.o) then
         run = nil

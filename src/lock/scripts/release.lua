@@ -3,7 +3,8 @@
 -- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest told), keep (how
 --      long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key that tells the process that
 --      renews the lease, for as long as that would have lasted, that it was released)
---      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known)
+--      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known),
+--      told (that takes the place of the end that this node was told)
 --      the run, for a server that has restarted without it: run (of the server, when it last confirmed the lease), began (ms ago),
 --      fence, slot, waited, once, log, host, pid, user, label
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
