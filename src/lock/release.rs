@@ -166,6 +166,9 @@ impl Lock {
         let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
         let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
+        // What is known to be lost is told in this one request: there is little patience with it.
+        let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
+        let args = args.with_some("gone", lost.map(End::word));
         match (lease, end) {
             (Some(lease), Some(end)) if lease.log > 0 => {
                 let ended = end.at.elapsed();
@@ -181,7 +184,7 @@ impl Lock {
     async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.log > 0) else { return };
         // A lease that was released by its token may have been told another end by that.
-        let is_other = is_lost && end.is_loss_if_gone() && end.outcome != Some(Outcome::Released);
+        let is_other = is_lost && end.is_loss_if_gone() && end.outcome != Some(RunOutcome::Released);
         let is_told = |node| is_other && answers.of(node).is_some_and(|answer| answer.is_ok_and(is_done));
         let is_missing = |node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer)));
         let hears: Vec<bool> = (0..answers.nodes()).map(|node| is_told(node) || is_missing(node)).collect();
