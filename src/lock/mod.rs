@@ -1,7 +1,7 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
-//! Calls go one way: `acquire` → `enter`, `queue` → `attempt` → `release`; `free`, `revoke` and `locks` → `status`;
-//! `renew` → `recreate`; all of them → `ask`.
+//! Calls go one way: `acquire` → `enter`, `queue` → `attempt` → `traces` → `release`, `line`; `free`, `revoke` and `listing` →
+//! `status` → `memory`; `renew` → `recreate`; what needs a quorum → `ask`.
 
 mod acquire;
 mod answer;

@@ -10,8 +10,8 @@ const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
 /// A URL in its parts. A further parameter is read by the functions of the schemes that take it, each with its list of known
-/// ones, has its default in [`Url::of`] and its accessor in address.rs, and is used by connect.rs (a refusal fails the node) or
-/// connection.rs (it does not). What Sentinels do not take, `Address::of_sentinel` resets. redlock.man names it.
+/// ones, has its default in [`Url::of`] and its accessor in address.rs, and is used by connect.rs (a refusal fails the node), or
+/// by connection.rs and listen.rs (it does not). What Sentinels do not take, `Address::of_sentinel` resets. redlock.man names it.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,

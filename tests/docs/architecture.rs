@@ -1,40 +1,139 @@
-//! ARCHITECTURE.md and tests/README.md name files, functions, types, constants, tests and mutants. All of them are there.
+//! ARCHITECTURE.md and tests/README.md name files, functions, types, constants, tests and mutants. All of them are there. A number of
+//! ARCHITECTURE.md in front of a name, "400 ms (`lock/queue.rs::FIRST_LOOKS`)", is what the code has there.
 
 use regex_lite::Regex;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// A file, or a folder.
+const PATH: &str = r"[\w/-]+(?:\.rs|\.lua|\.man|\.conf|\.sh|\.c|/)";
+const OF_ARCHITECTURE: [&str; 3] = ["src", "", "src/lock/scripts"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// Where a page means by this path.
+fn find(path: &str, folders: &[&str]) -> Option<PathBuf> {
+    folders.iter().map(|folder| root().join(folder).join(path)).find(|path| path.exists())
+}
+
+/// What stands behind the word that begins the definition of this name, and of those that are defined with it.
+fn definition<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let names = format!(r"\b(fn|struct|enum|trait|type|const|static|function|local) (\w+, )*{name}\b");
+    Regex::new(&names).unwrap().find(text).map(|found| &text[found.start()..])
+}
 
 #[track_caller]
 fn is_up_to_date(page: &str, folders: &[&str]) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = fs::read_to_string(root.join(page)).unwrap();
-    let span = Regex::new(r"`([\w/-]+(?:\.rs|\.lua|\.man|\.sh|\.c|/))(?:::(?:\w+::)*(\w+))?`").unwrap();
+    let text = read(page);
+    let span = Regex::new(&format!(r"`({PATH})(?:::(?:\w+::)*(\w+))?`")).unwrap();
     let mut missing = Vec::new();
     for found in span.captures_iter(&text) {
-        let paths = folders.iter().map(|folder| root.join(folder).join(&found[1]));
-        let Some(path) = paths.into_iter().find(|path| path.exists()) else {
-            missing.push(found[0].to_owned());
-            continue;
-        };
-        let Some(name) = found.get(2) else { continue };
-        let definition = format!(r"\b(fn|struct|enum|trait|type|const|static|function) {}\b", name.as_str());
-        if !Regex::new(&definition).unwrap().is_match(&fs::read_to_string(path).unwrap()) {
+        let path = find(&found[1], folders);
+        let is_there =
+            path.is_some_and(|path| found.get(2).is_none_or(|name| definition(&read(path), name.as_str()).is_some()));
+        if !is_there {
             missing.push(found[0].to_owned());
         }
     }
     assert!(missing.is_empty(), "{page} names what is not there: {}", missing.join(", "));
 }
 
+/// The number of clauses that can be left out of a model: its `enum Without` lists them, behind `Nothing`.
+fn clauses(definition: &str) -> usize {
+    let body = &definition[..definition.find("\n}").unwrap()];
+    Regex::new(r"(?m)^    \w+,$").unwrap().find_iter(body).filter(|clause| clause.as_str() != "    Nothing,").count()
+}
+
+/// True if the code has this number there. A time may stand there in another unit.
+fn has(definition: &str, number: &str, unit: &str) -> bool {
+    if definition.starts_with("enum") {
+        return clauses(definition).to_string() == number;
+    }
+    let line = definition.lines().next().unwrap().replace('_', "");
+    let times = [("ms", 1), ("s", 1000), ("min", 60_000), ("days", 86_400_000)];
+    let same = match times.iter().find(|(known, _)| *known == unit) {
+        Some((_, ms)) => {
+            let ms = number.parse::<u64>().unwrap() * ms;
+            format!(r"\b{ms}\b|secs\({}\)", ms / 1000)
+        }
+        None => format!(r"\b{number}\b"),
+    };
+    Regex::new(&same).unwrap().is_match(&line)
+}
+
+#[test]
+fn numbers_in_the_architecture_are_those_of_the_code() {
+    let page = read("ARCHITECTURE.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let figure = Regex::new(&format!(r"[ (](\d+)(?: (\S+))? \(`({PATH})::(\w+)`\)")).unwrap();
+    let mut figures = 0;
+    for found in figure.captures_iter(&page) {
+        let text = read(find(&found[3], &OF_ARCHITECTURE).unwrap());
+        let unit = found.get(2).map_or("", |unit| unit.as_str());
+        assert!(has(definition(&text, &found[4]).unwrap(), &found[1], unit), "{}", &found[0]);
+        figures += 1;
+    }
+    assert!(figures > 10, "{figures} are read");
+}
+
+/// "two holders, 5 (`Quarantine`)": a search of the models finds the fault without this clause after so many steps.
+#[test]
+fn the_models_find_the_faults_of_the_architecture_after_as_many_steps() {
+    let models = ["mod.rs", "queue/mod.rs", "queue/claims.rs", "sweep/mod.rs"];
+    let models: String = models.iter().map(|file| read(format!("tests/model/{file}"))).collect();
+    let page = read("ARCHITECTURE.md");
+    let (mut faults, found) = (0, Regex::new(r"(\d+) \(`(\w+)`\)").unwrap());
+    for found in found.captures_iter(&page) {
+        let search = format!(r"Without::{}\b[^;]*\b{}\);", &found[2], &found[1]);
+        assert!(Regex::new(&search).unwrap().is_match(&models), "{}", &found[0]);
+        faults += 1;
+    }
+    assert!(faults > 10, "{faults} are read");
+}
+
+/// Who adds a claim, or a field of the record, opens these files.
+#[test]
+fn every_file_that_knows_claims_is_named_where_a_claim_goes() {
+    let page = read("ARCHITECTURE.md");
+    let row = page.split("* **A claim**").nth(1).unwrap().split("\n* **").next().unwrap();
+    let mut folders = vec![root().join("src")];
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if Regex::new(r"Claim::|'shared'|'\^\(?slots:")
+                .unwrap()
+                .is_match(&fs::read_to_string(&path).unwrap())
+            {
+                let name = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap();
+                let name = name.strip_prefix("lock/scripts/").unwrap_or(name);
+                assert!(row.contains(name), "the row of a claim does not name {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_architecture_is_read_in_one_sitting() {
+    let page = read("ARCHITECTURE.md");
+    assert!(page.lines().count() <= 350, "{} lines", page.lines().count());
+    let wide = page.lines().find(|line| line.chars().count() > 120);
+    assert!(wide.is_none(), "{wide:?}");
+}
+
 #[test]
 fn names_in_the_architecture_are_up_to_date() {
-    is_up_to_date("ARCHITECTURE.md", &["src", "", "src/lock/scripts"]);
+    is_up_to_date("ARCHITECTURE.md", &OF_ARCHITECTURE);
 }
 
 #[test]
 fn names_on_the_page_of_the_tests_are_up_to_date() {
     is_up_to_date("tests/README.md", &["tests", "src", "", "tests/chaos"]);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
     let (page, attacks, mutants) =
         (read("tests/README.md"), read("tests/chaos/mod.rs"), read("tests/chaos/mutants.sh"));
     for found in Regex::new(r"`chaos::(\w+)`").unwrap().captures_iter(&page) {
