@@ -85,8 +85,8 @@ Durations are written 500ms, 30s, 1m 30s or 2h; a bare number, such as 10 or
 0.5, is seconds. An unset variable is read from ~/.config/redlock/redlock.conf,
 then from /etc/redlock.conf, in lines like REDLOCK_REDIS=redis://10.0.0.1.
 
-The job of run finds REDLOCK_NAME, REDLOCK_TOKEN and REDLOCK_FENCING_TOKEN in its
-environment; with --slots REDLOCK_SLOT; and REDLOCK_HELD, the tokens of all
+The job of run finds REDLOCK_NAME, REDLOCK_TOKEN and REDLOCK_FENCING_TOKEN in
+its environment; with --slots REDLOCK_SLOT; and REDLOCK_HELD, the tokens of all
 enclosing leases.";
 
 /// The commands.

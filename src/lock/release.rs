@@ -222,7 +222,8 @@ impl Release<'_> {
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
-            Outcome::Gone | Outcome::Other => is_repeated && answer.knows_end,
+            // Another process may have released it by its token; what that has told stays.
+            Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && answer.knows_end,
             _ => is_done(answer),
         }
     }

@@ -293,6 +293,9 @@ fn help_fits_one_screen_and_shows_what_matters() {
     Test::bare().status(64).stderr(short.as_str()).run();
     let long = Test::bare().arg("--help").stdout(any()).run().stdout;
     assert!(long.lines().count() > short.lines().count());
+    // A line that is too long is broken, and leaves a word alone.
+    let (_, end) = long.split_once("\nExit status:\n").unwrap();
+    assert!(end.lines().all(|line| line.is_empty() || line.contains(' ')), "{end}");
     Test::bare().arg("--version").stdout(format!("redlock {}\n", env!("CARGO_PKG_VERSION"))).run();
 }
 
