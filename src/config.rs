@@ -66,23 +66,8 @@ const OF_THE_JOB: [&str; 6] =
 /// sets still counts.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
-/// What stands for the address, after REDLOCK_ or REDLOCK_REDIS_.
-const ADDRESS: [&str; 14] = [
-    "URL",
-    "URLS",
-    "URI",
-    "URIS",
-    "HOST",
-    "HOSTS",
-    "SERVER",
-    "SERVERS",
-    "NODE",
-    "NODES",
-    "ADDR",
-    "ADDRS",
-    "ADDRESS",
-    "ADDRESSES",
-];
+/// What stands for the address, after REDLOCK_ or REDLOCK_REDIS_, also in the plural.
+const ADDRESS: [&str; 7] = ["URL", "URI", "HOST", "SERVER", "NODE", "ADDR", "ADDRESS"];
 
 /// The variable of builds by make, which some environments keep.
 const VERSION: &str = "REDLOCK_VERSION";
@@ -191,7 +176,9 @@ fn means_address(name: &str) -> bool {
     let rest = name.strip_prefix("REDLOCK_").unwrap_or_default();
     // Computed for few of the variables: for a hundred of them it would take 0.1 ms.
     let is_similar = || name.len().abs_diff(REDIS.len()) <= 2 && strsim::osa_distance(&name, REDIS) <= 2;
-    ADDRESS.contains(&rest.strip_prefix("REDIS_").unwrap_or(rest)) || is_similar()
+    let rest = rest.strip_prefix("REDIS_").unwrap_or(rest);
+    let is_meant = |word: &&str| rest.strip_prefix(word).is_some_and(|end| ["", "S", "ES"].contains(&end));
+    ADDRESS.iter().any(is_meant) || is_similar()
 }
 
 /// Refuses an unknown variable that may name the nodes, unless redlock's own settings do: the lock would be taken elsewhere, unseen.

@@ -78,7 +78,7 @@ pub(crate) enum NotOurs {
 }
 
 /// A lock that others have.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HeldLock {
     pub(crate) name: String,
     pub(crate) by: Blocker,

@@ -114,7 +114,7 @@ impl ProgressLine {
         let text = self.text(waiting, now.since(*then));
         if self.redraws && streams::is_foreground() {
             // Three columns stay free for the ^C that the terminal echoes: a line that wraps cannot be redrawn.
-            streams::draw(&cut(&output::line(&text), streams::columns().saturating_sub(3)));
+            streams::draw(&cut(&output::line(&text), streams::size(2).1.saturating_sub(3)));
         } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
             output::say(&text);
         } else {

@@ -53,7 +53,7 @@ impl Screen {
 
     /// The number of columns of the terminal.
     pub(crate) fn columns() -> usize {
-        size().1
+        streams::size(1).1
     }
 
     /// Shows a page, cut to the present size.
@@ -61,7 +61,7 @@ impl Screen {
     /// # Errors
     /// The errors of standard output.
     pub(crate) fn show(&self, page: &str) -> Result<(), Error> {
-        let (rows, columns) = size();
+        let (rows, columns) = streams::size(1);
         let lines = fitted(page, rows, columns);
         output::show(&format!("\x1b[H{}{EMPTY_REST}{EMPTY_BELOW}", lines.join(&format!("{EMPTY_REST}\n"))))
     }
@@ -82,10 +82,6 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave(self.keys());
     }
-}
-
-fn size() -> (usize, usize) {
-    streams::size_of_output()
 }
 
 fn leave(keys: Option<&Keyboard>) {

@@ -7,10 +7,10 @@ use crate::exit::Exit;
 use crate::output;
 use crate::screen::Screen;
 use crate::sys::clock::{local_date, unix_time};
-use crate::sys::keyboard::Keyboard;
 use crate::sys::signals::Signals;
 use crate::sys::wait::Readable;
 use crate::text::exact;
+use futures_util::future::OptionFuture;
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
@@ -41,6 +41,7 @@ pub(super) async fn watch(
             tokio::time::sleep(every).await;
             Ok::<_, anyhow::Error>(())
         };
+        let quit = keys.as_ref().map(|keys| keys.next(|keys| keys.has(b'q').then_some(())));
         tokio::select! {
             biased;
             arrived = signals.next(Signals::next) => match (arrived.signal, &screen) {
@@ -50,17 +51,9 @@ pub(super) async fn watch(
                 (libc::SIGTSTP, None) => stop(),
                 (signal, _) => return Err(Error::Interrupted(signal).into()),
             },
-            () = quit(keys.as_ref()) => return Ok(Exit::Done),
+            Some(()) = OptionFuture::from(quit) => return Ok(Exit::Done),
             refreshed = refreshed => refreshed?,
         }
-    }
-}
-
-/// Returns when q is pressed.
-async fn quit(keys: Option<&Readable<&Keyboard>>) {
-    match keys {
-        Some(keys) => keys.next(|keys| keys.has(b'q').then_some(())).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -5,7 +5,7 @@ use super::finding::Harm::{Fail, NoVote, Unknown, Warn};
 use super::finding::{CheckResult, Problem};
 use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
 use crate::lock::{Holder, Quarantine, Status};
-use crate::redis::{Address, Deployment, Fault, Local, REPLY_LIMIT, SentinelView};
+use crate::redis::{Address, Deployment, Fault, LONGEST_REPLY, Local, SentinelView};
 use crate::text::{first_of, human};
 use std::time::Duration;
 
@@ -243,7 +243,7 @@ fn buffers(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     // A class, its hard limit in bytes, the soft one, and for how many seconds that may be exceeded; zero for none.
     let settings = node.buffer_limits.as_ref().map_err(Clone::clone)?;
     let words: Vec<&str> = settings.split_whitespace().collect();
-    for (class, least, what) in [("pubsub", CALLS, "waiters"), ("normal", REPLY_LIMIT, "status and log")] {
+    for (class, least, what) in [("pubsub", CALLS, "waiters"), ("normal", LONGEST_REPLY, "status and log")] {
         let limits = words.chunks(4).find(|one| one[0] == class).unwrap_or_default();
         let limits = limits.iter().skip(1).take(2).filter_map(|limit| limit.parse::<usize>().ok());
         let limit = limits.filter(|&limit| limit > 0).min().unwrap_or(usize::MAX);

@@ -91,14 +91,7 @@ impl Lock {
 
     /// A lock that others have.
     pub(super) fn held_by(&self, by: Blocker) -> HeldLock {
-        HeldLock {
-            name: self.name.clone(),
-            by,
-            waited: None,
-            by_this_job: false,
-            can_reenter: false,
-            is_promised: false,
-        }
+        HeldLock { name: self.name.clone(), by, ..HeldLock::default() }
     }
 
     /// The error for a lock that others have.

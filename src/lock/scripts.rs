@@ -46,7 +46,7 @@ mod tests {
         let bytes = |key: usize| {
             let (part, arguments) = (20, 2_000); // a waiter with its name, three times
             let tokens = 3 * (8 * 34 + 10); // of tries that no node has confirmed to have undone
-            UNDO.body().len() + 3 * 9 * (key + part) + arguments + tokens
+            UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
         // With a name of more than 256 bytes, or a TAKE in full (the first since the server knows no scripts), a lease may
         // be left until it runs out, if the server stands still at the same time.

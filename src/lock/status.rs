@@ -36,7 +36,7 @@ impl View {
     pub(crate) const WHOLE: View = View { holders: 200, waiters: 200, runs: Some(RunQuery::LAST) };
 
     /// How many locks fit into one answer: a holder takes at most five kilobytes, with the lines of the protocol
-    /// (see redis/limit.rs), and the rest of a lock one and a half.
+    /// (see redis/stream.rs), and the rest of a lock one and a half.
     pub(super) fn locks_at_a_time(self) -> usize {
         (2 << 20) / (1_500 + 5_000 * self.holders as usize)
     }
@@ -165,14 +165,7 @@ impl Status {
     pub(super) fn held(&self) -> HeldLock {
         // Only a line keeps others from taking a free lock.
         let by = self.by.clone().unwrap_or(Blocker::Reserved(None));
-        HeldLock {
-            name: self.name.clone(),
-            by,
-            waited: None,
-            by_this_job: false,
-            can_reenter: false,
-            is_promised: false,
-        }
+        HeldLock { name: self.name.clone(), by, ..HeldLock::default() }
     }
 }
 

@@ -5,8 +5,9 @@
 //! TRYAGAIN until the whole slot is there. ASK is handled by trying again, too.
 
 use super::address::Address;
-use super::connect::{self, Socket, exchange};
+use super::connect::{self, exchange};
 use super::fault::Fault;
+use super::stream::ServerStream;
 use super::url::Host;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -27,7 +28,7 @@ const REMEMBERED: usize = 8;
 /// The way into a Cluster: a server, connected to and logged in, and masters that it knows.
 pub(super) struct ClusterSocket {
     pub(super) server: Host,
-    pub(super) socket: Box<dyn Socket>,
+    pub(super) socket: ServerStream,
     pub(super) masters: Vec<Host>,
 }
 
@@ -83,7 +84,7 @@ pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Host, Fault> {
 ///
 /// # Errors
 /// Those of [`table`]; [`Fault::Unreachable`] when some slots have no master: their locks cannot be listed.
-pub(super) async fn masters(server: &Host, socket: &mut Box<dyn Socket>) -> Result<Vec<Host>, Fault> {
+pub(super) async fn masters(server: &Host, socket: &mut ServerStream) -> Result<Vec<Host>, Fault> {
     let (masters, slots) = table(server, socket).await?;
     if slots < SLOTS {
         return Err(Fault::Unreachable(format!("{server} knows the masters of {slots} of {SLOTS} slots")));
@@ -95,7 +96,7 @@ pub(super) async fn masters(server: &Host, socket: &mut Box<dyn Socket>) -> Resu
 ///
 /// # Errors
 /// The server's error; [`Fault::Unreachable`] when it knows no masters.
-async fn table(server: &Host, socket: &mut Box<dyn Socket>) -> Result<(Vec<Host>, u64), Fault> {
+async fn table(server: &Host, socket: &mut ServerStream) -> Result<(Vec<Host>, u64), Fault> {
     let mut question = redis::cmd("CLUSTER");
     question.arg("SLOTS");
     let ranges = exchange(socket, &[question]).await.map_err(|fault| fault.of_server(server))?;

@@ -2,10 +2,9 @@
 
 use super::address::Address;
 use super::fault::Fault;
-use super::last_words::LastWords;
-use super::limit::ReplyLimit;
 use super::local;
 use super::reply::Reply;
+use super::stream::ServerStream;
 use super::tls;
 use super::url::{Deployment, Host};
 use futures_util::StreamExt;
@@ -51,33 +50,14 @@ impl Socket for TlsStream<TcpStream> {
     }
 }
 
-impl Socket for Box<dyn Socket> {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        (**self).descriptor()
-    }
-}
-
-impl<S: Socket> Socket for ReplyLimit<S> {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.stream().descriptor()
-    }
-}
-
-impl<S: Socket> Socket for LastWords<S> {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.stream().descriptor()
-    }
-}
-
 /// Connects to the node and logs in.
 ///
 /// # Errors
 /// The reason why it cannot be reached, or its refusal of AUTH or SELECT.
-pub(super) async fn open(address: &Address) -> Result<Box<dyn Socket>, Fault> {
-    let stream = dial(address).await.map_err(|error| Fault::of_io(&error))?;
-    let mut socket = ReplyLimit::new(LastWords::new(stream));
-    log_in(&mut socket, address).await?;
-    Ok(Box::new(socket))
+pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
+    let mut stream = ServerStream::new(dial(address).await.map_err(|error| Fault::of_io(&error))?);
+    log_in(&mut stream, address).await?;
+    Ok(stream)
 }
 
 /// The time left of the server's certificate, if it ends within `time`; none without TLS.
@@ -130,7 +110,7 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// AUTH and SELECT, where the address asks for them, in one round trip at most.
-async fn log_in(socket: &mut impl Socket, address: &Address) -> Result<(), Fault> {
+async fn log_in(socket: &mut ServerStream, address: &Address) -> Result<(), Fault> {
     let mut requests = Vec::new();
     if let Some(password) = address.password() {
         let mut auth = redis::cmd("AUTH");
@@ -152,7 +132,7 @@ async fn log_in(socket: &mut impl Socket, address: &Address) -> Result<(), Fault
 ///
 /// # Errors
 /// The error of the socket, or the first answer that is an error.
-pub(super) async fn exchange(socket: &mut impl Socket, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
+pub(super) async fn exchange(socket: &mut ServerStream, requests: &[Cmd]) -> Result<Vec<Reply>, Fault> {
     let packed: Vec<u8> = requests.iter().flat_map(Cmd::get_packed_command).collect();
     let sent = async { socket.write_all(&packed).await.and(socket.flush().await) };
     sent.await.map_err(|error| Fault::of_io(&error))?;

@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::route::Route;
-use super::script::{Call, Script};
+use super::script::{Call, Delivery, Script};
 use super::url::Host;
 use crate::sys::clock::Boot;
 use futures_util::future::join;
@@ -111,7 +111,7 @@ impl Connection {
     async fn execute(&self, call: &Call) -> (Boot, RedisResult<Value>) {
         let sent = Boot::now();
         let is_loaded = self.loaded.get().is_some_and(|script| ptr::eq(script, call.script));
-        if !call.is_in_full() || is_loaded {
+        if call.delivery != Delivery::Behind || is_loaded {
             match self.command(&call.by_name()).await {
                 Err(error) if error.code() == Some("NOSCRIPT") => {}
                 value => return (sent, value),

@@ -30,7 +30,7 @@ pub(crate) enum Fault {
     Shortage(&'static str),
     /// An answer that no Redis gives.
     Garbage(&'static str),
-    /// An answer that is longer than [`super::limit`] allows.
+    /// An answer that is longer than [`super::stream`] allows.
     TooLarge,
     /// It answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The fields are
     /// the code, which may have a [`Meaning`], and the server's text.

@@ -1,8 +1,9 @@
 //! The way to a node: direct, or to the server that Sentinels or a Cluster name, which changes.
 
 use super::address::Address;
-use super::connect::{self, Socket};
+use super::connect;
 use super::fault::Fault;
+use super::stream::ServerStream;
 use super::url::{Deployment, Host};
 use super::{cluster, sentinel};
 use crate::sys::clock::Boot;
@@ -48,7 +49,7 @@ impl Route {
     ///
     /// # Errors
     /// The reason why it cannot be reached, or the refusal of the login.
-    pub(super) async fn open(&self) -> Result<(Option<Host>, Box<dyn Socket>), Fault> {
+    pub(super) async fn open(&self) -> Result<(Option<Host>, ServerStream), Fault> {
         let (server, socket) = match (self.address.deployment(), self.server()) {
             (Deployment::Sentinel { .. }, _) => sentinel::open(&self.address).await?,
             (Deployment::Cluster(_), Some(server)) => {
@@ -63,7 +64,7 @@ impl Route {
         Ok((Some(server), socket))
     }
 
-    async fn enter(&self, seeds: &[Host]) -> Result<(Host, Box<dyn Socket>), Fault> {
+    async fn enter(&self, seeds: &[Host]) -> Result<(Host, ServerStream), Fault> {
         let later = self.later.borrow().clone();
         let entrance = cluster::enter(&self.address, seeds, &later).await?;
         let mut later = self.later.borrow_mut();

@@ -1,93 +1,21 @@
 //! A Lua script, and one call of it.
 
+use const_sha1::{Digest, sha1};
 use redis::Cmd;
 use std::time::Duration;
 
 /// A Lua script, sent with its body only to a server that does not know its name.
-#[derive(Debug)]
 pub(crate) struct Script {
-    body: &'static str,
-    name: ScriptName,
+    pub(crate) body: &'static str,
+    /// The SHA-1 of the body.
+    name: Digest,
 }
 
 impl Script {
     /// Called in a constant: the name is computed by the compiler, as it would take 0.05 ms at each start.
     pub(crate) const fn new(body: &'static str) -> Script {
-        Script { body, name: ScriptName::of(body) }
+        Script { body, name: sha1(body.as_bytes()) }
     }
-
-    pub(crate) fn body(&self) -> &'static str {
-        self.body
-    }
-}
-
-/// The name that Redis gives to a script: the SHA-1 of its body, in hexadecimal digits.
-#[derive(Debug)]
-struct ScriptName([u8; 40]);
-
-impl ScriptName {
-    const fn of(body: &str) -> ScriptName {
-        let body = body.as_bytes();
-        let mut state = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
-        let mut at = 0;
-        while at < padded_length(body) {
-            state = mixed(state, body, at);
-            at += 64;
-        }
-        let mut digits = [0; 40];
-        let mut place = 0;
-        while place < 40 {
-            let digit = state[place / 8] >> (28 - place % 8 * 4) & 15;
-            digits[place] = b"0123456789abcdef"[digit as usize];
-            place += 1;
-        }
-        ScriptName(digits)
-    }
-}
-
-/// The length of what SHA-1 goes through: the body, the byte 0x80, as many zeroes as fill the last 64 bytes, the number of bits.
-const fn padded_length(body: &[u8]) -> usize {
-    (body.len() + 9).next_multiple_of(64)
-}
-
-const fn padded_byte(body: &[u8], at: usize) -> u8 {
-    if at < body.len() {
-        return body[at];
-    }
-    let behind = padded_length(body) - at;
-    match at == body.len() {
-        true => 0x80,
-        false if behind <= 8 => ((body.len() as u64 * 8) >> (8 * (behind - 1))) as u8,
-        false => 0,
-    }
-}
-
-/// The state of SHA-1 behind the 64 bytes that begin at `at`.
-const fn mixed(state: [u32; 5], body: &[u8], at: usize) -> [u32; 5] {
-    let mut words = [0_u32; 80];
-    let mut byte = 0;
-    while byte < 64 {
-        words[byte / 4] = words[byte / 4] << 8 | padded_byte(body, at + byte) as u32;
-        byte += 1;
-    }
-    let [mut a, mut b, mut c, mut d, mut e] = state;
-    let mut round = 0;
-    while round < 80 {
-        if round >= 16 {
-            words[round] = (words[round - 3] ^ words[round - 8] ^ words[round - 14] ^ words[round - 16]).rotate_left(1);
-        }
-        let (choice, constant) = match round / 20 {
-            0 => (b & c | !b & d, 0x5a82_7999),
-            1 => (b ^ c ^ d, 0x6ed9_eba1),
-            2 => (b & c | b & d | c & d, 0x8f1b_bcdc),
-            _ => (b ^ c ^ d, 0xca62_c1d6_u32),
-        };
-        let next = a.rotate_left(5).wrapping_add(choice).wrapping_add(e).wrapping_add(constant);
-        (a, b, c, d, e) = (next.wrapping_add(words[round]), a, b.rotate_left(30), c, d);
-        round += 1;
-    }
-    let [p, q, r, s, t] = state;
-    [p.wrapping_add(a), q.wrapping_add(b), r.wrapping_add(c), s.wrapping_add(d), t.wrapping_add(e)]
 }
 
 /// Lua code without lines of comment and without indentation, stripped by the compiler. A server reads only 16 kB from a client
@@ -134,7 +62,7 @@ impl<const N: usize> BareCode<N> {
 }
 
 /// One call of a script, the same for all nodes.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(super) script: &'static Script,
     pub(super) keys: Vec<String>,
@@ -168,11 +96,6 @@ impl Call {
         self
     }
 
-    /// True if the body is sent at once, instead of after NOSCRIPT; behind a call of the same script its name is enough.
-    pub(super) fn is_in_full(&self) -> bool {
-        self.delivery == Delivery::Behind
-    }
-
     /// The same call, to undo the request before it.
     pub(crate) fn behind(self) -> Call {
         Call { delivery: Delivery::Behind, ..self }
@@ -190,15 +113,15 @@ impl Call {
 
     /// The request for a server that knows the script.
     pub(super) fn by_name(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.name.0)
+        self.command("EVALSHA", &self.script.name.to_string())
     }
 
     /// The request that works on any server.
     pub(super) fn with_body(&self) -> Cmd {
-        self.command("EVAL", self.script.body().as_bytes())
+        self.command("EVAL", self.script.body)
     }
 
-    fn command(&self, command: &str, script: &[u8]) -> Cmd {
+    fn command(&self, command: &str, script: &str) -> Cmd {
         let mut cmd = redis::cmd(command);
         cmd.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         cmd
@@ -214,8 +137,8 @@ mod tests {
         // All lengths around a border of 64 bytes, where the padding changes.
         for length in 0..200 {
             let body = "x".repeat(length);
-            let name = ScriptName::of(&body);
-            assert_eq!(std::str::from_utf8(&name.0), Ok(redis::Script::new(&body).get_hash()), "{length} bytes");
+            let name = sha1(body.as_bytes()).to_string();
+            assert_eq!(name, redis::Script::new(&body).get_hash(), "{length} bytes");
         }
     }
 

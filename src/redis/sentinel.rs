@@ -1,8 +1,9 @@
 //! Sentinel: finding the primary of a service. Any Sentinel may be down, hang, or know less than the others.
 
 use super::address::Address;
-use super::connect::{self, Socket, exchange};
+use super::connect::{self, exchange};
 use super::fault::{Fault, NOT_A_SENTINEL};
+use super::stream::ServerStream;
 use super::url::{Deployment, Host};
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
@@ -21,7 +22,7 @@ type Vote = (u64, Host);
 ///
 /// # Errors
 /// The reason why no Sentinel can be reached, or not the primary; [`Fault::Unreachable`] for a server that is not a primary.
-pub(super) async fn open(address: &Address) -> Result<(Host, Box<dyn Socket>), Fault> {
+pub(super) async fn open(address: &Address) -> Result<(Host, ServerStream), Fault> {
     let primary = primary(address).await?;
     let mut socket = connect::open(&address.at(&primary)).await.map_err(|fault| fault.of_server(&primary))?;
     let role = exchange(&mut socket, &[redis::cmd("ROLE")]).await?;

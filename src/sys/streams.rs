@@ -65,18 +65,8 @@ pub(crate) fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// The width of the terminal that is standard error.
-pub(crate) fn columns() -> usize {
-    size(2).1
-}
-
-/// Rows and columns of the terminal that is standard output.
-pub(crate) fn size_of_output() -> (usize, usize) {
-    size(1)
-}
-
-/// Rows and columns of this terminal; the usual ones where it does not tell.
-fn size(descriptor: i32) -> (usize, usize) {
+/// Rows and columns of the terminal that is standard output (1) or error (2); the usual ones where it does not tell.
+pub(crate) fn size(descriptor: i32) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
     let answer = unsafe { libc::ioctl(descriptor, libc::TIOCGWINSZ, &raw mut size) };

@@ -1,0 +1,84 @@
+//! The stream of bytes from and to a server, guarded against what servers do: replies without end, and a connection that is closed
+//! with the reason as its last words.
+
+use super::connect::Socket;
+use std::io::{self, ErrorKind};
+use std::os::fd::BorrowedFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// The most bytes that are read between two requests: an endless reply must not fill this machine's memory. Pages of locks are cut so
+/// that they take half of it, and what does not fit is asked for again; a subscription that reaches the limit is opened again.
+pub(crate) const LONGEST_REPLY: usize = 4 << 20;
+/// The memory of a value apart from its text, in bytes. Each value ends at least one line.
+const VALUE: usize = 64;
+
+/// A stream that fails with [`ErrorKind::FileTooLarge`] once the server has sent more than [`LONGEST_REPLY`].
+///
+/// A server that has too many clients, or is in protected mode, says so unasked, and then takes no request. These last words are the
+/// answer to the first request: nothing is read before that, and a request that the other side does not take any more does not end
+/// the stream before its words are read.
+pub(super) struct ServerStream {
+    socket: Box<dyn Socket>,
+    left: usize,
+    is_asked: bool,
+    /// The reader that waits for the first request.
+    reader: Option<Waker>,
+}
+
+impl ServerStream {
+    pub(super) fn new(socket: Box<dyn Socket>) -> ServerStream {
+        ServerStream { socket, left: LONGEST_REPLY, is_asked: false, reader: None }
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.descriptor()
+    }
+}
+
+impl AsyncRead for ServerStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if !self.is_asked {
+            self.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        let new = &buffer.filled()[before..];
+        let lines = new.iter().filter(|byte| **byte == b'\n').count();
+        let left = self.left.checked_sub(new.len() + lines * VALUE);
+        self.left = left.ok_or(ErrorKind::FileTooLarge)?;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ServerStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.left = LONGEST_REPLY;
+        self.is_asked = true;
+        self.reader.take().into_iter().for_each(Waker::wake);
+        match Pin::new(&mut self.socket).poll_write(cx, bytes) {
+            // The reader meets the end too, behind the words.
+            Poll::Ready(Err(error)) if is_end(&error) => Poll::Ready(Ok(bytes.len())),
+            written => written,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(&mut self.socket).poll_flush(cx) {
+            Poll::Ready(Err(error)) if is_end(&error) => Poll::Ready(Ok(())),
+            flushed => flushed,
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// True if the other side has closed the connection.
+fn is_end(error: &io::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | ConnectionAborted)
+}
