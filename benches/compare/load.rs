@@ -21,13 +21,11 @@ pub(crate) fn load() {
     renewals(300 / share, Duration::from_secs(60 / u64::try_from(share).unwrap()).max(Duration::from_secs(20)));
 }
 
-/// A server that records its slow scripts. It goes before all other processes where that is permitted: its clock runs on while a
-/// script has no processor.
+/// A server that records its slow scripts.
 fn server() -> Redis {
     let arguments = ["--maxclients", "10000", "--slowlog-log-slower-than", "500", "--slowlog-max-len", "100000"];
     let redis = Redis::with_tcp(&arguments);
-    let pid = redis.pid().to_string();
-    let _ = Command::new("chrt").args(["--fifo", "-p", "1", &pid]).stderr(Stdio::null()).status();
+    redis.go_first();
     redis
 }
 

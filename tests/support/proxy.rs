@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 /// What the proxy does with what it gets.
@@ -72,7 +72,8 @@ struct Shared {
     ended: AtomicBool,
     /// Connections that are older than this one are half-open.
     half_open: AtomicUsize,
-    open: Mutex<Vec<TcpStream>>,
+    /// Those of clients. Whatever passes something on has them, so that a connection is closed when nothing does any more.
+    open: Mutex<Vec<Weak<TcpStream>>>,
     /// How many bytes still go through until a connection breaks.
     breaks: Mutex<Option<(usize, Break)>>,
     connections: AtomicUsize,
@@ -205,7 +206,7 @@ impl Shared {
     }
 
     fn close(&self) {
-        for stream in self.open.lock().unwrap().drain(..) {
+        for stream in self.open.lock().unwrap().drain(..).filter_map(|stream| stream.upgrade()) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -231,16 +232,19 @@ impl Shared {
     }
 
     fn join<S: Read + Close + Send + 'static>(self: &Arc<Shared>, number: usize, client: TcpStream, from: S, to: S) {
-        self.open.lock().unwrap().push(client.try_clone().unwrap());
         let (client_in, to_client) = (client.try_clone().unwrap(), client.try_clone().unwrap());
-        let back = client.try_clone().unwrap();
-        let shared = Arc::clone(self);
+        let client = Arc::new(client);
+        let mut open = self.open.lock().unwrap();
+        open.retain(|stream| stream.strong_count() > 0);
+        open.push(Arc::downgrade(&client));
+        drop(open);
+        let (shared, back) = (Arc::clone(self), Arc::clone(&client));
         pump(
             client_in,
             to,
             move |chunk| if shared.lets_through(number) { shared.request(chunk, &back) } else { vec![] },
         );
-        let (shared, client) = (Arc::clone(self), client);
+        let shared = Arc::clone(self);
         pump(
             from,
             to_client,

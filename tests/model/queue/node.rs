@@ -20,20 +20,27 @@ enum Called {
     Nobody,
     /// The first does not fit.
     Blocked,
+    /// The first is not known: there are more dead before it than a script drops.
+    Unknown,
     /// Another has been called already.
     Reserved,
     Client(usize),
 }
 
 impl Bounds {
-    /// Whether the server counts a listener.
+    /// Tells the first in line, or drops it if the server counts no listener.
     fn publish(&self, state: &mut State, index: usize, go: bool) -> bool {
         let client = &mut state.clients[index];
         if client.ear == Ear::Hears {
             let message = if go { &mut client.go } else { &mut client.head };
             *message = true;
         }
-        client.ear != Ear::None || self.is(Without::Count)
+        let listens = client.ear != Ear::None || self.is(Without::Count);
+        if !listens {
+            client.in_q = false;
+            state.buried += 1;
+        }
+        listens
     }
 
     /// first(): takes out the leases that have run out, and calls nobody.
@@ -68,11 +75,10 @@ impl Bounds {
 
     /// The new first in line is told to keep watch.
     fn tell(&self, state: &mut State) {
-        while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
+        while let Some(first) = state.first().filter(|_| !self.is(Without::Tell) && !self.is_full(state)) {
             if self.publish(state, first, false) {
                 return;
             }
-            state.clients[first].in_q = false;
         }
     }
 
@@ -85,12 +91,14 @@ impl Bounds {
             state.clients.iter_mut().for_each(|client| client.in_q &= client.unseen < UNSEEN);
         }
         while let Some(first) = state.first() {
+            if self.is_full(state) {
+                return Ok(Called::Unknown);
+            }
             if Some(first) != me && !self.may_fit(state, state.clients[first].claim) && !self.is(Without::CallsWhoFits)
             {
                 if self.publish(state, first, false) {
                     return Ok(Called::Blocked);
                 }
-                state.clients[first].in_q = false;
                 continue;
             }
             state.clients[first].in_q = false;
@@ -243,7 +251,7 @@ impl Bounds {
         }
         match self.call(state, me)? {
             Called::Client(called) if Some(called) != me => Ok(false),
-            Called::Blocked | Called::Reserved => Ok(false),
+            Called::Blocked | Called::Reserved | Called::Unknown => Ok(false),
             _ => self.is_next(state, me).map(|()| true),
         }
     }
