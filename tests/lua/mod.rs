@@ -25,7 +25,11 @@ fn scripts() -> BTreeMap<String, String> {
     let list = std::fs::read_to_string(format!("{root}.rs")).unwrap();
     let (script, word) = (Regex::new(r"(?s)script!\(\s*(\w+),([^)]*)\);").unwrap(), Regex::new(r"\w+").unwrap());
     let lua = |part: regex_lite::Match<'_>| std::fs::read_to_string(format!("{root}/{}.lua", part.as_str())).unwrap();
-    let body = |parts: &str| word.find_iter(parts).map(lua).collect();
+    let prelude = std::fs::read_to_string(format!("{root}/prelude.lua")).unwrap();
+    let body = |parts: &str| {
+        let rest: String = word.find_iter(parts).map(lua).collect();
+        format!("{prelude}return (function()\n{rest}end)()\n")
+    };
     script.captures_iter(&list).map(|found| (found[1].to_lowercase(), body(&found[2]))).collect()
 }
 

@@ -82,7 +82,7 @@ local function note_forgotten()
   local outcome = ARG.gone or ARG.outcome or 'unused'
   pcall(function()
     if server_ms() == 0 or not ARG.log or outcome == 'unused' then return end
-    local run = new_run(ARG.fence, ARG.slot, server_ms() - ARG.began)
+    local run = new_run(ARG.fence, ARG.slot, digits(server_ms() - ARG.began))
     set_end(run, outcome, ARG.code, nil, end_of(run))
     log_end(run, tonumber(run.n) or 20)
   end)

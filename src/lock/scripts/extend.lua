@@ -5,6 +5,7 @@
 --      the key by which release.lua tells that the lease was released)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten), released,
 --      gone (node), other (holders)
+-- The counter of fencing tokens is renewed with the run in the memory alone: a lease of more than 100 days without one may outlast it.
 -- Reads K, L, H, INFO; writes K, L, H and ENDS (of a member M, P and its record for L and H). Cost: 11 calls.
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 if not is_held and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return answer_from_reads('released') end

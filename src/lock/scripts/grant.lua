@@ -19,13 +19,13 @@ local function grant(fence, count, place)
     shape = ARG.claim ~= 'exclusive' and ARG.claim or nil
     value = shape and shape .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16) or ARG.token
     redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
-    redis.call('DEL', L, H, M, P) -- an older version's --force leaves members that are no more
+    redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
   end
   if place then redis.call('ZADD', P, place, ARG.token) end
   if shape then members.note_ttl(tonumber(ARG.ttl)) end
   set_counter(count, place)
-  local since = server_us() - (tonumber(ARG.held) or 0) * 1000
-  redis.call('HSET', record_of(ARG.token), 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', digits(since),
+  local since = ARG.held and digits(server_us() - ARG.held * 1000) or server_us()
+  redis.call('HSET', record_of(ARG.token), 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', since,
     'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
   if shape then members.expire(ARG.token, ARG.ttl) else redis.call('PEXPIRE', L, ARG.ttl) end
 end

@@ -4,7 +4,7 @@
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
-  if fields.token == token then fields.now = digits(server_us()) else fields = {} end
+  if fields.token == token then fields.now = server_us() else fields = {} end
   fields.revoked = fields.token and revoked_by(fields.revoked, fields.since)
   fields.value, fields.left = string.sub(token, 1, tonumber(ARG.bytes) or -1), until_end(token)
   if shape then fields.claim, fields.slot = shape, redis.call('ZSCORE', P, token) end
@@ -27,9 +27,8 @@ local function holders(most)
   end
   local live = '(' .. digits(server_ms())
   local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-  local count = redis.pcall('ZCOUNT', M, live, '+inf') -- a user of an older rule may not
-  if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
-  return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
+  local count, longest = redis.call('ZCOUNT', M, live, '+inf'), redis.call('HGET', L, 'longest')
+  return {holders = listed, members = count, longest = longest, next = soonest - server_ms()}
 end
 
 -- True if ARG.claim could be had at ARG.place, as far as the members go.

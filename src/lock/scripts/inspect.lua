@@ -4,6 +4,7 @@
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, one that redlock wrote with holds;
 --      waiting, clock); clock is in ms
 --      with waiters: waiters (name, ticket, name, ticket, ...; the first in line)
+-- Cost: 7 calls.
 local fields = value == false and {} or holders(tonumber(ARG.most))
 if shape and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.holders + 1] = holder(ARG.named) end
 fields.waiting = redis.call('ZCARD', Q)

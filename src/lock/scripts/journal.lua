@@ -34,8 +34,8 @@ local function push(lines, first, most, at)
     table.sort(lines, function(one, other) return ends[one] < ends[other] end)
   end
   if redis.call('LPUSH', LOG, unpack(lines)) > most then
-    redis.call('LTRIM', LOG, '0', most - 1)
-    if redis.call('HSETNX', RUNS, 'kept', most) == 1 then redis.call('PEXPIRE', RUNS, FENCE_MS) end
+    redis.call('LTRIM', LOG, '0', digits(most - 1))
+    if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, FENCE_MS) end
   end
   redis.call('PEXPIRE', LOG, FENCE_MS)
 end

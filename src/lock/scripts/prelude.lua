@@ -13,11 +13,12 @@
 -- PTTL), the owner record and now (us), of a member its claim and slot; or type and left for a key that is no string. With members
 -- there are `members` (their number), `next` (ms, until one of them runs out) and `longest`. `node` is uptime (s) and run, ''
 -- where INFO is refused.
--- What scripts spend is the creation of their functions, and numbers that a command has to read: so what is rarely needed stands
--- behind a return or inside a function, and the constants of what is often called are texts.
+-- What scripts spend is the creation of their functions, and numbers that become texts: so what is rarely needed stands behind a
+-- return or inside a function, and what is often called has texts for constants and for the clock. All behind the prelude stands
+-- inside one function (scripts.rs), as the names around a function cost nothing to find.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG = {}
-for i = 1, #ARGV, 2 do ARG[ARGV[i]] = ARGV[i + 1] end
+local ARG, given = {}, ARGV
+for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see run.lua
 
@@ -48,15 +49,16 @@ local function digits(n)
   return string.format('%.0f', n)
 end
 
--- The server's clock; 0 where it is refused: no exclusive lock depends on it. The same to the end of the script.
+-- The server's clock, as a text; zero where it is refused: no exclusive lock depends on it. The same to the end of the script.
 local function server_us()
   if not us then
     local t = redis.pcall('TIME')
-    us = t.err and 0 or t[1] * 1000000 + t[2]
+    us = t.err and '0000' or t[1] .. string.rep('0', 6 - #t[2]) .. t[2]
   end
   return us
 end
 
+-- The same in ms, as a number.
 local function server_ms()
   return math.floor(server_us() / 1000)
 end

@@ -24,7 +24,7 @@ local function revoked_by(by, since)
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
   local at, by_all = string.match(revoked_all, '^(%d+) (.*)$')
   since = tonumber(since) or 0
-  return at and (since <= tonumber(at) or since > server_us()) and by_all
+  return at and (since <= tonumber(at) or since > tonumber(server_us())) and by_all
 end
 
 -- The record of the lease of this token, which has the lock; empty for another library's.

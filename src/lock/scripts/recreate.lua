@@ -4,6 +4,7 @@
 --      run (of the node that said gone; nil: refused), alone (the only node)
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node, and it
 --      has granted a later lease since), revoked (by), other (holders)
+-- Cost: 20 calls.
 local who, fence = node(), tonumber(ARG.fence)
 if who.run ~= (ARG.run or '') then return answer_from_reads('restarted') end
 if not is_held_by(ARG.token) then

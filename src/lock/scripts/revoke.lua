@@ -3,6 +3,7 @@
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder cannot be
 --      told), gone (node), other (holders)
 --      from: where to go on with the leases that are kept though their jobs have ended, which are freed
+-- Cost: 7 calls; with `force` 15.
 local FREED = 100
 
 -- The lock was freed for all its holders: runs that began before have ended by that, see close.lua.
@@ -34,7 +35,7 @@ end
 
 -- Revokes all members, and frees those whose jobs have ended, some at a time. Returns the outcome, and where to go on.
 local function revoke_all()
-  if not ARG.from then redis.call('HSET', L, 'revoked', digits(server_us()) .. ' ' .. ARG.by) end
+  if not ARG.from then redis.call('HSET', L, 'revoked', server_us() .. ' ' .. ARG.by) end
   if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end
   local part, from = part_of_members(ARG.from)
   local kept = {}

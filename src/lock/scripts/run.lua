@@ -27,7 +27,7 @@ end
 
 -- The run of this grant.
 local function new_run(fence, place, began)
-  return {t = ARG.token, h = short(ARG.host, 60), p = ARG.pid, u = short(ARG.user, 32), l = short(ARG.label, 40), b = digits(began),
+  return {t = ARG.token, h = short(ARG.host, 60), p = ARG.pid, u = short(ARG.user, 32), l = short(ARG.label, 40), b = began,
     w = ARG.waited ~= '0' and ARG.waited or nil, f = fence, i = place and digits(place), q = ARG.once and '1',
     n = ARG.log ~= '20' and ARG.log or nil}
 end
@@ -36,7 +36,7 @@ end
 local function note_begin(fence, place)
   if server_ms() == 0 or not ARG.log then return end
   pcall(function()
-    local began = server_ms() - (tonumber(ARG.held) or 0)
+    local began = ARG.held and digits(server_ms() - ARG.held) or string.sub(server_us(), 1, -4)
     redis.call('HSET', OPEN, ARG.token, cjson.encode(new_run(fence, place, began)))
     redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
     redis.call('PEXPIRE', OPEN, FENCE_MS)

@@ -6,6 +6,7 @@
 --      them, with since), and unless `from`
 --      is given: over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
 --      going (the first runs that go on), running (how many do)
+-- Cost: 10 calls, with one run.
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 local PAGE = 200
 local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0

@@ -21,7 +21,7 @@ local freed = undo_earlier()
 
 -- The first free place from this one on, round; nil when there is none.
 local function free_from(first)
-  -- True if all places between these are taken. Of a free lock none is: what an older version's --force has left is nothing.
+  -- True if all places between these are taken. Of a free lock none is: what a mark that was deleted by hand has left is nothing.
   local function are_taken(first, last)
     return shape and redis.call('ZCOUNT', P, first, last) >= last - first + 1
   end
@@ -53,9 +53,10 @@ end
 local function take()
   if ARG.claim ~= 'exclusive' then redis.call('TIME') end -- where that is refused, members would never run out
   local place = limit and (tonumber(ARG.place) or free_from(0))
-  local fence = counter(place)
-  if ARG.claim ~= 'shared' then fence = fence + 1 end
-  fence = digits((ARG.claim ~= 'shared' or fence == 0) and math.max(fence, tonumber(ARG.now) or 0) or fence)
+  local is_shared, fence = ARG.claim == 'shared', counter(place)
+  local least = is_shared and fence or fence + 1
+  local is_seed = (fence == 0 or not is_shared) and least < tonumber(ARG.now or 0)
+  fence = is_seed and ARG.now or digits(least)
   grant(fence, fence, place)
   note_begin(fence, place)
   if shape then hand_over() end

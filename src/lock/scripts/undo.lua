@@ -4,6 +4,7 @@
 -- ARG: waiter, token, stay, ticket (of one that stays; nil: not known, so the place that the server gave is lost)
 --      earlier (of one that leaves: tokens of tries that this node has not confirmed to have undone, between spaces)
 -- Answers: done
+-- Cost: 5 calls.
 local granted = undo(ARG.token)
 if not ARG.stay then
   undo_earlier()
