@@ -34,7 +34,7 @@ fn the_ttl_is_what_was_asked_for() {
 #[test]
 fn a_lease_ends_after_its_ttl_and_takes_everything_with_it_but_the_counter() {
     let redis = Redis::start();
-    acquire_for(&redis, "backup", "2s");
+    redlock(&redis, "acquire backup --ttl 2s --node-timeout 1s").stdout(any()).run();
     eventually(SOON, "all keys but the counter have expired", || redis.keys() == ["{redlock:backup}:\u{1f}fence"]);
     let left = redis.pttl("{redlock:backup}:\u{1f}fence");
     let day = 24 * 3600 * 1000;

@@ -297,8 +297,9 @@ fn a_server_that_stands_still_at_the_end_makes_a_run_no_longer() {
 #[test]
 fn freeing_a_lock_for_all_ends_only_what_went_on() {
     let redis = Redis::start();
-    let share = |ttl: &str| redlock(&redis, format!("acquire db -s --ttl {ttl}")).stdout(any()).run().token();
-    let gone = share("100ms");
+    let share =
+        |ttl: &str| redlock(&redis, format!("acquire db -s --ttl {ttl} --node-timeout 1s")).stdout(any()).run().token();
+    let gone = share("2s");
     eventually(SOON, "it has run out", || status(&redis, "db")["state"] == "free");
     share("1m");
     share("1m");
