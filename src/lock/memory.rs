@@ -167,13 +167,15 @@ impl Memory {
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
+        let mut running: Vec<u64> = known().map(|node| node.running).collect();
+        running.sort_unstable_by(|one, other| other.cmp(one));
         let is_late = |run: &&Run| run.ago < query.since;
         let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.kept?)));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure: last(|run| run.failed()),
-            running: known().map(|node| node.running).max().unwrap_or(0),
+            running: running.get(needed - 1).copied().unwrap_or(0),
             counts: nodes.iter().map(|node| Some(node.as_ref()?.counts)).reduce(Counts::larger).flatten(),
             // A node whose log was never cut, or reaches back far enough, remembers all.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
@@ -329,6 +331,16 @@ mod tests {
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
         let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
         assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
+    }
+
+    #[test]
+    fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
+        let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
+        let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
+        // A node that has not heard of an end.
+        assert_eq!(running(&[node(0), node(1), node(0)]), 0);
+        assert_eq!(running(&[node(0), node(1), None]), 0);
+        assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `redlock log`: the last runs of a lock, whatever became of them, and what they must not disturb.
 
 use crate::support::{
-    Directory, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, loss, message, perhaps, permit, redlock,
-    release, several, status, when,
+    Directory, Redis, SOON, Test, acquire, acquire_for, acquire_on_all, any, eventually, free_port, like, loss,
+    message, perhaps, permit, redlock, release, several, status, when,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -172,6 +172,16 @@ fn a_release_that_no_server_hears_leaves_a_run_without_an_end() {
     redis.command(&["DEL", "redlock:backup"]);
     assert_eq!(outcomes(&redis, "backup"), ["exited", "expired"]);
     assert_eq!(status(&redis, "backup")["last_success"]["outcome"], "exited");
+}
+
+#[test]
+fn a_node_that_has_not_heard_of_the_end_does_not_make_the_run_go_on() {
+    let nodes = several(3);
+    let token = acquire_on_all(&nodes, "backup");
+    let dead = format!("redis://127.0.0.1:{}", free_port());
+    release(&vec![nodes[0].url(), nodes[1].url(), dead], "backup", &token);
+    assert!(nodes[2].exists(&part("backup", "open")));
+    redlock(&nodes, "log backup").stdout(like("<any>released\n")).run();
 }
 
 #[test]
