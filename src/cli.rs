@@ -467,7 +467,7 @@ pub(crate) struct ReleaseArgs {
     ///
     /// From 0 to 255. In a trap, in single quotes: trap 'redlock release NAME --token "$token" --status $? || :' EXIT, and behind it
     /// trap 'exit 130' HUP INT TERM, as bash runs the former after a signal with 0
-    #[arg(long, value_name = "S", conflicts_with_all = ["revoke", "force"])]
+    #[arg(long, value_name = "S", value_parser = whole(0, u8::MAX), conflicts_with_all = ["revoke", "force"])]
     pub(crate) status: Option<u8>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let RunListing { runs, running, forgotten, gaps: missing } = block_on(locks.log(selection, query, row))?;
     let exit = gaps(&missing);
     if !is_json {
-        running.iter().for_each(|(name, count)| say(&format!("{name:?}: {count} runs go on; not all are shown")));
+        running.iter().for_each(|(name, count)| say(&format!("{name:?}: runs that go on: {count}; not all are shown")));
         for (name, before, kept) in &forgotten {
             say(&output::forgotten(name, *before, *kept));
         }
