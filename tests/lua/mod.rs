@@ -1,6 +1,7 @@
 //! The Lua scripts as they are checked in, on a real server: each case that matters by itself, and by chance, against a
 //! model of what they should do.
 
+mod costs;
 mod holds;
 mod model;
 mod random;

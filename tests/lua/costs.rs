@@ -1,0 +1,52 @@
+//! What the heads of the scripts say of their cost, on an exclusive lock for which nobody waits.
+
+use super::{CLOCK, OWNER, Scripts, run_id};
+use crate::support::Redis;
+use regex_lite::Regex;
+
+/// The first number that the head of a script says.
+fn cost(name: &str) -> u64 {
+    let path = format!("{}/src/lock/scripts/{name}.lua", env!("CARGO_MANIFEST_DIR"));
+    let script = std::fs::read_to_string(path).unwrap();
+    let cost = Regex::new(r"(?m)^--.* Cost: [a-z ,]*(\d+) calls?\b").unwrap();
+    cost.captures(&script).unwrap_or_else(|| panic!("{name} says no cost"))[1].parse().unwrap()
+}
+
+/// The commands that a server has executed by order of scripts.
+fn calls(redis: &Redis) -> u64 {
+    let stats: String = redis.query(&["INFO", "commandstats"]);
+    let stats = stats.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(":calls="));
+    let by_script = stats.filter(|(command, _)| !matches!(*command, "evalsha" | "script|load" | "config|resetstat"));
+    by_script.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+#[test]
+fn the_head_of_each_script_says_how_many_commands_it_calls() {
+    let redis = Redis::start();
+    let (mut scripts, run) = (Scripts::on(redis.connection()), run_id(&redis));
+    let take = format!("ttl=60000 now={CLOCK} {OWNER} log=20 waited=0");
+    let recreate = format!("{take} fence=5 run={run} hold=base held=5 alone=1");
+    let of_held = [
+        ("release", "hold=base outcome=exited code=0"),
+        ("extend", "ttl=70000"),
+        ("enter", "hold=b ttl=70000"),
+        ("holds", ""),
+        ("fence", "fence=1800000000000"),
+        ("find", "prefix=a"),
+        ("inspect", "most=10"),
+        ("revoke", "by=root"),
+        ("runs", "most=10"),
+        ("undo", ""),
+    ];
+    let of_free = [("take", take.as_str()), ("recreate", recreate.as_str())];
+    let of_free = of_free.map(|script| (false, script));
+    for (is_held, (name, arguments)) in of_held.map(|script| (true, script)).into_iter().chain(of_free) {
+        redis.query::<()>(&["FLUSHALL"]);
+        if is_held {
+            scripts.run("take", &format!("token=t {take}"));
+        }
+        redis.query::<()>(&["CONFIG", "RESETSTAT"]);
+        scripts.run(name, &format!("token=t {arguments}"));
+        assert_eq!(calls(&redis), cost(name), "{name}");
+    }
+}
