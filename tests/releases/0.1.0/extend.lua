@@ -1,12 +1,13 @@
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG = {}
-for i = 1, #ARGV, 2 do ARG[ARGV[i]] = ARGV[i + 1] end
+local ARG, given = {}, ARGV
+for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
-local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see journal.lua
-local QUEUE_MS = 900000  -- a queue that no waiter looks after is forgotten
-local SWEPT = 100        -- no script forgets more members that have run out
-local value = redis.pcall('GET', K) -- a token or a mark; false when the lock is free; nil when the key is of another type
-local shape -- of a mark: the claim of its members
+local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see run.lua
+local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+local value = redis.pcall('GET', K)
+local shape
+local us, revoked_all
+local buried, more = 0, nil
 if type(value) == 'table' then
 if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
 value = nil
@@ -14,49 +15,23 @@ elseif value and string.sub(value, 1, 1) == 's' then
 local nonce = '%.' .. string.rep('%x', 16) .. '$'
 shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
-local us    -- the server's clock
-local unswept -- more members may have run out
-local more    -- the line has not been passed on to its end: leave.lua without arguments goes on
 local function digits(n)
 return string.format('%.0f', n)
 end
 local function server_us()
 if not us then
 local t = redis.pcall('TIME')
-us = t.err and 0 or t[1] * 1000000 + t[2]
+us = t.err and '0000' or t[1] .. string.rep('0', 6 - #t[2]) .. t[2]
 end
 return us
 end
 local function server_ms()
 return math.floor(server_us() / 1000)
 end
-local function mine(token)
+local function is_held_by(token)
 if not token or token == '' then return false end
 if not shape then return value == token end
 return (tonumber(redis.call('ZSCORE', M, token)) or 0) > server_ms()
-end
-local function delete_mark()
-local done = redis.call('ZCARD', M) > 1000 and redis.pcall('UNLINK', K, L, M, P)
-if type(done) ~= 'number' then redis.call('DEL', K, L, M, P) end
-value, shape = false, nil
-end
-local function last_deadline()
-local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
-if last and tonumber(last) > server_ms() then return last end
-delete_mark()
-end
-local function settle()
-local last = last_deadline()
-if not last then return end
-for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
-if redis.call('EXISTS', K) == 0 then value, shape = false, nil end
-end
-local function forget(members)
-local records = {}
-for i, member in ipairs(members) do records[i] = BASE .. 'member:' .. member end
-redis.call('ZREM', M, unpack(members))
-redis.call('ZREM', P, unpack(members))
-redis.call('DEL', unpack(records))
 end
 local function flat(fields)
 local list = {}
@@ -73,102 +48,52 @@ fields = fields or {}
 fields.outcome, fields.more = outcome, more
 return flat(fields)
 end
-local function drop(token)
-if shape then
-forget({token})
-return settle()
+return (function()
+local SWEPT = 100 -- no script forgets more members that have run out
+local members = {}
+if shape or ARG.claim and ARG.claim ~= 'exclusive' then
+function members.delete_mark()
+local done = redis.call('ZCARD', M) > 1000 and redis.pcall('UNLINK', K, L, M, P)
+if type(done) ~= 'number' then redis.call('DEL', K, L, M, P) end
+value, shape = false, nil
 end
-redis.call('DEL', K, L, H)
-value = false
+function members.last_deadline()
+local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
+if last and tonumber(last) > server_ms() then return last end
+members.delete_mark()
 end
-local function undo(token)
-local granted = mine(token)
-if granted and not pcall(drop, token) and not shape then redis.call('PEXPIRE', K, 1) end
-redis.pcall('HDEL', OPEN, token or '')
-redis.pcall('ZREM', ENDS, token or '')
-return granted
+function members.expire_all()
+local last = members.last_deadline()
+if not last then return end
+for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
+if redis.call('EXISTS', K) == 0 then value, shape = false, nil end
 end
-local function undo_earlier()
-local granted = false
-for token in string.gmatch(ARG.earlier or '', '%S+') do granted = undo(token) or granted end
-return granted
+function members.expire(token, ttl)
+local ends = server_ms() + ttl
+redis.call('ZADD', M, digits(ends), token)
+redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
+members.expire_all()
+end
+function members.note_ttl(ttl)
+redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+end
+function members.forget(tokens)
+local records = {}
+for i, token in ipairs(tokens) do records[i] = BASE .. 'member:' .. token end
+redis.call('ZREM', M, unpack(tokens))
+redis.call('ZREM', P, unpack(tokens))
+redis.call('DEL', unpack(records))
+end
 end
 if shape then
 local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
-unswept = #over == SWEPT
-if #over > 0 then forget(over) end
-last_deadline()
-end
-local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
-local BURIED = 500       -- no script drops more waiters that do not listen
-local function fits(claim)
-if not shape then return value == false end
-return claim == shape and (shape == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(shape, 7)))
-end
-local function claim_of(waiter)
-local initial = string.sub(waiter, 1, 1)
-return initial == 's' and 'shared' or initial == 'p' and shape ~= 'shared' and shape or 'exclusive'
-end
-local function publish(channel, text)
-local n = redis.pcall('PUBLISH', BASE .. channel, text)
-if type(n) == 'number' then return n end
-return 1
-end
-local buried = 0
-local function bury(waiter)
-redis.call('ZREM', Q, waiter)
-buried = buried + 1
-if buried == BURIED then more = 1 end
-end
-local function tell()
-while not more do
-local n = redis.call('ZRANGE', Q, 0, 0)[1]
-if not n or publish('w:' .. n, 'head') > 0 then return end
-bury(n)
+if #over > 0 then members.forget(over) end
+members.last_deadline()
+if shape and #over == SWEPT and ARG.place then
+for _, token in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
+if not is_held_by(token) then members.forget({token}) end
 end
 end
-local function call(me)
-while not more do
-local h = redis.call('ZRANGE', Q, 0, 0)[1]
-if not h then return false end
-if h ~= me and not fits(claim_of(h)) then
-if publish('w:' .. h, 'head') > 0 then return nil end
-bury(h)
-else
-redis.call('ZPOPMIN', Q)
-tell()
-if h == me then return me end
-if publish('w:' .. h, 'go') > 0 then
-redis.call('SET', R, h, 'PX', RESERVED_MS)
-return h
-end
-bury(h)
-end
-end
-end
-local function hand_over()
-pcall(function()
-if redis.call('EXISTS', R) == 1 then return tell() end
-call()
-end)
-end
-local FENCE_MS = 8640000000  -- the fencing counter and the memory outlive their last use by 100 days
-local astray -- a member was dropped that stood at another place than its own
-if shape and unswept and ARG.place then
-for _, member in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
-if not mine(member) then forget({member}) end
-end
-end
-local function here(token)
-if not mine(token) then return false end
-if not shape or not ARG.place or redis.call('ZSCORE', P, token) == ARG.place then return true end
-drop(token)
-astray = true
-return false
-end
-local function whose(token, hold)
-if here(token) then return true, hold end
-return hold and not shape and mine(token .. '.' .. hold), nil
 end
 local function node()
 local info = redis.pcall('INFO', 'server')
@@ -179,31 +104,42 @@ return string.match(info, '^[%w-]*', (last or #info) + 1)
 end
 return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
 end
-local function seen(outcome, fields)
+local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
 if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
 return answer(outcome, fields)
+end
+local function record_of(token)
+return shape and BASE .. 'member:' .. token or L
+end
+local function find_hold(token, hold)
+if is_held_by(token) then return true, hold end
+return hold and not shape and is_held_by(token .. '.' .. hold), nil
 end
 local function until_end(token)
 if shape then return redis.call('ZSCORE', M, token) - server_ms() end
 return redis.call('PTTL', K)
 end
-local function record_of(token)
-return shape and BASE .. 'member:' .. token or L
-end
-local revoked_all -- that field, once it was read
-local function revoked(by, since)
+local function revoked_by(by, since)
 if by or not shape then return by end
 revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
 local at, by_all = string.match(revoked_all, '^(%d+) (.*)$')
 since = tonumber(since) or 0
-return at and (since <= tonumber(at) or since > server_us()) and by_all
+return at and (since <= tonumber(at) or since > tonumber(server_us())) and by_all
+end
+local function read_record(token)
+local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
+if record[1] ~= (shape and token or value) then record = {} end
+return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
+end
+local function count_holds()
+return math.max(redis.call('ZCARD', H), 1)
 end
 local function holder(token)
 local record, fields = redis.call('HGETALL', record_of(token)), {}
 for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
-if fields.token == token then fields.now = digits(server_us()) else fields = {} end
-fields.revoked = fields.token and revoked(fields.revoked, fields.since)
+if fields.token == token then fields.now = server_us() else fields = {} end
+fields.revoked = fields.token and revoked_by(fields.revoked, fields.since)
 fields.value, fields.left = string.sub(token, 1, tonumber(ARG.bytes) or -1), until_end(token)
 if shape then fields.claim, fields.slot = shape, redis.call('ZSCORE', P, token) end
 return flat(fields)
@@ -218,97 +154,47 @@ if shape ~= 'shared' then -- by their places all nodes name the same
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do
-if #listed ~= most and not known[token] and mine(token) then listed[#listed + 1] = holder(token) end
+if #listed ~= most and not known[token] and is_held_by(token) then listed[#listed + 1] = holder(token) end
 known[token] = true
 end
 local live = '(' .. digits(server_ms())
 local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-local members = redis.pcall('ZCOUNT', M, live, '+inf') -- a user of an older rule may not
-if type(members) ~= 'number' then members = redis.call('ZCARD', M) end
-return {holders = listed, members = members, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
+local count = redis.pcall('ZCOUNT', M, live, '+inf') -- a user who may not still learns of a mark that the lock is held
+if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
+return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
 end
 local function is_vacant()
 if not shape then return value == false end
 if ARG.claim and shape ~= ARG.claim then return false end
 return not ARG.place or #redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE') == 0
 end
-local function not_mine()
-if astray then hand_over() end
+local function answer_without_lease()
 if is_vacant() then
-return seen('gone', {node = flat(node()), longest = shape and redis.call('HGET', L, 'longest')})
+return answer_from_reads('gone', {node = flat(node()), longest = shape and redis.call('HGET', L, 'longest')})
 end
-return seen('other', holders(10))
-end
-local function counter(place)
-return tonumber(place and redis.call('HGET', S, place) or not place and redis.call('GET', F)) or 0
-end
-local function set_counter(n, place)
-if not place then return redis.call('SET', F, digits(n), 'PX', FENCE_MS) end
-redis.call('HSET', S, place, digits(n), 'all', digits(math.max(n, counter('all'))))
-redis.call('PEXPIRE', S, FENCE_MS)
-end
-local function lasts(token, ttl)
-local ends = server_ms() + ttl
-redis.call('ZADD', M, digits(ends), token)
-redis.call('PEXPIREAT', record_of(token), digits(ends + 1000))
-settle()
-end
-local function note_ttl(ttl)
-redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
-end
-local function grant(fence, count, place)
-if value == false then
-shape = ARG.claim ~= 'exclusive' and ARG.claim or nil
-value = shape and shape .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16) or ARG.token
-redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
-redis.call('DEL', L, H, M, P) -- an older version's --force leaves members that are no more
-end
-if place then redis.call('ZADD', P, place, ARG.token) end
-if shape then note_ttl(tonumber(ARG.ttl)) end
-set_counter(count, place)
-local record, since = record_of(ARG.token), server_us() - (tonumber(ARG.held) or 0) * 1000
-redis.call('HSET', record, 'token', ARG.token, 'fence', digits(fence), 'ttl', ARG.ttl, 'since', digits(since),
-'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
-if shape then lasts(ARG.token, ARG.ttl) else redis.call('PEXPIRE', L, ARG.ttl) end
-end
-local function lease(token)
-local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
-if record[1] ~= (shape and token or value) then record = {} end
-return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked(record[4], record[5]), kept = record[6]}
+return answer_from_reads('other', holders(10))
 end
 local function note_deadline(token, ttl)
 if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end
 if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
-for _, key in ipairs({OPEN, ENDS}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
+for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
 end
-end
-local function expire(token, ttl)
-for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
-note_deadline(token, ttl)
 end
 local function lengthen(token, ttl)
 local left = until_end(token)
 if left < 0 or left >= ttl then return left end
-redis.call('PEXPIRE', F, FENCE_MS)
 if shape then
-redis.call('PEXPIRE', S, FENCE_MS)
-note_ttl(ttl)
-lasts(token, ttl)
-note_deadline(token, ttl)
+members.note_ttl(ttl)
+members.expire(token, ttl)
 else
-expire(token, ttl)
+for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
 end
+note_deadline(token, ttl)
 return ttl
 end
-local function lengthen_for(hold, lease)
-if lease.kept then return until_end(ARG.token) end
-local ttl = tonumber(ARG.ttl) or lease.ttl or tonumber(ARG.default)
-local left = lengthen(ARG.token, ttl)
-if not shape and lease.ttl and ttl > lease.ttl then
-local known = tonumber(redis.call('HGET', L, 'to:' .. hold)) or 0
-redis.pcall('HSET', L, 'to:' .. hold, digits(math.max(known, server_us() + ttl * 1000)))
-end
-return left
+local function extend_lease(record)
+if record.kept then return until_end(ARG.token) end
+return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 local function behind_all(set)
 local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
@@ -323,17 +209,14 @@ redis.call('ZADD', H, 'NX', hold == 'base' and 0 or behind_all(H), hold)
 local left = redis.call('PTTL', K)
 if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
-local function count_holds()
-return math.max(redis.call('ZCARD', H), 1)
-end
-local ours, hold = whose(ARG.token, ARG.hold)
-if not ours and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return seen('released') end
-if not ours then return not_mine() end
+local is_held, hold = find_hold(ARG.token, ARG.hold)
+if not is_held and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return answer_from_reads('released') end
+if not is_held then return answer_without_lease() end
 hold = hold or 'base'
-local lease = lease(ARG.token)
-if lease.revoked then return seen('revoked', {by = lease.revoked}) end
+local record = read_record(ARG.token)
+if record.revoked then return answer_from_reads('revoked', {by = record.revoked}) end
 local forgotten = hold ~= 'base' and not redis.call('ZSCORE', H, hold)
-if forgotten and not ARG.renew then return seen('no-hold') end
-local left = lengthen_for(hold, lease)
-local place = shape and redis.call('ZSCORE', P, ARG.token)
-return answer('extended', {left = left, holds = count_holds(), place = place, forgotten = forgotten and 1, node = flat(node())})
+if forgotten and not ARG.renew then return answer_from_reads('no-hold') end
+local left = extend_lease(record)
+return answer('extended', {left = left, holds = count_holds(), forgotten = forgotten and 1, node = flat(node())})
+end)()
