@@ -111,7 +111,7 @@ pub(crate) enum Command {
     Extend(ExtendArgs),
     /// Release a lock
     ///
-    /// Releases one hold, and frees the lock with the last. In a job of `redlock run`, the name and the token can be left out;
+    /// Frees the lock; one that was re-entered is freed with its last hold, and this releases one. In a job of `redlock run`, the name and the token can be left out;
     /// a job that releases its own lease has lost it, and is stopped.
     Release(ReleaseArgs),
     /// Show who holds a lock, and how its last run ended; or all locks
@@ -121,8 +121,8 @@ pub(crate) enum Command {
     /// Show whether jobs ran: who, when, how long, and the result
     ///
     /// A line for each run, newest last: its start (local time), how long it took, user@host (label), and how it ended. Without a
-    /// name: the runs of all locks under the prefix. Redis remembers the last 20 of each lock (run and acquire --log N), and the last
-    /// that succeeded and that failed, for 100 days.
+    /// name: the runs of all locks under the prefix. Redis remembers the last 20 runs of each lock (--log N of run and acquire sets how
+    /// many), its last success and its last failure, for 100 days.
     Log(LogArgs),
     /// Wait until a lock is free, without taking it
     ///
@@ -427,8 +427,8 @@ pub(crate) struct AcquireArgs {
     pub(crate) while_pid: Option<i32>,
     /// With --while-pid, when the lease is lost: stop or continue
     ///
-    /// stop, the default: PID and its descendants are stopped before the lease can expire. continue: they are only told, on
-    /// the standard error of PID.
+    /// stop, the default: PID and its descendants are stopped before the lease can expire. continue: they go on, and a message on the
+    /// standard error of PID says so.
     #[arg(long, value_name = "WHAT", value_enum, hide_possible_values = true, hide_short_help = true)]
     #[arg(requires = "while_pid")]
     pub(crate) on_lost: Option<OnLost>,

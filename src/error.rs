@@ -222,7 +222,7 @@ impl Error {
     }
 }
 
-/// Which shape is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
+/// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
 fn other_shape(f: &mut fmt::Formatter<'_>, held: &HeldLock, claim: Claim) -> fmt::Result {
     let (there, by) = match &held.by {
         Blocker::Leases(leases) => (leases.claim(), format!(" (by {})", named(leases, 1))),
@@ -291,7 +291,7 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
 
 /// The advice where no server was configured, and none is at the default address.
 const NO_SERVER: &str =
-    "set --redis or REDLOCK_REDIS, or start Redis there; --redis local: is for one machine, without a server";
+    "set --redis or REDLOCK_REDIS, or start Redis at this address; for one machine, --redis local: starts its own";
 
 /// The advice about nodes that fail.
 fn advice(faults: &[(String, Fault)]) -> &'static str {

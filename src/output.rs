@@ -65,7 +65,7 @@ pub(crate) fn show(text: &str) -> Result<(), Error> {
     show_all([text])
 }
 
-/// The same for lines of which there may be very many, a part at a time.
+/// Prints any number of lines, a part at a time.
 pub(crate) fn show_all(parts: impl IntoIterator<Item = impl AsRef<str>>) -> Result<(), Error> {
     if inherited::was_closed(1) {
         return Err(not_written(&std::io::Error::other("standard output is closed")));

@@ -52,7 +52,7 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.said().filter(|answer| is_entered(answer)).map(|answer| answer.fence).collect()
         };
-        // Where they differ, one has granted the lease too late, or has not been raised to its fencing token: all of them tell it.
+        // If the counters differ, a node granted too late or was not raised: only all of them together tell the fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,

@@ -162,7 +162,7 @@ impl Locks {
         faults.into_iter().map(|(node, fault)| (self.nodes.asked(node), fault)).collect()
     }
 
-    /// The keys of the selected locks that there are, and of those that are named.
+    /// The keys of all locks that are named, and of those that there are and a pattern matches.
     async fn held_keys(
         &mut self,
         selection: Selection<'_>,

@@ -26,7 +26,7 @@ const LOCKS: usize = 500;
 /// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunQuery {
-    /// So many, the newest.
+    /// At most so many: the newest.
     pub(crate) most: usize,
     /// Those that ended within this time, or go on.
     pub(crate) since: Option<Duration>,

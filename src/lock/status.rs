@@ -163,7 +163,7 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> HeldLock {
-        // Only a line keeps others from taking a free lock.
+        // If the lock is free and cannot be had, a line is the only reason.
         let by = self.by.clone().unwrap_or(Blocker::Reserved(None));
         HeldLock { name: self.name.clone(), by, ..HeldLock::default() }
     }

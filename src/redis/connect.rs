@@ -4,7 +4,7 @@ use super::address::Address;
 use super::fault::Fault;
 use super::local;
 use super::reply::Reply;
-use super::stream::ServerStream;
+use super::stream::{ServerStream, Socket};
 use super::tls;
 use super::url::{Deployment, Host};
 use futures_util::StreamExt;
@@ -13,12 +13,10 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, Value};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
-use tokio_rustls::client::TlsStream;
 
 /// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the kernel
 /// closes it: a machine that was switched off sends nothing.
@@ -26,29 +24,6 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
 /// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
-
-/// A stream of bytes to a server: TCP, TLS or a Unix socket.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
-    fn descriptor(&self) -> BorrowedFd<'_>;
-}
-
-impl Socket for TcpStream {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-}
-
-impl Socket for UnixStream {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-}
-
-impl Socket for TlsStream<TcpStream> {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.get_ref().0.as_fd()
-    }
-}
 
 /// Connects to the node and logs in.
 ///

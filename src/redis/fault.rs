@@ -37,7 +37,7 @@ pub(crate) enum Fault {
     CannotServe(String, String),
     /// It refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: a Sentinel, no such database. The fields are the code of a [`Meaning`] and the server's
+    /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the code of a [`Meaning`] and the server's
     /// text.
     Misconfigured(String, String),
     /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
@@ -284,7 +284,12 @@ const MEANINGS: [Meaning; 26] = {
         ("NOREPLICAS", CannotServe, "has too few replicas to take writes", "see its min-replicas-to-write"),
         ("BUSY", CannotServe, "is busy with a slow script", "wait for the script, or stop it with SCRIPT KILL"),
         ("CLUSTERDOWN", CannotServe, "belongs to a Cluster that is down", "try again when the Cluster is up"),
-        (CIRCLE, CannotServe, "names another server for this lock, which names it (MOVED)", "try again in a moment"),
+        (
+            CIRCLE,
+            CannotServe,
+            "sends this lock to another server, which sends it back (MOVED)",
+            "try again in a moment",
+        ),
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),

@@ -1,12 +1,13 @@
 //! The stream of bytes from and to a server, guarded against what servers do: replies without end, and a connection that is closed
 //! with the reason as its last words.
 
-use super::connect::Socket;
 use std::io::{self, ErrorKind};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
 
 /// The most bytes that are read between two requests: an endless reply must not fill this machine's memory. Pages of locks are cut so
 /// that they take half of it, and what does not fit is asked for again; a subscription that reaches the limit is opened again.
@@ -25,6 +26,29 @@ pub(super) struct ServerStream {
     is_asked: bool,
     /// The reader that waits for the first request.
     reader: Option<Waker>,
+}
+
+/// A stream of bytes to a server: TCP, TLS or a Unix socket.
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
+    fn descriptor(&self) -> BorrowedFd<'_>;
+}
+
+impl Socket for TcpStream {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Socket for UnixStream {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.as_fd()
+    }
+}
+
+impl Socket for TlsStream<TcpStream> {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.get_ref().0.as_fd()
+    }
 }
 
 impl ServerStream {

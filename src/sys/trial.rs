@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 
-/// Those that nothing else makes before there is a job.
+/// The calls that redlock makes only once a job runs.
 const NEEDED: &[(&str, libc::c_long)] = &[
     ("timerfd_settime", libc::SYS_timerfd_settime),
     ("wait4", libc::SYS_wait4),

@@ -1,4 +1,4 @@
--- Stands behind members.lua in what takes leases away.
+-- Follows members.lua in each script that takes leases away.
 
 -- Takes the lease of this token away, which is there.
 local function drop(token)
