@@ -196,9 +196,15 @@ impl Blocker {
         }
     }
 
-    /// True if one of these tokens names a lease that is in the way.
+    /// True if leases of these tokens are in the way, to the end. Of slots all have to be theirs: another comes free before.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
-        self.holders().iter().any(|holder| tokens.iter().any(|token| holder.has(token)))
+        let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
+        match self {
+            Blocker::Leases(leases) if matches!(leases.claim(), Claim::Slots(_)) => {
+                leases.holders.iter().filter(|holder| is_theirs(holder)).count() as u64 == leases.count
+            }
+            _ => self.holders().iter().any(is_theirs),
+        }
     }
 
     /// True if others cannot hold the lock together with those that do.

@@ -360,6 +360,18 @@ fn a_job_does_not_wait_for_itself() {
 }
 
 #[test]
+fn a_job_waits_for_a_slot_that_another_holds_but_not_for_its_own() {
+    let redis = Redis::start();
+    let other = take(&redis, "--slots 2");
+    let script = format!(
+        "(sleep 1; redlock release -q backup --token {other}) & redlock run -q backup --slots 2 --wait 20s -- echo in; \
+         redlock run -q backup --slots 2 -- redlock run -q backup --slots 2 --wait 20s -- true; echo $?"
+    );
+    let test = redlock(&redis, "run backup -q --slots 2 -- sh -c").arg(script);
+    test.stdout("in\n75\n").stderr(message(["waiting for it would never end"])).run();
+}
+
+#[test]
 fn over_three_masters_readers_are_together_and_writers_alone() {
     let nodes = several(3);
     let (one, other) = (take(&nodes, "-s"), take(&nodes, "-s"));
