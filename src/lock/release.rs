@@ -9,7 +9,7 @@ use super::line::unmoved;
 use super::quorum::Verdict;
 use super::run::{End, RunOutcome};
 use super::token::{self, BASE};
-use super::traces::FAREWELL;
+use super::traces::LONG_FAREWELL;
 use super::{Lock, scripts};
 use crate::error::{Error, Purpose};
 use crate::redis::{Answers, Call, Fault};
@@ -198,7 +198,7 @@ impl Lock {
         let calls = (0..hears.len()).map(|node| hears[node].then(|| self.call(&scripts::RELEASE, args(node))));
         let calls: Vec<Option<Call>> = calls.collect();
         let mut heard = self.locks.nodes.unasked::<Answer>();
-        let soon = Boot::now() + FAREWELL;
+        let soon = Boot::now() + LONG_FAREWELL;
         self.locks.nodes.ask_more(&mut heard, |node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
     }
 
