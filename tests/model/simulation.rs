@@ -395,7 +395,7 @@ impl Simulation {
         }
     }
 
-    /// take.lua, fence.lua, rejoin.lua, and what undo.lua and release.lua have in common.
+    /// take.lua, fence.lua, recreate.lua, and what undo.lua and release.lua have in common.
     fn serve(&mut self, message: &Message) -> What {
         let (now, protocol) = (self.now, self.setting.protocol);
         let node = &mut self.nodes[message.node];

@@ -48,8 +48,8 @@ local function told_end(token)
   return ok and known or not ok and 'unsure' or nil
 end
 
--- The same of a run whose lease is not here, or was lost. What a later grant has closed without an
--- outcome gets this one; only its status, if that comes from who has released a lease that had run out (`late`). A loss that a
+-- Writes the end of a run whose lease is not here, or was lost. What a later grant has closed without an outcome gets this one; only
+-- its status, if that comes from who has released a lease that had run out (`late`). A loss that a
 -- quorum of the nodes knows takes the place of the end that this one was told.
 local function correct_end(token, outcome, code, by, late)
   pcall(function()

@@ -9,7 +9,7 @@
 -- A run is a JSON object of texts: t token, h host, p pid, u user, l label, b began (ms), w waited (ms), f fence, i place,
 -- q if it had --once-per, n how many runs to keep (only in open, and not if 20); with its end: d duration (ms), and as outcome x
 -- (exit status) or s (signal) or o (another one); none of them: its lease ran out. y is the signature of a revocation.
--- Writers are this, journal.lua, close.lua and correct.lua; the only reader is runs.lua.
+-- Writers are this, journal.lua, close.lua and correct.lua. What is told to users is read by runs.lua alone; contend.lua reads `once`.
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 
 -- So many characters of a text, without control characters; nil if that leaves none.

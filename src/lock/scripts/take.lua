@@ -9,7 +9,8 @@
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
 -- Answers: granted (fence, place, longest, node), taken (free: other places, longest, node), held (holders, node, place in line),
---      reserved (left, longest, node, place in line), young (longest, node, place in line), other-shape (holders, node), ran (success, clock in ms: see run.lua)
+--      reserved (left, longest, node, place in line), young (longest, node, place in line), other-shape (holders, node),
+--      ran (success, clock in ms: see run.lua)
 --      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN and ENDS.
 -- Cost: 14 calls for an exclusive lock that is free, 4 of them for the memory.
