@@ -4,10 +4,11 @@
 --      run (of the node that said gone; nil: refused), alone (the only node)
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node, and it
 --      has granted a later lease since), revoked (by), other (holders)
--- Cost: 20 calls.
-local who, fence = node(), tonumber(ARG.fence)
+-- Cost: 19 calls.
+local who, fence, left = node(), tonumber(ARG.fence), tonumber(ARG.ttl)
+local was_here = is_held_by(ARG.token)
 if who.run ~= (ARG.run or '') then return answer_from_reads('restarted') end
-if not is_held_by(ARG.token) then
+if not was_here then
   if not is_vacant() then return answer_without_lease() end
   local count = counter(ARG.place)
   if ARG.alone and math.max(count, ARG.place and counter() or counter('all')) > fence then return answer_from_reads('higher') end
@@ -19,6 +20,6 @@ if not is_held_by(ARG.token) then
 end
 local record = read_record(ARG.token)
 if record.revoked then return answer_from_reads('revoked', {by = record.revoked}) end
-local left = extend_lease(record)
+if was_here then left = extend_lease(record) end
 if ARG.hold and not shape then add_hold(ARG.hold) end
 return answer('extended', {left = left, holds = count_holds(), node = flat(who)})
