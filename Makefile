@@ -180,6 +180,8 @@ rpm: deps
 	@$(sums)
 	@echo "made $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm"
 
+# To release: the version in Cargo.toml and the day in the newest heading of CHANGELOG.md, make man, make keep-release, a commit;
+# make test lint model chaos; a tag; make check-packages reproducible; what is handed out stands in SHA256SUMS.
 release:
 	$(MAKE) dist
 	$(MAKE) deb

@@ -17,9 +17,16 @@ mod completions;
 #[expect(dead_code, reason = "no command line is parsed here, so the values are never read")]
 mod cli;
 
-/// The day that the pages show as that of their last change.
-const DATE: &str = "2026-11-21";
+const CHANGELOG: &str = include_str!("../../CHANGELOG.md");
 const REWRITE: &str = "WRITE_DOCS";
+
+/// The day that the pages show: that of the release, by the newest heading of the CHANGELOG.
+fn date() -> &'static str {
+    let heading = CHANGELOG.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
+    let (version, date) = heading.split_once(", ").unwrap();
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    date
+}
 
 /// A folder's files by name.
 type Files = BTreeMap<String, String>;
@@ -192,8 +199,12 @@ fn page(name: &str, command: &clap::Command) -> String {
     let about = command.get_long_about().map(ToString::to_string);
     let about = about.unwrap_or_default();
     let about = about.split_once("\n\n").map_or("", |(_, rest)| rest);
-    let mut made =
-        format!(".TH {} 1 {DATE} \"redlock {}\" \"User Commands\"\n", name.to_uppercase(), env!("CARGO_PKG_VERSION"));
+    let mut made = format!(
+        ".TH {} 1 {} \"redlock {}\" \"User Commands\"\n",
+        name.to_uppercase(),
+        date(),
+        env!("CARGO_PKG_VERSION")
+    );
     made += &rendered(|into| man.render_name_section(into));
     made += &rendered(|into| man.render_synopsis_section(into));
     made += ".SH DESCRIPTION\n";
