@@ -3,7 +3,6 @@
 
 use crate::error::Error;
 use crate::output;
-use crate::sys::keyboard::Keyboard;
 use crate::sys::{inherited, signals, streams};
 use crate::text::cut;
 use nix::libc;
@@ -18,9 +17,7 @@ const EMPTY_BELOW: &str = "\x1b[J";
 
 /// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
-pub(crate) struct Screen {
-    keys: Option<Keyboard>,
-}
+pub(crate) struct Screen;
 
 impl Screen {
     /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was ignored at
@@ -34,21 +31,14 @@ impl Screen {
             return Ok(None);
         }
         output::show(ENTER)?;
-        let screen = Screen { keys: Keyboard::open() };
         // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
         if !inherited::is_ignored(libc::SIGINT) {
-            let keys = screen.keys.as_ref().map(Keyboard::handle);
-            ctrlc::set_handler(move || {
-                leave(keys.as_ref());
+            ctrlc::set_handler(|| {
+                leave();
                 signals::end_by(libc::SIGINT);
             })?;
         }
-        Ok(Some(screen))
-    }
-
-    /// The keys pressed on it.
-    pub(crate) fn keys(&self) -> Option<&Keyboard> {
-        self.keys.as_ref()
+        Ok(Some(Screen))
     }
 
     /// The number of columns of the terminal.
@@ -71,21 +61,19 @@ impl Screen {
     /// # Errors
     /// The errors of standard output.
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
-        leave(self.keys());
+        leave();
         pause();
-        self.keys.iter().for_each(Keyboard::take);
         output::show(ENTER)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        leave(self.keys());
+        leave();
     }
 }
 
-fn leave(keys: Option<&Keyboard>) {
-    keys.into_iter().for_each(Keyboard::give_back);
+fn leave() {
     let _ = output::show(LEAVE);
 }
 

@@ -474,31 +474,23 @@ fn watch_has_failed_last_runs_above_what_is_held() {
 }
 
 #[test]
-fn q_leaves_the_watch_and_the_terminal_as_it_was() {
+fn ctrl_c_and_ctrl_z_leave_the_screen_of_watch_and_fg_enters_it_again() {
     let redis = Redis::start();
     acquire_for(&redis, "backup", "1h");
     let terminal = Terminal::bash(&redis);
-    let watch = || {
-        terminal.enters("TERM=xterm redlock status --watch 100ms");
-        terminal.shows("q quits");
-        terminal.shows("backup");
-    };
-    let leaves = |keys: &str| {
-        terminal.types(keys);
+    let leaves = |key: &str| {
+        terminal.types(key);
         terminal.shows("\u{1b}[?1049l");
-        terminal.prompts(); // The shell reads whole lines, which are echoed.
+        terminal.prompts();
     };
-    watch();
-    leaves("xQq");
-    assert_eq!(terminal.status(), 0);
-    watch();
-    leaves("\u{3}");
-    watch();
+    terminal.enters("TERM=xterm redlock status --watch 100ms");
+    terminal.shows("backup");
     leaves("\u{1a}");
     terminal.enters("fg");
-    terminal.shows("q quits");
-    leaves("q");
-    assert_eq!(terminal.status(), 0);
+    terminal.shows("\u{1b}[?1049h");
+    terminal.shows("backup");
+    leaves("\u{3}");
+    assert_eq!(terminal.status(), 130);
 }
 
 #[test]
