@@ -77,7 +77,7 @@ impl KillLoop {
                 self.told = true;
                 return Progress::Survivors(killed.signalled);
             }
-        } else if (*self.stuck_since.get_or_insert(now) + PATIENCE).passed() {
+        } else if !killed.refused.is_empty() && (*self.stuck_since.get_or_insert(now) + PATIENCE).passed() {
             return Progress::OutOfReach(killed.refused);
         }
         Progress::Wait(self.again_at)
@@ -119,8 +119,10 @@ impl<'a> Takeover<'a> {
 
     /// True when the only children are strangers and the keeper's corpse, which a tracer may hold.
     fn is_over(&self) -> bool {
-        let is_of_job = |child| !self.strangers.iter().chain([self.keeper]).any(|other| other.is(child));
-        // The keeper's children change parents before the keeper counts as dead.
-        self.keeper.has_ended() && !tree::has_child(&is_of_job)
+        let is_other = |child: &i32| self.strangers.iter().chain([self.keeper]).any(|other| other.is(*child));
+        let has_ended = self.keeper.has_ended();
+        // The keeper's children change parents before the keeper counts as dead. A list without children could not be read.
+        let children = tree::children();
+        has_ended && !children.is_empty() && children.iter().all(is_other)
     }
 }

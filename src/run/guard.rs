@@ -7,7 +7,7 @@
 use super::loss::Loss;
 use super::messages::Messages;
 use super::renewal::Renewer;
-use super::supervisor::cannot_supervise;
+use super::supervisor::{can_see_processes, cannot_supervise};
 use super::timeline::Timeline;
 use super::watchdog::Watchdog;
 use crate::error::Error;
@@ -53,8 +53,9 @@ pub(crate) struct Guard {
 /// The process `--while-pid` names.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is gone or another user's.
+/// [`Error::Usage`] if it is gone or another user's, and those of [`can_see_processes`].
 pub(crate) fn ward(pid: i32) -> Result<Rc<Handle>, Error> {
+    can_see_processes()?;
     match Handle::open(pid) {
         Ok(ward) if ward.has_ended() => Err(gone(pid)),
         Ok(ward) if !ward.is_of_this_user() => {

@@ -26,12 +26,12 @@ use crate::sys::clock::Boot;
 use crate::sys::inherited::Inheritance;
 use crate::sys::signals::Signals;
 use crate::sys::wait::{self, Readable};
-use crate::sys::{stdio, trial};
+use crate::sys::{process, stdio};
 use grants::{Grant, acquire_all, release_all};
 use messages::Messages;
 use supervision::Supervision;
 pub(crate) use supervisor::Job;
-use supervisor::{Supervisor, cannot_supervise, cannot_supervise_for, keeper_gone};
+use supervisor::{Supervisor, can_see_processes, cannot_supervise, keeper_gone};
 
 /// Acquires the locks in this order, runs the command under all of them, and releases them.
 ///
@@ -40,7 +40,8 @@ use supervisor::{Supervisor, cannot_supervise, cannot_supervise_for, keeper_gone
 pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     let mask = Supervisor::handled_signals();
     let inherited = Inheritance::take_over(&mask).map_err(cannot_supervise)?;
-    trial::prepare_to_supervise().map_err(|(call, errno)| cannot_supervise_for(&format!("{call}: "), errno))?;
+    process::adopt_orphans().map_err(cannot_supervise)?;
+    can_see_processes()?;
     let terminal = stdio::has_terminal();
     // The keeper is forked before there is a runtime: it must not have the runtime's descriptors, and fork copies only one
     // thread.

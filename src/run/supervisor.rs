@@ -9,6 +9,7 @@ use crate::lock::{Lease, Lock, Request};
 use crate::sys::host;
 use crate::sys::process::{self, Reap};
 use crate::sys::signals::{self, SignalEvent, Signals};
+use crate::sys::tree;
 use crate::sys::wait::Readable;
 use nix::errno::Errno;
 use nix::libc;
@@ -132,15 +133,20 @@ pub(super) fn ends(signal: i32) -> bool {
 
 /// The error for a call that failed by lack of descriptors, memory or processes, or was refused.
 pub(super) fn cannot_supervise(errno: Errno) -> Error {
-    cannot_supervise_for("", errno)
-}
-
-/// The same error, with a prefix that names the call.
-pub(super) fn cannot_supervise_for(call: &str, errno: Errno) -> Error {
     match host::shortage(&errno.into()) {
         // A shortage may pass, so it has a status that tells to try again.
         Some(shortage) => Error::Unavailable(format!("cannot supervise the job: {shortage}")),
-        None => Error::Internal(format!("cannot supervise the job: {call}{}", errno.desc().to_lowercase())),
+        None => Error::Internal(format!("cannot supervise the job: {}", errno.desc().to_lowercase())),
+    }
+}
+
+/// Fails where the descendants of a process cannot be found, to be killed in time.
+pub(super) fn can_see_processes() -> Result<(), Error> {
+    match tree::can_see() {
+        true => Ok(()),
+        false => Err(Error::Internal(
+            "cannot supervise the job: /proc is not mounted, or belongs to another pid namespace".to_owned(),
+        )),
     }
 }
 

@@ -14,5 +14,4 @@ pub(crate) mod stdio;
 pub(crate) mod streams;
 pub(crate) mod timer;
 pub(crate) mod tree;
-pub(crate) mod trial;
 pub(crate) mod wait;

@@ -117,11 +117,8 @@ impl Handle {
         self.pid == pid && self.is_there()
     }
 
-    /// True if the process lives and belongs to the user of this process; without /proc, if that may signal it.
+    /// True if the process lives and belongs to the user of this process.
     pub(crate) fn is_of_this_user(&self) -> bool {
-        if !has_proc() {
-            return self.signal(0).is_ok() && !self.has_ended();
-        }
         let owner = fs::metadata(format!("/proc/{}", self.pid)).map(|process| process.uid());
         owner.is_ok_and(|owner| owner == unistd::geteuid().as_raw()) && !self.has_ended()
     }
@@ -166,9 +163,6 @@ impl Handle {
             // SAFETY: the kernel has just returned this descriptor.
             return Ok(unsafe { OwnedFd::from_raw_fd(copy) });
         }
-        if !has_proc() {
-            return Err(Errno::ENOENT);
-        }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
         // Opened first: if the process is still there, its pid was not reused.
@@ -191,10 +185,13 @@ impl AsFd for Handle {
     }
 }
 
-/// True if /proc is mounted and belongs to the pid namespace of this process: the pids there are those of signals.
-pub(super) fn has_proc() -> bool {
-    let us = unistd::getpid().to_string();
-    fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.as_str())
+/// Makes this process the parent of every descendant that loses its own.
+///
+/// # Errors
+/// A sandbox's, which may also refuse a call that is needed only when it is too late to do without.
+pub(crate) fn adopt_orphans() -> nix::Result<()> {
+    prctl::set_child_subreaper(true)?;
+    Handle::open(unistd::getpid().as_raw())?.signal(0)
 }
 
 /// True if this process is the leader of its session.
@@ -323,12 +320,9 @@ impl Program {
             environment: environment.as_ptr(),
             inherited: self.inherited,
             apart,
-            typed: if apart { SigSet::empty() } else { terminal_signals::catch() },
             parent: unistd::getpid(),
             errno: 0,
         };
-        // A signal from here on is recorded, or the child receives it.
-        let _ = setup.typed.thread_unblock();
         // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is suspended
         // until the child executes or exits.
         // SAFETY: the end of the stack is aligned and the stack large enough; all that
@@ -341,7 +335,6 @@ impl Program {
                 (&raw mut setup).cast(),
             )
         });
-        let _ = SigSet::all().thread_set_mask();
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
         // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler from
@@ -364,8 +357,6 @@ struct ChildSetup {
     environment: *const *const libc::c_char,
     inherited: Inheritance,
     apart: bool,
-    /// The signals that [`terminal_signals`] catches.
-    typed: SigSet,
     parent: Pid,
     /// The error of exec, or 0.
     errno: i32,
@@ -374,7 +365,6 @@ struct ChildSetup {
 impl ChildSetup {
     /// The child's code before exec: only system calls, on memory that is already allocated.
     extern "C" fn run(setup: *mut libc::c_void) -> i32 {
-        let _ = SigSet::all().thread_set_mask();
         // SAFETY: the parent passes a `ChildSetup`, and stands still.
         let setup = unsafe { &mut *setup.cast::<ChildSetup>() };
         if setup.apart {
@@ -382,7 +372,6 @@ impl ChildSetup {
         }
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if unistd::getppid() == setup.parent {
-            terminal_signals::raise(&setup.typed);
             setup.inherited.restore();
             // SAFETY: all are C strings, or arrays of them that end with a null pointer.
             unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
@@ -390,57 +379,6 @@ impl ChildSetup {
         }
         // SAFETY: ends the child without running code of its parent.
         unsafe { libc::_exit(127) }
-    }
-}
-
-/// Signals from the terminal's keys while a child is being started in the foreground group. Each must reach the child exactly
-/// once: one that is lost leaves the job running, and many programs take a second one for "at once". Blocking the signals alone
-/// does either, as the parent cannot tell whether one came before the fork.
-///
-/// The parent is in that group too, and unblocks these signals for the one clone(2). Linux does not fork while an unblocked
-/// signal is pending, and delivers one that comes during the fork to both. So a signal that the handler recorded came before
-/// the fork, or was taken from the child: in both cases the child raises it again once the handler is gone.
-mod terminal_signals {
-    use super::super::signals::{not_ignored, send};
-    use nix::libc;
-    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-    use nix::unistd;
-    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-
-    /// Bit N: signal N has come.
-    static NOTED: AtomicU32 = AtomicU32::new(0);
-    static PARENT: AtomicI32 = AtomicI32::new(0);
-
-    /// Installs the handler for those of the signals that are not ignored, and returns them.
-    pub(super) fn catch() -> SigSet {
-        PARENT.store(unistd::getpid().as_raw(), Ordering::Relaxed);
-        let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT]);
-        let action = SigAction::new(SigHandler::SigAction(note), SaFlags::empty(), SigSet::all());
-        for signal in &signals {
-            // SAFETY: the handler touches nothing but atomics.
-            let _ = unsafe { sigaction(signal, &action) };
-        }
-        signals
-    }
-
-    extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: the kernel passes what it knows of the signal.
-        let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
-        // A signal that a process sent to the parent is not for the child.
-        if by_kernel || unistd::getpid().as_raw() != PARENT.load(Ordering::Relaxed) {
-            NOTED.fetch_or(1 << signal, Ordering::Relaxed);
-        }
-    }
-
-    /// Removes the handler and raises the recorded signals, in the child, with all signals blocked.
-    pub(super) fn raise(caught: &SigSet) {
-        for signal in caught {
-            // SAFETY: SIG_DFL installs no handler.
-            unsafe { libc::signal(signal as i32, libc::SIG_DFL) };
-            if NOTED.load(Ordering::Relaxed) & (1 << signal as i32) != 0 {
-                let _ = send(unistd::getpid().as_raw(), signal as i32);
-            }
-        }
     }
 }
 

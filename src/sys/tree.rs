@@ -1,8 +1,6 @@
 //! The descendants of this process: finding, signalling and killing them.
 //!
-//! This process must be a subreaper: a process that loses its parent becomes its child. Without a usable /proc (not mounted, of
-//! another pid namespace, or a kernel without CONFIG_PROC_CHILDREN) only children can be found, and a signal for all
-//! descendants reaches the group and the child that the caller names.
+//! This process must be a subreaper: a process that loses its parent becomes its child. It needs /proc ([`can_see`]).
 
 use super::process::{self, Handle};
 use super::signals::send;
@@ -11,14 +9,7 @@ use nix::libc;
 use nix::unistd::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::ops::Range;
 use std::time::Duration;
-
-/// The highest limit for pids on Linux.
-const MOST_PIDS: i32 = 4 * 1024 * 1024;
-
-/// The number of pids (2 ms of work) that are tried before the children found among them are killed.
-const STRETCH: i32 = 8 * 1024;
 
 /// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +124,14 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     }
     let mut killed = KillRound::default();
     let session = unistd::getsid(None);
-    find_children(&mut |child| {
+    let mut children = children();
+    if children.is_empty() {
+        // Without a free descriptor the list cannot be read.
+        children.extend(root.child);
+    }
+    for child in children {
         if spared.iter().any(|one| one.is(child)) {
-            return false;
+            continue;
         }
         let pid = Some(Pid::from_raw(child));
         // Every process of a session that a descendant created is a descendant. A signal to its group leaves no gap for
@@ -146,8 +142,7 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
         let is_killed = send(child, libc::SIGKILL).is_ok();
         let list = if is_killed { &mut killed.signalled } else { &mut killed.refused };
         list.push(child);
-        is_killed
-    });
+    }
     killed
 }
 
@@ -165,7 +160,7 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
 }
 
 /// A process and its descendants, which need not be descendants of this process. One that has lost its parent before it was seen
-/// is missed. Without /proc, or under that of another pid namespace, it is the process alone.
+/// is missed.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
@@ -175,7 +170,7 @@ pub(crate) struct Descendants<'a> {
 
 impl Descendants<'_> {
     pub(crate) fn of(root: &Handle) -> Descendants<'_> {
-        let process = if process::has_proc() { look_at(root.pid()) } else { None };
+        let process = look_at(root.pid());
         // Looked at first: if the process still lives, its pid was not reused.
         Descendants { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
     }
@@ -223,53 +218,23 @@ fn own_pid() -> i32 {
     unistd::getpid().as_raw()
 }
 
-/// The children of this process. Without /proc some may be missing.
-pub(crate) fn children() -> Vec<i32> {
-    let mut found = Vec::new();
-    find_children(&mut |child| {
-        found.push(child);
-        true
-    });
-    found
-}
-
-/// True if `condition` holds for a child of this process, ended or not.
-pub(crate) fn has_child(condition: &dyn Fn(i32) -> bool) -> bool {
-    let mut found = false;
-    find_children(&mut |child| {
-        found |= condition(child);
-        found
-    });
-    found
-}
-
-/// Calls `visit` for each child of this process' main thread, which adopts all orphans. Without /proc (a chroot, a sandbox) pids
-/// are tried (0.2 µs each), as what a job has left behind must be dead before its lease can expire: until `visit` has returned
-/// true for children in one stretch.
-fn find_children(visit: &mut dyn FnMut(i32) -> bool) {
+/// True if /proc is mounted, belongs to the pid namespace of this process, so that the pids there are those of signals, and lists
+/// children (CONFIG_PROC_CHILDREN).
+pub(crate) fn can_see() -> bool {
     let us = own_pid();
-    let listed = if process::has_proc() { children_of_thread(&format!("/proc/{us}/task/{us}")) } else { None };
-    match listed {
-        Some(children) => children.into_iter().for_each(|child| _ = visit(child)),
-        None => {
-            let mut count = |pids: Range<i32>| pids.filter(|&pid| process::is_child(pid) && visit(pid)).count();
-            let _ = pids_by_likelihood(us).find(|pids| count(pids.clone()) > 0);
-        }
-    }
+    let is_ours = fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == us.to_string().as_str());
+    is_ours && children_of_thread(&format!("/proc/{us}/task/{us}")).is_some()
 }
 
-/// All pids, in stretches: those after `us`, which the young have, in turn with those from 1, as pids wrap around at a limit
-/// that only /proc shows.
-fn pids_by_likelihood(us: i32) -> impl Iterator<Item = Range<i32>> {
-    let starts = (1..MOST_PIDS).step_by(STRETCH.unsigned_abs() as usize).flat_map(move |start| [us + start, start]);
-    starts.map(|start| start..start + STRETCH)
+/// The children of this process' main thread, which adopts all orphans. None if they cannot be read, for lack of a descriptor.
+pub(crate) fn children() -> Vec<i32> {
+    children_of(own_pid(), true)
 }
 
 /// All descendants of this process, parents before children; none if `stop` returned true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
-    let root = if process::has_proc() { look_at(us) } else { None };
-    let mut found = with_descendants(root.into_iter().collect(), stop)?;
+    let mut found = with_descendants(look_at(us).into_iter().collect(), stop)?;
     found.retain(|process| process.pid != us);
     Some(found)
 }
@@ -338,7 +303,7 @@ fn send_surely(process: &Process, signal: i32) -> nix::Result<()> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::{MOST_PIDS, parse, pids_by_likelihood};
+    use super::parse;
 
     #[test]
     fn a_name_may_look_like_the_fields_behind_it() {
@@ -347,16 +312,5 @@ mod tests {
         assert_eq!((process.parent, process.group, process.started), (12, 34, 98765));
         assert!(process.stopped && process.single);
         assert_eq!(parse(1, "1 (half"), None);
-    }
-
-    #[test]
-    fn every_pid_is_tried_and_the_young_ones_first() {
-        for us in [1, 100, 32_000, MOST_PIDS - 2] {
-            let stretches: Vec<_> = pids_by_likelihood(us).collect();
-            assert!(stretches[0].contains(&(us + 1)) && stretches[1].contains(&1));
-            for pid in [1, 20, 99, 101, 150, 32_001, 32_767, 1_000_000, MOST_PIDS - 1] {
-                assert!(stretches.iter().any(|stretch| stretch.contains(&pid)), "{pid} of {us}");
-            }
-        }
     }
 }

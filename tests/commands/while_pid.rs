@@ -1,8 +1,8 @@
 //! `redlock acquire --while-pid`: a lease that lives as long as a process, which did not start what renews it.
 
 use crate::support::{
-    Ended, Mode, Pattern, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire, alive, any, eventually,
-    free_port, like, message, ms, myself, name, redlock, release, send, several, status, status_line,
+    Mode, Pattern, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire, alive, eventually, free_port, like,
+    message, ms, myself, name, redlock, release, send, several, status, status_line,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -186,47 +186,6 @@ fn without_the_server_the_process_is_stopped_before_the_lease_can_expire() {
     proxy.set(Mode::BlackHole);
     eventually(SOON, "the script and all its children are dead", || script.others().is_empty());
     script.finish();
-}
-
-/// What becomes of a script whose lease is lost, and of a stranger beside it, in a pid namespace of its own. Their pids are those of
-/// another process, under whose /proc they are, and of its child.
-fn under_another_proc(first: &str) {
-    let options = ["--pid", "--mount", "--fork", "--kill-child", "sh", "-c"];
-    let open = "exec 3>/proc/sys/kernel/ns_last_pid 4>/proc/sys/kernel/ns_last_pid";
-    if Test::of("unshare").args(options).arg(format!("{open}; echo 1000 >&3")).any_end().stderr(any()).run().ended
-        != Ended::Status(0)
-    {
-        eprintln!("not tried: this machine allows no namespace, or no choice of a pid in it");
-        return;
-    }
-    let redis = Redis::start();
-    let outer = Test::of("sh").args(["-c", "sleep 1000 & echo $!; wait"]).any_end().spawn();
-    let child: u32 = outer.stdout_line().parse().unwrap();
-    let ward = "trap \"\" TERM; token=$(\"$0\" acquire --name backup --ttl 2s --while-pid $$) && echo granted; exec sleep 1000";
-    let script = format!(
-        "{open}; {first} echo {} >&3; sleep 1000 & stranger=$!
-         echo {} >&4; sh -c '{ward}' \"$0\" & ward=$!; exec 3>&- 4>&-; echo $stranger $ward
-         wait $ward; echo ward $?; kill -USR1 $stranger; wait $stranger; echo stranger $?",
-        child - 1,
-        outer.pid() - 1
-    );
-    let test = Test::program(&redis, "unshare").args(options).arg(script).arg(env!("CARGO_BIN_EXE_redlock"));
-    let call = test.stderr(any()).any_end().spawn();
-    call.prints(format!("{child} {}", outer.pid()).as_str());
-    call.prints("granted");
-    redlock(&redis, "release -q backup --force").run();
-    call.prints("ward 137");
-    call.prints("stranger 138");
-}
-
-#[test]
-fn under_the_proc_of_another_pid_namespace_the_process_alone_is_stopped() {
-    under_another_proc("");
-}
-
-#[test]
-fn without_proc_the_process_alone_is_stopped() {
-    under_another_proc("mount -t tmpfs tmpfs /proc;");
 }
 
 #[test]

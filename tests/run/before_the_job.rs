@@ -61,8 +61,8 @@ fn where_this_machine_is_short_of_something_or_refuses() {
     let broken = directory.without_interpreter();
     let said = format!("redlock: \"backup\" did not run: cannot start \"{broken}\": its interpreter was not found\n");
     redlock(&redis, format!("run -q backup -- {broken}")).status(127).stderr(said).run();
-    let refused = |line: &str| here(line).refusing(libc::SYS_wait4);
-    did_not_run(refused, "-- true", 70, "cannot supervise the job: wait4: operation not permitted");
+    let refused = |line: &str| here(line).refusing(libc::SYS_pidfd_send_signal);
+    did_not_run(refused, "-- true", 70, "cannot supervise the job: operation not permitted");
     for limit in 4..7 {
         let script = format!("exec 3<&-; ulimit -n {limit}; exec redlock run -q backup -- true");
         let said = Test::sh(&redis, &script).any_end().stderr(any()).run().stderr;
