@@ -8,6 +8,7 @@ mod replies;
 mod words;
 
 use crate::support::{Chance, rand};
+use replies::{Manner, Server};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,13 @@ fn found_once() {
         "\u{1b}[2J",
     ]);
     assert_eq!(call("status --format prometheus", &[]), 0);
+    // A server whose SCAN finds a key that no pattern matches: one that is shorter than the prefix, one whose characters lie otherwise.
+    for key in ["$1\r\nx", "$9\r\nanother\u{e9}"] {
+        let server = Server::start(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
+        for line in ["status", "status --all", "status --format json", "log", "log --format json"] {
+            assert_eq!(call(line, &[("REDLOCK_REDIS", &server.url())]), 0, "{line}");
+        }
+    }
 }
 
 /// `make fuzz`.

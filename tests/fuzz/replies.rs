@@ -6,14 +6,16 @@ use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How a server treats each connection. The chance of a connection follows from its number.
 #[derive(Clone, Debug)]
-enum Manner {
+pub(super) enum Manner {
+    /// Requests go to a real server, and in its replies the first text becomes the second.
+    Replace(PathBuf, &'static str, &'static str),
     /// Each request is answered by values that were made up.
     Invent,
     /// Requests go to a real server, and its replies come back changed, one in so many of them.
@@ -21,13 +23,13 @@ enum Manner {
 }
 
 /// A server that answers whatever it likes, until it is dropped.
-struct Server {
+pub(super) struct Server {
     port: u16,
     ended: Arc<AtomicBool>,
 }
 
 impl Server {
-    fn start(manner: Manner, chance: &Chance) -> Server {
+    pub(super) fn start(manner: Manner, chance: &Chance) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (port, ended) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
         let (over, chance) = (Arc::clone(&ended), chance.clone());
@@ -44,6 +46,10 @@ impl Server {
         });
         Server { port, ended }
     }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
 }
 
 impl Drop for Server {
@@ -57,9 +63,9 @@ fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
     // Nobody is there for longer than a call may take.
     client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     client.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut request = [0; 64 << 10];
     match manner {
         Manner::Invent => {
+            let mut request = [0; 64 << 10];
             while let Ok(1..) = client.read(&mut request) {
                 let mut reply = Vec::new();
                 for _ in 0..=chance.below(3) {
@@ -70,23 +76,31 @@ fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
                 }
             }
         }
-        Manner::Change(socket, rarity) => {
-            let Ok(mut server) = UnixStream::connect(socket) else { return };
-            server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-            let mut reply = vec![0; 256 << 10];
-            while let Ok(length @ 1..) = client.read(&mut request) {
-                if server.write_all(&request[..length]).is_err() {
-                    return;
-                }
-                let Ok(length @ 1..) = server.read(&mut reply) else { continue };
-                let mut reply = reply[..length].to_vec();
-                if chance.below(*rarity) == 0 {
-                    change(&mut chance, &mut reply);
-                }
-                if !put(&client, &mut chance, &reply) {
-                    return;
-                }
+        Manner::Change(socket, rarity) => pass(&client, socket, |mut reply| {
+            if chance.below(*rarity) == 0 {
+                change(&mut chance, &mut reply);
             }
+            put(&client, &mut chance, &reply)
+        }),
+        Manner::Replace(socket, from, to) => pass(&client, socket, |reply| {
+            let reply = String::from_utf8(reply).unwrap().replace(from, to);
+            (&client).write_all(reply.as_bytes()).is_ok()
+        }),
+    }
+}
+
+/// Passes what the client sends to a real server, and each reply to `give`, as long as that returns true.
+fn pass(mut client: &TcpStream, socket: &Path, mut give: impl FnMut(Vec<u8>) -> bool) {
+    let Ok(mut server) = UnixStream::connect(socket) else { return };
+    server.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let (mut request, mut reply) = (vec![0; 64 << 10], vec![0; 256 << 10]);
+    while let Ok(length @ 1..) = client.read(&mut request) {
+        if server.write_all(&request[..length]).is_err() {
+            return;
+        }
+        let Ok(length @ 1..) = server.read(&mut reply) else { continue };
+        if !give(reply[..length].to_vec()) {
+            return;
         }
     }
 }
@@ -226,7 +240,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         .map(|server| match scheme {
             8 => format!("redis+sentinel://127.0.0.1:{}/mymaster", server.port),
             9 => format!("redis+cluster://127.0.0.1:{}", server.port),
-            _ => format!("redis://127.0.0.1:{}", server.port),
+            _ => server.url(),
         })
         .collect();
     let token = "0123456789abcdef0123456789abcdef";
