@@ -62,7 +62,8 @@ model: deps
 	@$(CARGO) test -q --locked --test main -- --ignored --nocapture model::table::printed 2>&1 | grep -v -e '^running' -e '^test' -e '^$$'
 
 # Attacks for so many MINUTES (6), from this SEED on (any), on SERVERS=one,three,five,sentinel,cluster,local (all of them): tests/chaos.
-# Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows.
+# Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows. Where python3 has redis-py
+# (python3-redis), that takes part, on one Redis that remembers.
 chaos: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) SERVERS=$(SERVERS) $(CARGO) test --locked --test main -- --ignored --nocapture chaos::as_long_as_asked
 

@@ -276,7 +276,7 @@ impl Contender<'_> {
     }
 
     /// A section that is over at that time at the latest, as far as this thread is woken in time.
-    fn work(&mut self, line: &Line, until: i64) {
+    pub(super) fn work(&mut self, line: &Line, until: i64) {
         // Who comes late does not even begin.
         let left = until - now();
         if left < 20_000 {

@@ -5,6 +5,7 @@ use crate::support::{
     stopped,
 };
 use nix::sys::signal::Signal;
+use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -75,6 +76,8 @@ pub(super) enum Fault {
     Way { path: usize, server: Option<usize>, mode: Mode, lasts: Duration },
     /// Everything that is open on a way becomes half-open.
     HalfOpen { path: usize, server: usize },
+    /// One direction of everything that is open on a way ends.
+    HalfClose { path: usize, server: usize, direction: Shutdown },
     /// A server stands still.
     Stop { server: usize, lasts: Duration },
     /// A server is killed, and comes back.
@@ -89,6 +92,13 @@ pub(super) enum Fault {
     Move(&'static str),
     /// The primary of this lock is killed, its replica takes over, and it comes back as a replica.
     FailOver(&'static str),
+}
+
+impl Fault {
+    /// Whether it is over only when the servers have agreed on something.
+    pub(super) fn needs_all_servers(&self) -> bool {
+        matches!(self, Fault::Move(_) | Fault::FailOver(_))
+    }
 }
 
 impl Field {
@@ -218,13 +228,17 @@ impl Field {
             (2, Mode::Hold(Instant::now(), chance.time(200, 3000))),
         ];
         let indices: Vec<(u64, usize)> = modes.iter().enumerate().map(|(at, mode)| (mode.0, at)).collect();
-        match chance.weighted(&[(10, 'w'), (3, 'h'), (3, 's'), (2, 'r'), (6, 'c'), (3, 'k')]) {
+        match chance.weighted(&[(10, 'w'), (3, 'h'), (3, 'f'), (3, 's'), (2, 'r'), (6, 'c'), (3, 'k')]) {
             'w' => {
                 let all = chance.percent(25);
                 let mode = modes[chance.weighted(&indices)].1.clone();
                 Fault::Way { path, server: (!all).then_some(server), mode, lasts: chance.time(20, 2500) }
             }
             'h' => Fault::HalfOpen { path, server },
+            'f' => {
+                let direction = chance.one_of(&[Shutdown::Read, Shutdown::Write]);
+                Fault::HalfClose { path, server, direction }
+            }
             's' => Fault::Stop { server, lasts: chance.time(20, 1000) },
             // All of them would wait for the quarantine all of the time.
             'r' if !self.durable && chance.percent(75) => Fault::HalfOpen { path, server },
@@ -247,6 +261,9 @@ impl Field {
                 return Some((*lasts, Undo::Way { path: *path, server: *server }));
             }
             (Fault::HalfOpen { path, server }, Kind::Masters { paths, .. }) => paths[*path][*server].half_open(),
+            (Fault::HalfClose { path, server, direction }, Kind::Masters { paths, .. }) => {
+                paths[*path][*server].half_close(*direction);
+            }
             (Fault::Clock { server, ahead }, Kind::Masters { servers, .. }) => servers[*server].clock().set(*ahead),
             (Fault::Stop { server, lasts }, _) => {
                 let pid = self.pid(*server)?;

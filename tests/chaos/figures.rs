@@ -1,7 +1,8 @@
 //! What an attack has come to, in numbers.
 
 use super::Place;
-use super::history::judge;
+use super::history::{Event, Line, judge};
+use super::rival::REDIS_PY;
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
@@ -17,6 +18,8 @@ pub(super) struct Figures {
     killed: usize,
     late: usize,
     faults: usize,
+    /// The sections of redis-py itself.
+    by_redis_py: usize,
     /// Which the memory has kept.
     pub(super) runs: usize,
 }
@@ -24,7 +27,9 @@ pub(super) struct Figures {
 impl Figures {
     /// Those of a storm that is over, with so many faults.
     pub(super) fn of(place: &Place, faults: usize, length: Duration) -> Figures {
-        let (judged, results) = (judge(&place.history()), place.arena.results.lock().unwrap());
+        let (history, results) = (place.history(), place.arena.results.lock().unwrap());
+        let judged = judge(&history);
+        let is_python = |line: &&Line| line.event == Event::Enter && line.token.starts_with(REDIS_PY);
         let count = |code: i32| results.statuses.iter().filter(|one| one.0.1 == code).map(|one| one.1).sum();
         Figures {
             attacks: 1,
@@ -35,6 +40,7 @@ impl Figures {
             killed: count(137),
             late: judged.late,
             faults,
+            by_redis_py: history.iter().filter(is_python).count(),
             runs: 0,
         }
     }
@@ -48,6 +54,7 @@ impl Figures {
         self.killed += other.killed;
         self.late += other.late;
         self.faults += other.faults;
+        self.by_redis_py += other.by_redis_py;
         self.runs += other.runs;
     }
 }
@@ -56,12 +63,13 @@ impl Display for Figures {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} attacks, {} s, {} faults, {} sections; {} calls lost their lease, {} were turned away, {} killed; {} scripts \
+            "{} attacks, {} s, {} faults, {} sections, {} of them redis-py's; {} calls lost their lease, {} were turned away, {} killed; {} scripts \
              left late and had met nobody; {} runs in the memory",
             self.attacks,
             self.seconds,
             self.faults,
             self.sections,
+            self.by_redis_py,
             self.lost,
             self.turned_away,
             self.killed,

@@ -13,11 +13,12 @@ mod history;
 mod memory;
 mod rival;
 
-use crate::support::{Chance, compiled, ms, rand};
+use crate::support::{Chance, compiled, has_module, ms, rand};
 use contender::{Arena, Contender, Results};
-use field::{Fault, Field, PATHS, Servers, Undo};
+use field::{Fault, Field, PATHS, SHORTEST, Servers, Undo};
 use figures::Figures;
 use history::{Line, judge};
+use rival::{Imitation, REDIS_PY, RedisPy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -191,7 +192,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
 /// All contend, and the plan is carried out.
 fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
     let only = place.field.only();
-    let environments: Vec<_> = (0..CONTENDERS + 6).map(|number| place.environment(number)).collect();
+    let environments: Vec<_> = (0..CONTENDERS + 7).map(|number| place.environment(number)).collect();
     let start = Instant::now();
     place.arena.until = start + length;
     let (arena, field) = (&place.arena, &mut place.field);
@@ -208,9 +209,13 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
         scope.spawn(move || holder.hold("4000"));
         scope.spawn(move || next.hold("50"));
         scope.spawn(move || revoker.take_away());
-        let [mut other, mut first, mut second] = [3, 4, 5].map(|number| contender(CONTENDERS + number));
+        let [mut first, mut second, mut other, mut python] = [3, 4, 5, 6].map(|number| contender(CONTENDERS + number));
         if let Some(socket) = &only {
-            scope.spawn(move || rival::share(&mut other, socket));
+            let (name, ttl) = (rival::SHARED, SHORTEST);
+            scope.spawn(move || rival::share(&mut other, "imitated", || Imitation::new(socket, name, ttl)));
+            if has_module("redis") {
+                scope.spawn(move || rival::share(&mut python, REDIS_PY, || Some(RedisPy::new(socket, name, ttl))));
+            }
         }
         if servers == Servers::One {
             scope.spawn(move || rival::use_up(&mut first, "edge-1"));
@@ -229,10 +234,12 @@ fn carry_out(field: &mut Field, plan: &[(Duration, Fault)], start: Instant) {
         for (_, undo) in undoes.extract_if(.., |one| one.0 <= now) {
             field.undo(undo);
         }
-        if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now)
-            && let Some((lasts, undo)) = field.strike(fault)
-        {
-            undoes.push((Instant::now() + lasts, undo));
+        if let Some((_, fault)) = plan.next_if(|one| start + one.0 <= now) {
+            // A fail-over needs the votes of all other masters, and to wait for it is to undo nothing meanwhile.
+            if fault.needs_all_servers() {
+                undoes.drain(..).for_each(|one| field.undo(one.1));
+            }
+            undoes.extend(field.strike(fault).map(|(lasts, undo)| (Instant::now() + lasts, undo)));
         }
         std::thread::sleep(ms(5));
     }

@@ -4,71 +4,154 @@ use super::contender::{Arena, Contender, Lease, redlock};
 use super::field::{ALLOWANCE, SHORTEST};
 use super::history::{Bounded, Event, Line, now};
 use crate::support::{Redis, SOON, ms};
-use redis::{Connection, Script};
+use redis::{Connection, RedisResult, Script};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-/// What redis-py's `Lock` sends.
-struct Foreign {
+/// The lock that other libraries share.
+pub(super) const SHARED: &str = "x1";
+/// How the tokens of redis-py's sections begin.
+pub(super) const REDIS_PY: &str = "redis-py";
+
+/// A lock as another library has it.
+pub(super) trait Library {
+    /// Tries once; true if the lock is this client's now.
+    fn acquire(&mut self) -> RedisResult<bool>;
+    /// Sets the whole ttl anew; true if the lock was still this client's.
+    fn reacquire(&mut self) -> RedisResult<bool>;
+    fn release(&mut self);
+}
+
+/// What redis-py's `Lock` sends, with tokens that are easy to read.
+pub(super) struct Imitation {
     connection: Connection,
     key: String,
-    name: &'static str,
+    /// In milliseconds.
+    ttl: u128,
     number: u64,
 }
 
-impl Foreign {
-    fn new(socket: &Path, name: &'static str) -> Option<Foreign> {
+impl Imitation {
+    /// None while the server cannot be reached.
+    pub(super) fn new(socket: &Path, name: &str, ttl: Duration) -> Option<Imitation> {
         let client = redis::Client::open(format!("unix://{}", socket.display())).unwrap();
         let connection = client.get_connection().ok()?;
         connection.set_read_timeout(Some(SOON)).unwrap();
-        Some(Foreign { connection, key: format!("redlock:{name}"), name, number: 0 })
+        Some(Imitation { connection, key: format!("redlock:{name}"), ttl: ttl.as_millis(), number: 0 })
     }
 
-    /// The line of its section, if it has the lock now. So far may the server's clock jump.
-    fn acquire(&mut self, ttl: Duration, jump: Duration) -> redis::RedisResult<Option<Line>> {
-        self.number += 1;
-        let (start, token) = (now(), format!("foreign-{}", self.number));
-        let mut set = redis::cmd("SET");
-        set.arg(&self.key).arg(&token).arg("NX").arg("PX").arg(u64::try_from(ttl.as_millis()).unwrap());
-        let granted: Option<String> = set.query(&mut self.connection)?;
-        let line = Line {
-            event: Event::Enter,
-            lock: self.name.to_owned(),
-            kind: 'x',
-            place: "-".to_owned(),
-            fence: None,
-            token,
-            pid: std::process::id(),
-            at: 0,
-            until: Some(start + i64::try_from((ttl - jump).as_micros()).unwrap()),
-            status: None,
-        };
-        Ok(granted.map(|_| line))
+    fn token(&self) -> String {
+        format!("foreign-{}", self.number)
     }
 
-    fn release(&mut self, token: &str) {
-        let script = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
-        let _ = Script::new(script).key(&self.key).arg(token).invoke::<i64>(&mut self.connection);
+    fn if_ours(&mut self, what: &str) -> RedisResult<bool> {
+        let script = Script::new(&format!("return redis.call('get', KEYS[1]) == ARGV[1] and {what} == 1"));
+        script.key(&self.key).arg(self.token()).invoke(&mut self.connection)
     }
 }
 
-/// Another library that has the lock from time to time.
-pub(super) fn share(contender: &mut Contender<'_>, socket: &Path) {
+impl Library for Imitation {
+    fn acquire(&mut self) -> RedisResult<bool> {
+        self.number += 1;
+        let mut set = redis::cmd("SET");
+        set.arg(&self.key).arg(self.token()).arg("NX").arg("PX").arg(self.ttl.to_string());
+        Ok(set.query::<Option<String>>(&mut self.connection)?.is_some())
+    }
+
+    fn reacquire(&mut self) -> RedisResult<bool> {
+        self.if_ours(&format!("redis.call('pexpire', KEYS[1], {})", self.ttl))
+    }
+
+    fn release(&mut self) {
+        let _ = self.if_ours("redis.call('del', KEYS[1])");
+    }
+}
+
+/// redis-py itself, in a process of its own.
+pub(super) struct RedisPy {
+    python: Child,
+    answers: BufReader<ChildStdout>,
+}
+
+impl RedisPy {
+    pub(super) fn new(socket: &Path, name: &str, ttl: Duration) -> RedisPy {
+        let mut command = Command::new("python3");
+        command.args(["-c", include_str!("rival.py")]).arg(socket).arg(format!("redlock:{name}"));
+        command.arg(ttl.as_secs_f64().to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut python = command.spawn().unwrap();
+        let answers = BufReader::new(python.stdout.take().unwrap());
+        RedisPy { python, answers }
+    }
+
+    /// What a method of the lock returns, or the name of its error.
+    fn ask(&mut self, method: &str) -> String {
+        writeln!(self.python.stdin.as_ref().unwrap(), "{method}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        assert!(!answer.is_empty(), "redis-py has ended");
+        answer.trim_end().to_owned()
+    }
+}
+
+impl Library for RedisPy {
+    fn acquire(&mut self) -> RedisResult<bool> {
+        Ok(self.ask("acquire") == "True")
+    }
+
+    fn reacquire(&mut self) -> RedisResult<bool> {
+        Ok(self.ask("reacquire") == "True")
+    }
+
+    fn release(&mut self) {
+        self.ask("release");
+    }
+}
+
+impl Drop for RedisPy {
+    fn drop(&mut self) {
+        let _ = self.python.kill();
+        let _ = self.python.wait();
+    }
+}
+
+/// The line of a section of another library that is over at that time.
+fn line(lock: &str, token: String, until: i64) -> Line {
+    Line {
+        event: Event::Enter,
+        lock: lock.to_owned(),
+        kind: 'x',
+        place: "-".to_owned(),
+        fence: None,
+        token,
+        pid: std::process::id(),
+        at: 0,
+        until: Some(until),
+        status: None,
+    }
+}
+
+/// Another library that has a lock from time to time.
+pub(super) fn share<L: Library>(contender: &mut Contender<'_>, who: &str, connect: impl Fn() -> Option<L>) {
+    // So far may the server's clock jump.
+    let until = |start: i64| start + i64::try_from((SHORTEST - ALLOWANCE).as_micros()).unwrap();
+    let mut number = 0;
     while contender.arena.goes_on() {
         std::thread::sleep(contender.chance.time(20, 400));
-        let Some(mut foreign) = Foreign::new(socket, "x1") else { continue };
+        let Some(mut lock) = connect() else { continue };
         while contender.arena.goes_on() {
-            match foreign.acquire(SHORTEST, ALLOWANCE) {
-                Ok(Some(line)) => {
-                    let token = line.token.clone();
-                    if let Some(section) = Bounded::enter(&contender.arena.directory, line) {
-                        std::thread::sleep(contender.chance.time(1, 200));
-                        section.leave();
-                    }
-                    foreign.release(&token);
+            let start = now();
+            let Ok(granted) = lock.acquire() else { break };
+            if granted {
+                number += 1;
+                let line = line(SHARED, format!("{who}-{number}"), until(start));
+                contender.work(&line, until(start));
+                let start = now();
+                if contender.chance.percent(30) && lock.reacquire().unwrap_or(false) {
+                    contender.work(&line, until(start));
                 }
-                Ok(None) => {}
-                Err(_) => break,
+                lock.release();
             }
             std::thread::sleep(contender.chance.time(20, 400));
         }
@@ -111,15 +194,15 @@ pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
 
 /// One who tries to come in every few milliseconds, and stays for as short.
 fn press(arena: &Arena, socket: &Path, name: &'static str) {
-    let mut foreign = Foreign::new(socket, name).unwrap();
+    let mut lock = Imitation::new(socket, name, JUMP + ms(30)).unwrap();
     while arena.goes_on() {
         std::thread::sleep(ms(3));
-        if let Some(line) = foreign.acquire(JUMP + ms(30), JUMP).unwrap() {
-            let token = line.token.clone();
-            if let Some(section) = Bounded::enter(&arena.directory, line) {
+        let start = now();
+        if lock.acquire().unwrap() {
+            if let Some(section) = Bounded::enter(&arena.directory, line(name, lock.token(), start + 30_000)) {
                 section.leave();
             }
-            foreign.release(&token);
+            lock.release();
             // So that others get it too.
             std::thread::sleep(ms(100));
         }

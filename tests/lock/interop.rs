@@ -3,7 +3,9 @@
 //! What a library sends is sent here as it sends it, command by command and script by script; where Python has the
 //! library, the library itself does it as well.
 
-use crate::support::{Ended, Redis, SOON, Test, acquire, any, eventually, like, loss, message, redlock, status};
+use crate::support::{
+    Ended, Redis, SOON, Test, acquire, any, eventually, has_module, like, loss, message, redlock, status,
+};
 use std::process::Command;
 
 /// What a library does with a lock.
@@ -241,9 +243,7 @@ fn redissons_hash_is_held_by_something_else() {
 
 /// Runs a Python program with the server's socket as its argument, if Python has the module.
 fn python(redis: &Redis, module: &str, program: &str) -> Option<String> {
-    let has = Command::new("python3").args(["-c", &format!("import {module}")]).output();
-    if !has.is_ok_and(|output| output.status.success()) {
-        eprintln!("python3 has no {module}: what it sends is tested without it");
+    if !has_module(module) {
         return None;
     }
     let output = Command::new("python3").args(["-c", program]).arg(redis.socket()).output().unwrap();
@@ -309,7 +309,7 @@ for i in range(10):
     with c.lock('backup', timeout=20, sleep=0.01):
         os.mkdir('inside')
         os.rmdir('inside')";
-    if Command::new("python3").args(["-c", "import redis"]).output().is_ok_and(|output| output.status.success()) {
+    if has_module("redis") {
         let test = Test::of("python3").args(["-c", program]).arg(redis.socket());
         let directory = test.directory();
         let mut python = test.spawn();

@@ -36,7 +36,7 @@ fn job(proxies: &Vec<Proxy>, nodes: &Vec<Redis>, what: &str) -> usize {
     last.requested() - before
 }
 
-const HOWS: [Break; 3] = [Break::Reset, Break::End, Break::BlackHole];
+const HOWS: [Break; 4] = [Break::Reset, Break::End, Break::HalfEnd, Break::BlackHole];
 
 #[test]
 fn a_job_on_one_server_ends_well_wherever_its_connection_breaks() {

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -48,6 +49,16 @@ pub(crate) fn rand(limit: u64) -> u64 {
 #[track_caller]
 pub(crate) fn rounds(variable: &str, default: usize) -> usize {
     std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Whether this machine's Python has the module. What a module does is otherwise only imitated, which is said.
+pub(crate) fn has_module(module: &str) -> bool {
+    let asked = Command::new("python3").args(["-c", &format!("import {module}")]).output();
+    let has = asked.is_ok_and(|output| output.status.success());
+    if !has {
+        eprintln!("python3 has no {module}: what it sends is tested without it");
+    }
+    has
 }
 
 /// A pipe that takes nothing more, to be had in blocking mode by whoever gets its end.

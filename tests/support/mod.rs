@@ -36,7 +36,7 @@ pub(crate) use lock::{
     acquire, acquire_for, acquire_on_all, acquire_on_all_for, at_last, in_the_end, is_renewed, job, lapsed, loss,
     message, myself, perhaps, permit, release, restarted, several, status, teach_scripts,
 };
-pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, rand, rounds};
+pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use network::Network;
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};

@@ -46,6 +46,8 @@ pub(crate) enum Mode {
 pub(crate) enum Break {
     Reset,
     End,
+    /// The client is told that it ends, and all that it has sent arrives.
+    HalfEnd,
     /// It stays open, and nothing goes through it any more.
     BlackHole,
 }
@@ -160,6 +162,14 @@ impl Proxy {
         self.shared.half_open.store(self.connections(), Ordering::SeqCst);
     }
 
+    /// Ends one direction of all connections that are open, as seen from the proxy: `Write` is what goes to the client, which gets no
+    /// reply any more while its requests still arrive; `Read` is what comes from it, so that the server hears of the end.
+    pub(crate) fn half_close(&self, direction: Shutdown) {
+        for stream in self.shared.open.lock().unwrap().iter().filter_map(Weak::upgrade) {
+            let _ = stream.shutdown(direction);
+        }
+    }
+
     /// How many connections there have been.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
@@ -252,7 +262,7 @@ impl Shared {
         );
     }
 
-    /// What of a chunk arrives, if the connection breaks in it.
+    /// What of a chunk arrives, if the connection breaks in it and not all of it does.
     fn breaks_in(&self, chunk: &[u8], client: &TcpStream) -> Option<Vec<(Duration, Vec<u8>)>> {
         let mut breaks = self.breaks.lock().unwrap();
         let (left, how) = (*breaks)?;
@@ -264,6 +274,10 @@ impl Shared {
         match how {
             Break::Reset => reset(client),
             Break::End => drop(client.shutdown(Shutdown::Both)),
+            Break::HalfEnd => {
+                let _ = client.shutdown(Shutdown::Write);
+                return None;
+            }
             Break::BlackHole => self.half_open.store(self.connections.load(Ordering::SeqCst), Ordering::SeqCst),
         }
         Some(vec![(Duration::ZERO, chunk[..left].to_vec())])
