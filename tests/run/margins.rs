@@ -1,7 +1,9 @@
 //! The job is dead before its lease can expire on the server, whatever happens to server, redlock and machine. The same with short
 //! leases and large jobs, which only a quiet machine kills in time, is in `tests/alone/margins.rs`.
 
-use crate::support::{Besides, Cut, cut_off_many};
+use crate::support::{Besides, Cut, Redis, SOON, any, cut_off_many, eventually, redlock};
+use nix::sys::signal::Signal;
+use std::path::{Path, PathBuf};
 
 /// So many jobs of these kinds, all at once, with the server out of reach and stopped.
 #[track_caller]
@@ -30,4 +32,48 @@ fn so_it_is_when_the_keeper_is_stopped_while_it_kills() {
 fn so_it_is_with_many_processes() {
     let flat = Cut { processes: 400, ..Cut::SMALL };
     in_time([flat, Cut { besides: Besides::NoGrace, ..flat }, Cut { processes: 50, line: true, ..flat }], 1);
+}
+
+/// What tells of the keeper's timer.
+fn timer_of(keeper: u32) -> PathBuf {
+    let files = std::fs::read_dir(format!("/proc/{keeper}/fdinfo")).unwrap().map(|file| file.unwrap().path());
+    let is_timer = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|text| text.contains("it_value"));
+    files.into_iter().find(is_timer).expect("the keeper has a timer")
+}
+
+/// In milliseconds.
+fn left(timer: &Path) -> i64 {
+    let text = std::fs::read_to_string(timer).unwrap();
+    let (seconds, rest) = text.split_once("it_value: (").unwrap().1.split_once(", ").unwrap();
+    let nanoseconds = rest.split_once(')').unwrap().0;
+    seconds.parse::<i64>().unwrap() * 1_000 + nanoseconds.parse::<i64>().unwrap() / 1_000_000
+}
+
+#[test]
+fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
+    const PROCESSES: i64 = 600;
+    // In milliseconds: 1 % and 2 ms of drift, the margin of a tenth, and a quarter of a millisecond for each process.
+    const TTL: i64 = 8_000;
+    const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + PROCESSES / 4;
+    let redis = Redis::start();
+    let (reader, writer) = std::io::pipe().unwrap();
+    let script = "exec 3<&0; n=1; while [ $n -lt $1 ]; do read line <&3 & n=$((n+1)); done; echo ready; read line";
+    let test = redlock(&redis, format!("run backup -q --grace 0 --ttl {TTL}ms -- sh -c"));
+    let test = test.args([script, "sh", &PROCESSES.to_string()]).stdin_from(reader).any_end().stderr(any());
+    let job = test.spawn();
+    job.prints("ready");
+    let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));
+    // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
+    job.send(Signal::SIGSTOP);
+    let mut before_expiry = || {
+        // In this order: whatever passes in between makes the difference larger, never smaller.
+        let expires: i64 = redis::cmd("PTTL").arg("redlock:backup").query(&mut connection).unwrap();
+        expires - left(&timer)
+    };
+    eventually(SOON, "the processes are counted", || before_expiry() < TTL / 4);
+    let least = (0..20).map(|_| before_expiry()).min().unwrap();
+    assert!(least + 2 >= EARLIER, "to be killed {least} ms before the expiry, not {EARLIER}");
+    job.send(Signal::SIGCONT);
+    drop(writer);
+    job.finish();
 }
