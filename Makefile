@@ -219,7 +219,7 @@ clean:
 # What is needed besides, and the package that brings it.
 DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux pgrep:procps
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
-    dpkg-deb:dpkg rpmbuild:rpm
+    dpkg-deb:dpkg rpmbuild:rpm perl:perl-base
 demo bench load: NEEDS = $(DEMO_NEEDS)
 deb: NEEDS = dpkg-deb:dpkg
 rpm: NEEDS = rpmbuild:rpm

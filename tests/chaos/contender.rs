@@ -2,7 +2,7 @@
 
 use super::call::{End, Mishap, Whom, call};
 use super::field::{LONGEST, SHORTEST};
-use super::history::{Bounded, Event, Line, now};
+use super::history::{Bounded, Event, Line, now, sleep_until};
 use crate::support::Chance;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,6 +16,8 @@ const SLOTS: u64 = 2;
 /// No call may take longer, whatever happens to it: the longest wait, section and standstill, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// The lock to which somebody comes back too late.
+pub(super) const LATE: &str = "late";
 /// What the calls are named that hold a lock for long.
 const HOLD: &str = "run, long";
 
@@ -124,7 +126,8 @@ impl Contender<'_> {
     fn section(&mut self, locks: &[(&str, char)], ways: &str) -> (Vec<String>, i32) {
         let long = self.chance.percent(3);
         let time = if long { self.chance.time(500, 5000) } else { self.chance.time(1, 70) };
-        let status = self.chance.one_of(&[0, 0, 0, 7]);
+        // The last one is by a signal.
+        let status = self.chance.one_of(&[0, 0, 0, 7, 143]);
         let mut words = vec![self.arena.section.to_str().unwrap().to_owned()];
         words.push(self.arena.directory.to_str().unwrap().to_owned());
         words.extend([time.as_millis().to_string(), format!("-{ways}"), status.to_string()]);
@@ -253,25 +256,48 @@ impl Contender<'_> {
             return;
         }
         let lease = Lease::read(&end.stdout);
-        let mut until = start + lease.lasts();
+        let until = start + lease.lasts();
         let line = lease.line(name, kind);
         self.work(&line, until);
         if self.chance.percent(60) {
             if self.chance.percent(40) {
                 // The lease runs out: what was another's since must not be ours again.
-                let past = Duration::from_micros(u64::try_from((until - now()).max(0)).unwrap());
-                std::thread::sleep(past + self.chance.time(1, 500));
+                sleep_until(until + i64::try_from(self.chance.time(1, 500).as_micros()).unwrap());
             }
-            let start = now();
-            let extend = ["extend", name, "--token", &lease.token, "--format", "json"];
-            let end = self.call("extend", redlock(&extend), None, &[0, 69, 77]);
-            if end.code() == 0 {
-                until = start + Lease::read(&end.stdout).lasts();
-                self.work(&line, until);
-            }
+            self.extend(&line);
         }
         if self.chance.percent(90) {
             self.call("release", redlock(&["release", name, "--token", &lease.token]), None, &[0, 69, 77]);
+        }
+    }
+
+    /// Extends the lease of this section, and works on where that is granted.
+    fn extend(&mut self, line: &Line) {
+        let start = now();
+        let extend = ["extend", &line.lock, "--token", &line.token, "--format", "json"];
+        let end = self.call("extend", redlock(&extend), None, &[0, 69, 77]);
+        if end.code() == 0 {
+            self.work(line, start + Lease::read(&end.stdout).lasts());
+        }
+    }
+
+    /// Comes back to a lease that has run out, when another section has been in since: its time is over for good.
+    pub(super) fn come_back(&mut self) {
+        let (ttl, wait) = (format!("--ttl={}ms", SHORTEST.as_millis()), "--wait=8s");
+        while self.arena.goes_on() {
+            let start = now();
+            let acquire = redlock(&["acquire", LATE, "--format", "json", &ttl, wait]);
+            let end = self.call("acquire", acquire, None, &[0, 69, 75]);
+            if end.code() == 0 {
+                let lease = Lease::read(&end.stdout);
+                sleep_until(start + lease.lasts());
+                let (section, status) = self.section(&[(LATE, 'x')], "");
+                let mut run = redlock(&["run", LATE, &ttl, wait, "--"]);
+                run.args(section);
+                self.call("run", run, None, &[status, 69, 75, 76]);
+                self.extend(&lease.line(LATE, 'x'));
+            }
+            std::thread::sleep(self.chance.time(0, 25));
         }
     }
 

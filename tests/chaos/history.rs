@@ -8,11 +8,17 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Microseconds since this machine was started, those asleep as well.
 pub(super) fn now() -> i64 {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap();
     now.tv_sec() * 1_000_000 + now.tv_nsec() / 1_000
+}
+
+/// Sleeps until [`now`] is that.
+pub(super) fn sleep_until(at: i64) {
+    std::thread::sleep(Duration::from_micros(u64::try_from((at - now()).max(0)).unwrap()));
 }
 
 /// What a section has seen.

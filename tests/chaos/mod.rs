@@ -21,6 +21,7 @@ use history::{Line, judge};
 use rival::{Imitation, REDIS_PY, RedisPy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -70,6 +71,18 @@ fn attack_once(servers: Servers) {
 
 fn any_seed() -> u64 {
     rand(1_000_000_000)
+}
+
+#[test]
+fn every_mutant_still_changes_something_and_is_attacked_by_a_test() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/chaos/mutants.sh");
+    let checked = Command::new(script).arg("--check").output().unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let listed = Command::new(std::env::current_exe().unwrap()).arg("--list").output().unwrap().stdout;
+    let listed = String::from_utf8(listed).unwrap();
+    for named in String::from_utf8(checked.stdout).unwrap().lines() {
+        assert!(listed.lines().any(|test| test.starts_with(named)), "{named}");
+    }
 }
 
 /// `make chaos`.
@@ -192,7 +205,7 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
 /// All contend, and the plan is carried out.
 fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration, Fault)], length: Duration) {
     let only = place.field.only();
-    let environments: Vec<_> = (0..CONTENDERS + 7).map(|number| place.environment(number)).collect();
+    let environments: Vec<_> = (0..CONTENDERS + 8).map(|number| place.environment(number)).collect();
     let start = Instant::now();
     place.arena.until = start + length;
     let (arena, field) = (&place.arena, &mut place.field);
@@ -205,11 +218,12 @@ fn storm(servers: Servers, place: &mut Place, chance: &Chance, plan: &[(Duration
             scope.spawn(move || one.contend());
         }
         // On different ways, of which one has its outages.
-        let [mut holder, mut next, mut revoker] = [0, 1, 2].map(|number| contender(CONTENDERS + number));
+        let [mut holder, mut next, mut revoker, mut late] = [0, 1, 2, 3].map(|number| contender(CONTENDERS + number));
         scope.spawn(move || holder.hold("4000"));
         scope.spawn(move || next.hold("50"));
         scope.spawn(move || revoker.take_away());
-        let [mut first, mut second, mut other, mut python] = [3, 4, 5, 6].map(|number| contender(CONTENDERS + number));
+        scope.spawn(move || late.come_back());
+        let [mut first, mut second, mut other, mut python] = [4, 5, 6, 7].map(|number| contender(CONTENDERS + number));
         if let Some(socket) = &only {
             let (name, ttl) = (rival::SHARED, SHORTEST);
             scope.spawn(move || rival::share(&mut other, "imitated", || Imitation::new(socket, name, ttl)));

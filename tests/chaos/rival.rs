@@ -2,7 +2,7 @@
 
 use super::contender::{Arena, Contender, Lease, redlock};
 use super::field::{ALLOWANCE, SHORTEST};
-use super::history::{Bounded, Event, Line, now};
+use super::history::{Bounded, Event, Line, now, sleep_until};
 use crate::support::{Redis, SOON, ms};
 use redis::{Connection, RedisResult, Script};
 use std::io::{BufRead, BufReader, Write};
@@ -184,7 +184,7 @@ pub(super) fn use_up(contender: &mut Contender<'_>, name: &'static str) {
             let until = start + lease.lasts();
             let line = Line { until: Some(until), ..lease.line(name, 'x') };
             if let Some(section) = Bounded::enter(&arena.directory, line) {
-                std::thread::sleep(Duration::from_micros(u64::try_from((until - now()).max(0)).unwrap()));
+                sleep_until(until);
                 section.leave();
             }
             contender.call("release", redlock(&["release", name, "--token", &lease.token]), None, &[0, 77]);

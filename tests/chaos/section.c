@@ -4,6 +4,7 @@
  * blocking. Whoever does not get it has found another section that has the lock at the same time, and every process of a section
  * keeps it: to the last of them it is the section. Enter and leave are appended to DIRECTORY/history, as history.rs reads it.
  * What ends by the clock, and not by redlock (.bounded), has a file of its own, which is only looked at here.
+ * STATUS: above 128 the section ends by that signal.
  * WAYS: d: SIGTERM is ignored; k: the section has two more processes, one of them in a session of its own.
  */
 #define _GNU_SOURCE
@@ -89,5 +90,10 @@ int main(int count, char **arguments) {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000};
     while (nanosleep(&left, &left)) {}
     for (int i = 5; i < count; i++) note("leave", arguments[i], arguments[i][strlen(arguments[i]) + 1], arguments[4]);
-    return atoi(arguments[4]);
+    int status = atoi(arguments[4]);
+    if (status > 128) {
+        signal(status - 128, SIG_DFL);
+        raise(status - 128);
+    }
+    return status;
 }
