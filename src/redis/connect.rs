@@ -4,7 +4,7 @@ use super::address::Address;
 use super::fault::Fault;
 use super::local;
 use super::reply::Reply;
-use super::stream::{ServerStream, Socket};
+use super::stream::ServerStream;
 use super::tls;
 use super::url::{Deployment, Host};
 use futures_util::StreamExt;
@@ -13,6 +13,7 @@ use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, Value};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,7 +31,7 @@ const FULL_BACKLOG: Duration = Duration::from_millis(5);
 /// # Errors
 /// The reason why it cannot be reached, or its refusal of AUTH or SELECT.
 pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
-    let mut stream = ServerStream::new(dial(address).await.map_err(|error| Fault::of_io(&error))?);
+    let mut stream = dial(address).await.map_err(|error| Fault::of_io(&error))?;
     log_in(&mut stream, address).await?;
     Ok(stream)
 }
@@ -41,14 +42,18 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
 }
 
-async fn dial(address: &Address) -> io::Result<Box<dyn Socket>> {
+async fn dial(address: &Address) -> io::Result<ServerStream> {
     Ok(match address.deployment() {
-        Deployment::Tcp(host) => match address.tls() {
-            Some(with) => Box::new(tls::over(tcp(host).await?, host, with).await?),
-            None => Box::new(tcp(host).await?),
-        },
-        Deployment::Unix(path) => Box::new(unix(path).await?),
-        Deployment::Local(directory) => Box::new(local::connect(directory.as_deref()).await?),
+        Deployment::Tcp(host) => {
+            let stream = tcp(host).await?;
+            let descriptor = stream.as_fd().try_clone_to_owned().ok();
+            match address.tls() {
+                Some(with) => ServerStream::new(tls::over(stream, host, with).await?, descriptor),
+                None => ServerStream::new(stream, descriptor),
+            }
+        }
+        Deployment::Unix(path) => ServerStream::new(unix(path).await?, None),
+        Deployment::Local(directory) => ServerStream::new(local::connect(directory.as_deref()).await?, None),
         Deployment::Sentinel { .. } | Deployment::Cluster(_) => return Err(io::Error::other("not a single server")),
     })
 }

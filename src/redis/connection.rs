@@ -30,8 +30,8 @@ pub(super) struct Connection {
     is_named: Cell<bool>,
     /// The script that was last sent with its body: the server knows it when it comes to what was sent behind.
     loaded: Cell<Option<&'static Script>>,
-    /// None where there are no descriptors left.
-    socket: Option<OwnedFd>,
+    /// A copy of the descriptor of a TCP socket; none where there are no descriptors left.
+    descriptor: Option<OwnedFd>,
 }
 
 /// The answer to one call of a script, and the time at which the call was sent.
@@ -53,12 +53,12 @@ impl Connection {
     /// # Errors
     /// The reason why there is none, or the refusal of the login.
     pub(super) async fn open(route: &Route) -> Result<Rc<Connection>, Fault> {
-        let (server, socket) = route.open().await?;
-        let descriptor = socket.descriptor().try_clone_to_owned().ok();
+        let (server, mut stream) = route.open().await?;
+        let descriptor = stream.descriptor.take();
         // The caller sets a deadline around the whole request.
         let nothing = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let opened = MultiplexedConnection::new_with_config(&nothing, socket, config).await;
+        let opened = MultiplexedConnection::new_with_config(&nothing, stream, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
         let driver = RefCell::new(tokio::spawn(driver));
         Ok(Rc::new(Connection {
@@ -67,15 +67,15 @@ impl Connection {
             driver,
             is_named: Cell::new(false),
             loaded: Cell::new(None),
-            socket: descriptor,
+            descriptor,
         }))
     }
 
     /// Gives the connection up for another one: what is still on its way never arrives, so it cannot arrive behind a request over
     /// the other one.
     pub(super) fn abort(&self) {
-        if let Some(socket) = &self.socket {
-            let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        if let Some(descriptor) = &self.descriptor {
+            let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));
         }
         self.driver.borrow().abort();
     }

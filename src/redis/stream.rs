@@ -2,12 +2,10 @@
 //! with the reason as its last words.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::client::TlsStream;
 
 /// The most bytes that are read between two requests: an endless reply must not fill this machine's memory. Pages of locks are cut so
 /// that they take half of it, and what does not fit is asked for again; a subscription that reaches the limit is opened again.
@@ -22,6 +20,8 @@ const VALUE: usize = 64;
 /// the stream before its words are read.
 pub(super) struct ServerStream {
     socket: Box<dyn Socket>,
+    /// A copy of the descriptor of a TCP socket; none where there are no descriptors left.
+    pub(super) descriptor: Option<OwnedFd>,
     left: usize,
     is_asked: bool,
     /// The reader that waits for the first request.
@@ -29,35 +29,13 @@ pub(super) struct ServerStream {
 }
 
 /// A stream of bytes to a server: TCP, TLS or a Unix socket.
-pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
-    fn descriptor(&self) -> BorrowedFd<'_>;
-}
+pub(super) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl Socket for TcpStream {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-}
-
-impl Socket for UnixStream {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.as_fd()
-    }
-}
-
-impl Socket for TlsStream<TcpStream> {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.get_ref().0.as_fd()
-    }
-}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Socket for S {}
 
 impl ServerStream {
-    pub(super) fn new(socket: Box<dyn Socket>) -> ServerStream {
-        ServerStream { socket, left: LONGEST_REPLY, is_asked: false, reader: None }
-    }
-
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.socket.descriptor()
+    pub(super) fn new(socket: impl Socket + 'static, descriptor: Option<OwnedFd>) -> ServerStream {
+        ServerStream { socket: Box::new(socket), descriptor, left: LONGEST_REPLY, is_asked: false, reader: None }
     }
 }
 
