@@ -167,20 +167,14 @@ fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
     )
 }
 
-/// The format that a command line asks for which cannot be parsed: its reader expects one even so. `run` prints no results.
+/// The format that a command line asks for which cannot be parsed: its reader expects one even so.
 pub(crate) fn format_asked(arguments: &[OsString]) -> Format {
     let words: Vec<_> = arguments.iter().take_while(|word| *word != "--").map(|word| word.to_string_lossy()).collect();
+    let redlock = cli::command();
+    let command = words.iter().skip(1).find(|word| redlock.find_subcommand(&***word).is_some());
     let line = words.join("=");
-    let asks = |format: &str| line.contains(&format!("--format={format}"));
-    let is = |command: &str| words.iter().any(|word| word == command);
-    match () {
-        () if is("run") => Format::Text,
-        // A shell evaluates the output of acquire.
-        () if asks("env") && is("acquire") => Format::Env,
-        () if asks("nagios") && is("status") => Format::Nagios,
-        () if asks("json") => Format::Json,
-        () => Format::Text,
-    }
+    let asked = |format: &&Format| line.contains(&format!("--format={}", format.word()));
+    cli::formats(command.map_or("", |word| word)).iter().find(asked).copied().unwrap_or_default()
 }
 
 #[cfg(test)]
