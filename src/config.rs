@@ -1,7 +1,7 @@
 //! The settings: where the locks are, and who asks. Each comes from its flag, else its variable, else redlock.conf.
 
 use crate::cli::Common;
-use crate::cli::values::{LONGEST_LABEL, duration, hold_time};
+use crate::cli::values::{LONGEST_LABEL, duration, hold_time, whole};
 use crate::error::Error;
 use crate::redis::url;
 use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
@@ -254,9 +254,9 @@ fn settings_from(
     let ca = find(&["REDLOCK_TLS_CA"], "the system's")?.parse_if_set(path)?;
     let certificate = find(&["REDLOCK_TLS_CERT"], "none")?.parse_if_set(path)?;
     let key = find(&["REDLOCK_TLS_KEY"], "none")?.parse_if_set(path)?;
-    let replicas = find(&["REDLOCK_REPLICAS"], "0")?.parse(replicas)?;
+    let replicas = find(&["REDLOCK_REPLICAS"], "0")?.parse(whole(0, u32::MAX))?;
     let label = find(&[LABEL], "the name of the script or command")?.parse_if_set(label)?;
-    let log = find(&[LOG], "20")?.parse(runs)?;
+    let log = find(&[LOG], "20")?.parse(whole(0, MOST_RUNS))?;
 
     refuse_other_address(&redis, environment)?;
     let urls = url::split(&redis.text);
@@ -302,17 +302,6 @@ fn label(text: &str) -> Result<String, String> {
         true => Err(format!("longer than {LONGEST_LABEL} bytes")),
         false => plain_text(text),
     }
-}
-
-fn runs(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(runs) if runs <= MOST_RUNS => Ok(runs),
-        _ => Err(format!("not a number of runs from 0 to {MOST_RUNS}")),
-    }
-}
-
-fn replicas(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "not a number of replicas".to_owned())
 }
 
 fn node_timeout(text: &str) -> Result<Duration, String> {
@@ -589,7 +578,10 @@ mod tests {
         said(&[("REDLOCK_NODE_TIMEOUT", "0")], "in REDLOCK_NODE_TIMEOUT: must be at least 1ms");
         said(&[("REDLOCK_PREFIX", "\t")], "in REDLOCK_PREFIX: control characters are not allowed");
         said(&[("REDLOCK_LABEL", "\u{1b}[2J")], "in REDLOCK_LABEL: control characters are not allowed");
-        said(&[("REDIS_URL", "h:1")], "in REDIS_URL: cannot use \"h:1\": not a URL; redis://h:1?");
+        said(
+            &[("REDIS_URL", "h:1")],
+            "in REDIS_URL: cannot use \"h:1\": not a URL; write redis://HOST:PORT or unix:///PATH",
+        );
         let twice = with(&redis(&["redis://h", "redis://H:6379/1"]), &[], &[]);
         assert_eq!(twice.expect_err("twice"), "in --redis: the node H:6379 is given twice");
         let user = with(&redis(&["redis://s3cret@h"]), &[], &[]).expect_err("a user only");

@@ -102,9 +102,7 @@ pub(super) fn local(server: &Local) -> CheckResult {
     if !server.is_ours() {
         return Ok("owned by another user, who starts it".to_owned());
     }
-    if let Some(install) = server.missing_server() {
-        return Err(NoVote.problem("neither redis-server nor valkey-server is installed", install));
-    }
+    Local::program().map_err(|missing| NoVote.problem(&missing, "install Redis or Valkey"))?;
     let Some(room) = server.room() else {
         return Err(NoVote.problem(&format!("this user may not write to {directory}"), "use local:/DIR"));
     };

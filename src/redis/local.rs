@@ -33,15 +33,6 @@ const LONGEST_PATH: usize = 107;
 const LONGEST_LOG: u64 = 1 << 20;
 
 const SERVERS: [&str; 2] = ["redis-server", "valkey-server"];
-/// The command that installs a server, by package manager.
-const INSTALLS: [(&str, &str); 6] = [
-    ("apt-get", "apt-get install redis-server"),
-    ("dnf", "dnf install redis"),
-    ("apk", "apk add redis"),
-    ("pacman", "pacman -S valkey"),
-    ("zypper", "zypper install redis"),
-    ("brew", "brew install redis"),
-];
 
 /// A server of `local:`, by its directory.
 #[derive(Debug)]
@@ -139,9 +130,13 @@ impl Local {
         Some(disk.blocks_available() * disk.fragment_size())
     }
 
-    /// The command that installs a server, if none is installed.
-    pub(crate) fn missing_server(&self) -> Option<&'static str> {
-        SERVERS.iter().all(|name| host::program(name).is_none()).then(how_to_install)
+    /// The program that can be started.
+    ///
+    /// # Errors
+    /// The message that none is installed.
+    pub(crate) fn program() -> Result<PathBuf, String> {
+        let found = SERVERS.iter().find_map(|name| host::program(name));
+        found.ok_or_else(|| format!("neither {} nor {} is installed", SERVERS[0], SERVERS[1]))
     }
 
     /// True if no server has ever run here, so that there are no locks.
@@ -205,10 +200,7 @@ impl Local {
 
     /// The command that runs the server in its directory, holding this lock.
     fn server(&self, lock: File) -> io::Result<Command> {
-        let install = || {
-            io::Error::other(format!("neither {} nor {} is installed; {}", SERVERS[0], SERVERS[1], how_to_install()))
-        };
-        let program = SERVERS.iter().find_map(|name| host::program(name)).ok_or_else(install)?;
+        let program = Local::program().map_err(io::Error::other)?;
         let log = self.open(File::options().append(true), "log")?;
         if log.metadata()?.len() > LONGEST_LOG {
             log.set_len(0)?;
@@ -248,11 +240,6 @@ impl Local {
             None => Ok(()),
         }
     }
-}
-
-fn how_to_install() -> &'static str {
-    let known = INSTALLS.iter().find(|(tool, _)| host::program(tool).is_some());
-    known.map_or("install Redis or Valkey", |(_, command)| command)
 }
 
 /// Treats a file that cannot be locked as not locked by another process.

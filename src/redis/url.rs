@@ -86,7 +86,7 @@ impl Url {
             return Err(bad("whitespace or a control character in a URL".to_owned()));
         }
         let Some(scheme) = scheme(url) else {
-            return Err(bad(format!("not a URL; {}?", meant(&shown))));
+            return Err(bad("not a URL; write redis://HOST:PORT or unix:///PATH".to_owned()));
         };
         let rest = &url[scheme.len() + 1..];
         let kind = scheme.to_ascii_lowercase();
@@ -132,22 +132,6 @@ impl fmt::Display for Host {
 impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Login")
-    }
-}
-
-/// The URL that a text without a scheme may stand for.
-fn meant(text: &str) -> String {
-    let (scheme, rest) = text.split_at(text.find([':', '/']).unwrap_or(text.len()));
-    let rest = rest.trim_start_matches([':', '/']);
-    // A host may be called redis.
-    let is_port = rest.bytes().all(|byte| byte.is_ascii_digit());
-    match scheme {
-        "" if text.starts_with(':') => format!("redis://127.0.0.1:{rest}"),
-        "" => format!("unix:///{rest}"),
-        "local" if rest.is_empty() => "local:".to_owned(),
-        "unix" => format!("unix:///{rest}"),
-        "redis" | "rediss" if !is_port => format!("{scheme}://{rest}"),
-        _ => format!("redis://{text}"),
     }
 }
 
@@ -315,23 +299,14 @@ fn database(number: &str) -> Option<i64> {
     number.parse::<u32>().ok().map(i64::from)
 }
 
-/// The parameters after the `?` of a URL. One that is not `known` is refused: it might name the database. The protocol version is
-/// for other clients; redlock works the same with both.
+/// The parameters after the `?` of a URL. One that is not `known` is refused, as it might name the database; it is not shown, as it
+/// may be the rest of a password. `protocol` is for other clients: redlock works the same with each.
 fn parameters<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<_> = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
-    if pairs.iter().any(|(name, value)| *name == "protocol" && !["2", "3", "resp2", "resp3"].contains(value)) {
-        return Err("protocol must be 2 or 3".to_owned());
-    }
-    let has_password = pairs.iter().any(|(name, _)| name.contains("pass") && known.contains(name));
-    match pairs.iter().find(|(name, _)| !known.contains(name)) {
-        None => Ok(pairs),
-        // The parameter may be the rest of the password.
-        Some(_) if has_password => Err("write a & in a password as %26".to_owned()),
-        Some((name, _)) => {
-            let name: String = name.chars().take(40).collect();
-            Err(format!("unknown parameter {name:?}; known: {}", known.join(", ")))
-        }
+    match pairs.iter().all(|(name, _)| known.contains(name)) {
+        true => Ok(pairs),
+        false => Err(format!("unknown parameter; known: {} (in a password write & as %26)", known.join(", "))),
     }
 }
 
@@ -432,8 +407,6 @@ mod tests {
             "unix:///a?db=",
             "unix:///a?db=1&db=x",
             "unix:///a#b",
-            "unix:///a?protocol=4",
-            "redis://h?protocol=x",
             "unix:///a?pass=se&secret=x",
             "unix:///a?pass=se&secret",
             "redis://:se/cret@h",
@@ -462,27 +435,18 @@ mod tests {
             assert!(!message.contains("secret") && !message.contains("cret@"), "{url}: {message}");
             assert!(!message.chars().any(char::is_control), "{url}: {message}");
         }
-        assert_eq!(refused("h:6379"), r#"cannot use "h:6379": not a URL; redis://h:6379?"#);
-        assert_eq!(refused("redis:h:6379"), r#"cannot use "redis:h:6379": not a URL; redis://h:6379?"#);
-        assert_eq!(refused("redis//h"), r#"cannot use "redis//h": not a URL; redis://h?"#);
-        assert_eq!(refused("rediss:/h/1"), r#"cannot use "rediss:/h/1": not a URL; rediss://h/1?"#);
-        assert_eq!(refused("redis:6379"), r#"cannot use "redis:6379": not a URL; redis://redis:6379?"#);
-        assert_eq!(refused("unix:s"), r#"cannot use "unix:s": not a URL; unix:///s?"#);
-        assert_eq!(refused(":6379"), r#"cannot use ":6379": not a URL; redis://127.0.0.1:6379?"#);
-        assert_eq!(refused("local"), r#"cannot use "local": not a URL; local:?"#);
-        assert_eq!(refused("/run/redis.sock"), r#"cannot use "/run/redis.sock": not a URL; unix:///run/redis.sock?"#);
+        let advice = "not a URL; write redis://HOST:PORT or unix:///PATH";
+        assert_eq!(refused("h:6379"), format!("cannot use \"h:6379\": {advice}"));
     }
 
     #[test]
     fn a_parameter_that_is_not_known_is_refused() {
         assert_eq!(
             refused("unix:///s?database=1"),
-            r#"cannot use "unix:///s": unknown parameter "database"; known: db, user, pass, protocol"#
+            r#"cannot use "unix:///s": unknown parameter; known: db, user, pass, protocol (in a password write & as %26)"#
         );
-        assert_eq!(
-            refused("redis://h?ssl_cert_reqs=none"),
-            r#"cannot use "redis://h": unknown parameter "ssl_cert_reqs"; known: protocol"#
-        );
-        assert!(refused("unix:///s?%64b=1").contains("%64b"));
+        for url in ["redis://h?ssl_cert_reqs=none", "unix:///s?%64b=1"] {
+            assert!(refused(url).contains("unknown parameter"), "{url}");
+        }
     }
 }

@@ -91,17 +91,35 @@ const LINES: [(&str, &str); 79] = [
         "acquire x --while-pid 99999999999",
         "invalid value '99999999999' for '--while-pid <PID>': not a whole number from 1 to 2147483647",
     ),
-    ("acquire x --replicas x", "in --replicas: not a number of replicas"),
-    ("acquire x --log x", "in --log: not a number of runs from 0 to 1000"),
+    ("acquire x --replicas x", "in --replicas: not a whole number from 0 to 4294967295"),
+    ("acquire x --log x", "in --log: not a whole number from 0 to 1000"),
     // Addresses.
-    ("status x --redis redis//h", "in --redis: cannot use \"redis//h\": not a URL; redis://h?"),
-    ("status x --redis redis:/h", "in --redis: cannot use \"redis:/h\": not a URL; redis://h?"),
-    ("status x --redis rediss//h", "in --redis: cannot use \"rediss//h\": not a URL; rediss://h?"),
-    ("status x --redis redis:6379", "in --redis: cannot use \"redis:6379\": not a URL; redis://redis:6379?"),
-    ("status x --redis h:6379", "in --redis: cannot use \"h:6379\": not a URL; redis://h:6379?"),
-    ("status x --redis :6379", "in --redis: cannot use \":6379\": not a URL; redis://127.0.0.1:6379?"),
-    ("status x --redis unix:/s", "in --redis: cannot use \"unix:/s\": not a URL; unix:///s?"),
-    ("status x --redis /s", "in --redis: cannot use \"/s\": not a URL; unix:///s?"),
+    (
+        "status x --redis redis//h",
+        "in --redis: cannot use \"redis//h\": not a URL; write redis://HOST:PORT or unix:///PATH",
+    ),
+    (
+        "status x --redis redis:/h",
+        "in --redis: cannot use \"redis:/h\": not a URL; write redis://HOST:PORT or unix:///PATH",
+    ),
+    (
+        "status x --redis rediss//h",
+        "in --redis: cannot use \"rediss//h\": not a URL; write redis://HOST:PORT or unix:///PATH",
+    ),
+    (
+        "status x --redis redis:6379",
+        "in --redis: cannot use \"redis:6379\": not a URL; write redis://HOST:PORT or unix:///PATH",
+    ),
+    (
+        "status x --redis h:6379",
+        "in --redis: cannot use \"h:6379\": not a URL; write redis://HOST:PORT or unix:///PATH",
+    ),
+    ("status x --redis :6379", "in --redis: cannot use \":6379\": not a URL; write redis://HOST:PORT or unix:///PATH"),
+    (
+        "status x --redis unix:/s",
+        "in --redis: cannot use \"unix:/s\": not a URL; write redis://HOST:PORT or unix:///PATH",
+    ),
+    ("status x --redis /s", "in --redis: cannot use \"/s\": not a URL; write redis://HOST:PORT or unix:///PATH"),
     (
         "status x --redis redis://h:port",
         "in --redis: cannot use \"redis://h:port\": the port must be a number from 1 to 65535",

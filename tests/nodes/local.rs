@@ -404,17 +404,10 @@ fn a_directory_that_others_may_enter_is_shared_and_its_owner_starts_the_server()
 }
 
 #[test]
-fn without_a_server_to_start_the_message_says_how_to_install_one() {
-    for (tool, command) in
-        [("apt-get", "apt-get install redis-server"), ("dnf", "dnf install redis"), ("none", "Valkey")]
-    {
-        let place = Place::new();
-        let tools = place.root.path().join("bin");
-        fs::create_dir(&tools).unwrap();
-        std::os::unix::fs::symlink("/bin/true", tools.join(tool)).unwrap();
-        let test = redlock(&place, "run backup --wait -- /bin/true").env("PATH", tools).status(69);
-        test.stderr(message(["neither redis-server nor valkey-server", command])).run();
-    }
+fn without_a_server_to_start_the_message_says_what_is_missing() {
+    let place = Place::new();
+    let test = redlock(&place, "run backup --wait -- /bin/true").env("PATH", "/nosuch").status(69);
+    test.stderr(message(["neither redis-server nor valkey-server is installed"])).run();
 }
 
 #[test]
