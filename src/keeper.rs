@@ -458,8 +458,8 @@ impl<'a> KeeperProcess<'a> {
     }
 }
 
-/// Sends the command what was typed before it was there: the terminal has sent that to the keeper alone, in which it is pending. The
-/// keeper has left the group of the terminal by now.
+/// Passes on what was typed before the command was there: the terminal has sent that to the keeper, in which it is pending. The
+/// keeper has left the terminal's group by now.
 fn pass_on_keys(command: i32) {
     let Ok(pending) = Signals::open(&SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT])) else {
         return;

@@ -2,9 +2,8 @@
 
 use super::finding::{Harm, Problem};
 use super::permissions;
-use crate::redis::{self, Address, Fault, Reply, SentinelView, sentinel_views};
+use crate::redis::{Address, Fault, Node, Reply, SentinelView, sentinel_views};
 use crate::sys::clock::{Boot, unix_time};
-use crate::sys::wait::within;
 use futures_util::future::join;
 use std::fmt;
 use std::time::Duration;
@@ -95,91 +94,73 @@ async fn servers(address: &Address, prefix: &str, patience: Duration) -> Vec<(St
     if address.local().is_some_and(|local| local.is_unused()) {
         return Vec::new();
     }
-    let mut asked = Session { node: redis::Node::new(address.clone(), patience), patience };
-    let servers = within(Boot::now() + patience, asked.node.masters()).await.unwrap_or(Err(Fault::TimedOut));
-    let servers = match servers {
+    let mut node = Node::new(address.clone(), patience);
+    let servers = match node.masters().await {
         Ok(servers) => servers,
         Err(fault) => return vec![(address.to_string(), Err(fault))],
     };
     let mut gathered = Vec::new();
     for server in servers {
         let name = server.as_ref().map_or_else(|| address.to_string(), |host| host.to_string());
-        asked.node.turn_to(server);
-        gathered.push((name, asked.facts(prefix).await));
+        node.turn_to(server);
+        gathered.push((name, facts(&mut node, prefix).await));
     }
     gathered
 }
 
-struct Session {
-    node: redis::Node,
-    patience: Duration,
+async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
+    // An error of the login is not an answer to the commands that follow.
+    node.reach().await?;
+    let question = permissions::question(prefix);
+    let words: Vec<&str> = question.iter().map(String::as_str).collect();
+    let (round_trips, ahead_ms) = round_trips(node).await?;
+    Ok(Facts {
+        address: node.address().clone(),
+        round_trips,
+        ahead_ms,
+        info: report(node, "INFO").await,
+        certificate_ends_in: node.certificate_ends_within(CERTIFICATE).await,
+        appendfsync: setting(node, "appendfsync").await,
+        buffer_limits: setting(node, "client-output-buffer-limit").await,
+        cluster: report(node, "CLUSTER INFO").await,
+        moving: moving(node).await,
+        denied: denied(node.command(&words).await),
+    })
 }
 
-impl Session {
-    async fn ask(&mut self, words: &[&str]) -> Result<Reply, Fault> {
-        let answer = within(Boot::now() + self.patience, self.node.command(words)).await;
-        answer.unwrap_or(Err(Fault::TimedOut))
-    }
-
-    async fn facts(&mut self, prefix: &str) -> Result<Facts, Fault> {
-        // An error of the login is not an answer to the commands that follow.
-        let reached = within(Boot::now() + self.patience, self.node.reach()).await;
-        reached.unwrap_or(Err(Fault::TimedOut))?;
-        let question = permissions::question(prefix);
-        let words: Vec<&str> = question.iter().map(String::as_str).collect();
-        let (round_trips, ahead_ms) = self.round_trips().await?;
-        Ok(Facts {
-            address: self.node.address().clone(),
-            round_trips,
-            ahead_ms,
-            info: self.report("INFO").await,
-            certificate_ends_in: self.certificate_ends_in().await,
-            appendfsync: self.setting("appendfsync").await,
-            buffer_limits: self.setting("client-output-buffer-limit").await,
-            cluster: self.report("CLUSTER INFO").await,
-            moving: self.moving().await,
-            denied: denied(self.ask(&words).await),
-        })
-    }
-
-    /// The times of requests, shortest first, and how far the server's clock is ahead, in ms, by the fastest of them.
-    async fn round_trips(&mut self) -> Result<(Vec<Duration>, Option<i64>), Fault> {
-        let (start, mut tries) = (Boot::now(), Vec::new());
-        while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
-            let sent = Boot::now();
-            // A refusal is an answer, too.
-            match self.ask(&["TIME"]).await {
-                Err(fault) if !is_untold(&fault) => return Err(fault),
-                told => tries.push((sent.elapsed(), told.ok().and_then(|told| ahead_ms(&told, sent.elapsed())))),
-            }
+/// The times of requests, shortest first, and how far the server's clock is ahead, in ms, by the fastest of them.
+async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fault> {
+    let (start, mut tries) = (Boot::now(), Vec::new());
+    while tries.len() < TRIES && (tries.is_empty() || !(start + TRY_FOR).passed()) {
+        let sent = Boot::now();
+        // A refusal is an answer, too.
+        match node.command(&["TIME"]).await {
+            Err(fault) if !is_untold(&fault) => return Err(fault),
+            told => tries.push((sent.elapsed(), told.ok().and_then(|told| ahead_ms(&told, sent.elapsed())))),
         }
-        tries.sort_unstable();
-        let ahead = tries[0].1;
-        Ok((tries.into_iter().map(|(time, _)| time).collect(), ahead))
     }
+    tries.sort_unstable();
+    let ahead = tries[0].1;
+    Ok((tries.into_iter().map(|(time, _)| time).collect(), ahead))
+}
 
-    /// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
-    async fn moving(&mut self) -> Result<Vec<String>, Problem> {
-        let nodes = self.report("CLUSTER NODES").await.lines?;
-        let slots = nodes.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once('-'));
-        Ok(slots.map(|(slot, _)| slot.to_owned()).collect())
-    }
+/// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
+async fn moving(node: &mut Node) -> Result<Vec<String>, Problem> {
+    let nodes = report(node, "CLUSTER NODES").await.lines?;
+    let slots = nodes.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once('-'));
+    Ok(slots.map(|(slot, _)| slot.to_owned()).collect())
+}
 
-    async fn report(&mut self, command: &'static str) -> Lines {
-        let answer = self.ask(&command.split(' ').collect::<Vec<_>>()).await;
-        let lines = answer.map(|reply| reply.as_text().unwrap_or_default().to_owned());
-        Lines { command, lines: lines.map_err(|fault| untold(command, fault)) }
-    }
+async fn report(node: &mut Node, command: &'static str) -> Lines {
+    let answer = node.command(&command.split(' ').collect::<Vec<_>>()).await;
+    let lines = answer.map(|reply| reply.as_text().unwrap_or_default().to_owned());
+    Lines { command, lines: lines.map_err(|fault| untold(command, fault)) }
+}
 
-    async fn certificate_ends_in(&self) -> Option<Duration> {
-        within(Boot::now() + self.patience, self.node.certificate_ends_within(CERTIFICATE)).await?
-    }
-
-    async fn setting(&mut self, name: &str) -> Result<String, Problem> {
-        let pair = self.ask(&["CONFIG", "GET", name]).await.map_err(|fault| untold("CONFIG", fault))?;
-        // A managed service may return an empty list.
-        pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
-    }
+async fn setting(node: &mut Node, name: &str) -> Result<String, Problem> {
+    let pair = node.command(&["CONFIG", "GET", name]).await.map_err(|fault| untold("CONFIG", fault))?;
+    // A managed service may return an empty list.
+    pair.at(1).as_text().map(str::to_owned).ok_or_else(|| untold("CONFIG", format!("does not report {name}")))
 }
 
 /// How far a server's clock is ahead of this machine's, in ms, from its answer to TIME after such a round trip.

@@ -188,13 +188,11 @@ impl Nodes {
             }
             let (mut found, mut size) = (BTreeSet::new(), 0);
             let end = Boot::now() + patience * LISTING;
-            let masters = within(Boot::now() + patience, node.masters()).await;
-            for master in masters.unwrap_or(Err(Fault::TimedOut))? {
+            for master in node.masters().await? {
                 node.turn_to(master);
                 let mut cursor = "0".to_owned();
                 loop {
-                    let page = within(Boot::now() + patience, node.scan(pattern, &cursor)).await;
-                    let (next, keys) = page.unwrap_or(Err(Fault::TimedOut))?;
+                    let (next, keys) = node.scan(pattern, &cursor).await?;
                     let new = keys.into_iter().filter_map(|key| {
                         let length = key.len();
                         found.insert(key).then_some(length + LISTED_KEY)

@@ -120,7 +120,7 @@ impl Node {
 
     /// The servers that have a part of the node's keys; a single `None` unless the node is a Cluster.
     pub(crate) async fn masters(&self) -> Result<Vec<Option<Host>>, Fault> {
-        self.route.masters().await
+        in_time(self.timeout, self.route.masters()).await
     }
 
     /// Sends the next request to this server; with none, the server is looked up again.
@@ -159,27 +159,27 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Connects and logs in, unless there is a connection. The caller sets the deadline by dropping the future.
+    /// Connects and logs in, unless there is a connection.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
-        let connected = self.connect().await;
+        let connected = in_time(self.timeout, self.connect()).await;
         self.heed(connected).map(drop)
     }
 
-    /// The time left of the certificate that its server shows, if it ends within `time`; none without TLS. The caller sets the
-    /// deadline by dropping the future.
+    /// The time left of the certificate that its server shows, if it ends within `time`; none without TLS.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
         let server = self.route.server().map(|server| self.address().at(&server));
-        connect::certificate_ends_within(time, server.as_ref().unwrap_or(self.address())).await
+        let address = server.as_ref().unwrap_or(self.address());
+        within(Boot::now() + self.timeout, connect::certificate_ends_within(time, address)).await?
     }
 
-    /// Runs a plain command. The caller sets the deadline by dropping the future.
+    /// Runs a plain command.
     pub(crate) async fn command(&mut self, words: &[&str]) -> Result<Reply, Fault> {
         let mut command = Cmd::new();
         command.arg(words);
-        let answer = async {
+        let answer = in_time(self.timeout, async {
             let connection = self.connect().await?;
             connection.command(&command).await.map_err(|error| Fault::of(&error))
-        };
+        });
         let answer = answer.await;
         Reply::of(self.heed(answer)?)
     }
@@ -206,7 +206,7 @@ impl Node {
             let Some(retry_at) = self.retry_at else { return std::future::pending().await };
             sleep_until(retry_at).await;
             self.retry_at = Some(Boot::now() + pause);
-            if let Some(Ok(_)) = within(Boot::now() + self.timeout, self.connect()).await {
+            if in_time(self.timeout, self.connect()).await.is_ok() {
                 return;
             }
         }
@@ -441,6 +441,11 @@ impl Node {
             (fault, _) => fault,
         })
     }
+}
+
+/// The outcome of one request, in this time at most.
+async fn in_time<T>(timeout: Duration, request: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    within(Boot::now() + timeout, request).await.unwrap_or(Err(Fault::TimedOut))
 }
 
 fn read<A: FromReply>(value: Value) -> Result<A, Fault> {
