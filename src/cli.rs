@@ -10,9 +10,7 @@ pub(crate) mod values;
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
-use values::{
-    FOREVER, Watch, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole,
-};
+use values::{FOREVER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -492,11 +490,9 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
-    ///
-    /// A value that is not a duration is taken as NAME.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
-    pub(crate) watch: Option<Watch>,
+    pub(crate) watch: Option<Duration>,
 }
 
 impl StatusArgs {

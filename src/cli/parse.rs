@@ -89,10 +89,7 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
             }
         }
         Command::Acquire(args) => args.taking.names.extend(args.plain.take()),
-        Command::Status(StatusArgs { locks, watch, .. }) => {
-            locks.names.extend(watch.as_mut().and_then(|watch| watch.name.take()));
-            locks.gather();
-        }
+        Command::Status(args) => args.locks.gather(),
         Command::Log(args) => args.locks.gather(),
         _ => {}
     }

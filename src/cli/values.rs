@@ -12,20 +12,10 @@ pub(crate) const SHORTEST_TTL_OF_RUN: Duration = Duration::from_millis(500);
 pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 /// The time for which runs are remembered; prelude.lua's FENCE_MS.
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
-const DEFAULT_WATCH: Duration = Duration::from_secs(2);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
 /// The longest label, in bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
-
-/// `status --watch [D]`.
-#[derive(Clone, Debug)]
-pub(crate) struct Watch {
-    /// The interval between updates.
-    pub(crate) every: Duration,
-    /// A lock name in place of the duration.
-    pub(crate) name: Option<String>,
-}
 
 /// The name of one lock, which is no pattern.
 pub(crate) fn lock_name(text: &str) -> Result<String, String> {
@@ -91,13 +81,11 @@ pub(crate) fn wait_time(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// `status --watch [D]`; no name that could be taken for a duration begins with a digit.
-pub(crate) fn watch(text: &str) -> Result<Watch, String> {
+/// `status --watch [D]`, which may have swallowed the name.
+pub(crate) fn watch(text: &str) -> Result<Duration, String> {
     match duration(text) {
         Ok(time) if time < SHORTEST => Err("the shortest is 100ms".to_owned()),
-        Ok(every) => Ok(Watch { every, name: None }),
-        Err(why) if text.starts_with(|c: char| c.is_ascii_digit()) => Err(why),
-        Err(_) => Ok(Watch { every: DEFAULT_WATCH, name: Some(pattern(text)?) }),
+        every => every.map_err(|why| format!("{why}; put a name first")),
     }
 }
 

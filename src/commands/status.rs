@@ -22,8 +22,8 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         if let Some(name) = args.locks.one() {
             return one(args, common, lock_to_look_at(&settings, name)?);
         }
-        if let Some(watching) = &args.watch {
-            return watch_all(args, common, &settings, selection, watching.every);
+        if let Some(every) = args.watch {
+            return watch_all(args, common, &settings, selection, every);
         }
     }
     let mut locks = locks_to_look_at(&settings)?;
@@ -91,8 +91,8 @@ fn watch_all(
 
 fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exit> {
     let is_json = common.format == Format::Json;
-    if let Some(watching) = &args.watch {
-        return block_on(watch(watching.every, is_json, async |_| {
+    if let Some(every) = args.watch {
+        return block_on(watch(every, is_json, async |_| {
             Ok(output::status(&lock.inspect(View::WHOLE, None).await?, is_json))
         }));
     }

@@ -18,7 +18,7 @@ pub(super) struct Url {
     pub(super) login: Login,
     /// True if the password of the options does not apply, because it is for other servers.
     pub(super) own_login: bool,
-    pub(super) database: i64,
+    pub(super) database: u32,
     /// True for TLS over TCP.
     pub(super) tls: bool,
 }
@@ -178,7 +178,7 @@ fn server(rest: &str) -> Result<Url, String> {
     let deployment = Deployment::Tcp(host_and_port(authority, DEFAULT_PORT)?);
     let database = match path {
         "" => 0,
-        number => database(number).ok_or("the path of the URL must be a database number: redis://host/0")?,
+        number => number.parse().map_err(|_| "the path of the URL must be a database number: redis://host/0")?,
     };
     Ok(Url { login, database, ..Url::of(deployment) })
 }
@@ -201,7 +201,7 @@ fn sentinel(rest: &str) -> Result<Url, String> {
             .ok_or("the name of the service is missing: redis+sentinel://h1,h2,h3/mymaster")?,
         login: of_sentinels,
     };
-    let database = database(number).ok_or("after the service, only a database number may follow")?;
+    let database = number.parse().map_err(|_| "after the service, only a database number may follow")?;
     Ok(Url { login, database, ..Url::of(deployment) })
 }
 
@@ -280,7 +280,7 @@ fn socket(rest: &str) -> Result<Url, String> {
     let text = |value: &str, what| decoded(&value.replace('+', " "), what);
     for (name, value) in parameters(query, &["db", "user", "pass", "protocol"])? {
         match name {
-            "db" => url.database = database(value).ok_or("db must be a database number")?,
+            "db" => url.database = value.parse().map_err(|_| "db must be a database number")?,
             "user" => url.login.username = text(value, "user name")?,
             "pass" => url.login.password = text(value, "password")?,
             _ => {}
@@ -293,10 +293,6 @@ fn socket(rest: &str) -> Result<Url, String> {
 fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
     let text = percent_decode_str(part).decode_utf8().map_err(|_| format!("the {what} is not UTF-8"))?;
     Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))
-}
-
-fn database(number: &str) -> Option<i64> {
-    number.parse::<u32>().ok().map(i64::from)
 }
 
 /// The parameters after the `?` of a URL. One that is not `known` is refused, as it might name the database; it is not shown, as it

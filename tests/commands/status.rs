@@ -517,9 +517,10 @@ fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
 }
 
 #[test]
-fn watch_takes_a_name_and_its_lines_carry_the_time_where_there_is_no_terminal() {
+fn watch_has_the_name_before_it_and_its_lines_carry_the_time_where_there_is_no_terminal() {
     let redis = Redis::start();
-    let watcher = redlock(&redis, "status --watch backup").interrupted(Signal::SIGTERM).spawn();
+    redlock(&redis, "status --watch backup").status(64).stderr(message(["30s or 1m 30s; put a name first"])).run();
+    let watcher = redlock(&redis, "status backup --watch").interrupted(Signal::SIGTERM).spawn();
     watcher.prints(like("<date>  backup  free; no run is known"));
     watcher.send(Signal::SIGTERM);
     watcher.finish();
