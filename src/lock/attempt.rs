@@ -12,7 +12,7 @@ use super::holder::{Blocker, Holder, most_named};
 use super::lease::Lease;
 use super::line::COURTESY;
 use super::quorum::{Verdict, middle, quorum};
-use super::run::Run;
+use super::run::{self, Run};
 use super::token::{self, BASE};
 use super::traces::Traces;
 use super::{Lock, Request, scripts};
@@ -178,8 +178,7 @@ impl Lock {
             .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
             .time("once", request.once_per)
-            .with_some("log", Some(request.log).filter(|&runs| runs > 0))
-            .time("waited", traces.waited());
+            .with_some("entry", run::entry(request, traces.waited()));
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
             args = args
                 .with_bytes("seen", &holder.token)
@@ -212,7 +211,7 @@ impl Lock {
         }
         let mut lease = Lease::new(token, BASE.to_owned(), request, answers.nodes());
         lease.place = place;
-        lease.waited = waited;
+        lease.entry = run::entry(request, waited);
         lease.fencing_token = fence.token;
         // A node that was merely slower than the others has no fault.
         let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::fields::Args;
 use super::owner::Owner;
 use super::quorum::surely;
-use super::{Request, recreate, token};
+use super::{Request, recreate, run, token};
 use crate::redis::Fault;
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
@@ -30,12 +30,8 @@ pub(crate) struct Lease {
     /// The number of holds of the lease, this process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
-    /// The number of runs that the log keeps, as requested.
-    pub(super) log: u64,
-    /// The run counts for `--once-per`.
-    pub(super) is_once: bool,
-    /// The time in line before it.
-    pub(super) waited: Duration,
+    /// Its run for the memory, if there is one.
+    pub(super) entry: Option<String>,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that failed to grant it, and why. Not handed to another process.
@@ -58,9 +54,7 @@ impl Lease {
             since: Boot::now(),
             holds: 1,
             owner: request.owner.clone(),
-            log: request.log,
-            is_once: request.once_per.is_some(),
-            waited: Duration::ZERO,
+            entry: run::entry(request, Duration::ZERO),
             backing: vec![Backing::default(); nodes],
             faults: Vec::new(),
         }
@@ -87,11 +81,12 @@ impl Lease {
     }
 
     /// Adds what a node needs to note the run after a restart without its memory: the run of the server when it last confirmed
-    /// the lease, the beginning (ms ago), and the owner.
+    /// the lease, the beginning (ms ago), and what the run is.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
-        let args = self.owner.add_to(args).with_some("run", self.backing[node].run.as_ref());
-        let args = args.with_some("slot", self.place).time("waited", self.waited).flag("once", self.is_once);
-        args.time("began", self.since.elapsed()).with("fence", self.fencing_token).with("log", self.log)
+        let args = args.with_some("run", self.backing[node].run.as_ref()).with_some("slot", self.place);
+        args.time("began", self.since.elapsed())
+            .with("fence", self.fencing_token)
+            .with_some("entry", self.entry.as_ref())
     }
 
     /// The arguments that name the lease, its place and its ttl.

@@ -154,7 +154,7 @@ impl Lock {
         }
         let unknown = |node: usize, answer: &Answer| {
             let is_unknown = is_repeated && !is_done(answer) && answer.outcome != Outcome::Newest && !answer.knows_run;
-            let is_logged = release.lease.is_some_and(|lease| lease.log > 0) && !answer.may_have_forgotten;
+            let is_logged = release.lease.is_some_and(|lease| lease.entry.is_some()) && !answer.may_have_forgotten;
             faults[node].clone().filter(|_| is_unknown && !is_logged)
         };
         let answers = answers.discard_by_node(unknown);
@@ -170,7 +170,7 @@ impl Lock {
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
         let args = args.with_some("gone", lost.map(End::word));
         match (lease, end) {
-            (Some(lease), Some(end)) if lease.log > 0 => {
+            (Some(lease), Some(end)) if lease.entry.is_some() => {
                 let ended = end.at.elapsed();
                 self.call(&scripts::RELEASE, lease.add_run_to(args, node).time("ended", ended))
             }
@@ -182,7 +182,7 @@ impl Lock {
     /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
     /// may still have it. Where it is one, the others hear of it too: they were told how the job ended.
     async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
-        let Some(lease) = release.lease.filter(|lease| lease.log > 0) else { return };
+        let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         // A lease that was released by its token may have been told another end by that.
         let is_other = is_lost && end.is_loss_if_gone() && end.outcome != Some(RunOutcome::Released);
         let is_told = |node| is_other && answers.of(node).is_some_and(|answer| answer.is_ok_and(is_done));

@@ -150,9 +150,7 @@ impl Lock {
             .with_some("run", run)
             .flag("alone", self.locks.nodes.len() == 1)
             .time("held", lease.since.elapsed())
-            .time("waited", lease.waited)
-            .flag("once", lease.is_once)
-            .with_some("log", Some(lease.log).filter(|&runs| runs > 0));
+            .with_some("entry", lease.entry.as_ref());
         self.call(&scripts::RECREATE, args).in_order()
     }
 

@@ -1,13 +1,17 @@
 //! One run of a lock, as run.lua has it, and the end that a release tells.
 
 use super::holder::{date, ms};
-use super::token;
+use super::{Request, token};
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A run that began so much later than now was written by a clock that was set back since.
 const FUTURE: Duration = Duration::from_secs(60);
+
+/// The number of runs that a log keeps, unless its entries say another.
+const KEPT: u64 = 20;
 
 /// One use of a lock, from its grant to its release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -160,6 +164,24 @@ struct LogEntry {
     y: Option<String>,
 }
 
+/// What redlock knows of the run of a lease that is asked for: the rest is the server's, and its end. None without a memory.
+pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
+    let Request { owner, once_per, log, .. } = request;
+    let short = |text: &str, most| text.chars().take(most).map(|c| if c.is_control() { '?' } else { c }).collect();
+    let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
+    let mut fields: BTreeMap<&str, String> = BTreeMap::from([
+        ("h", short(&owner.host, 60)),
+        ("p", owner.pid.clone()),
+        ("u", short(&owner.user, 32)),
+        ("l", short(&owner.label, 40)),
+        ("w", some(waited.as_millis() > 0, waited.as_millis())),
+        ("q", some(once_per.is_some(), 1)),
+        ("n", some(*log != KEPT, (*log).into())),
+    ]);
+    fields.retain(|_, text| !text.is_empty());
+    (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
+}
+
 impl LogEntry {
     fn outcome(&self, untold: RunOutcome) -> RunOutcome {
         match (&self.o, &self.x, &self.s) {
@@ -247,12 +269,37 @@ impl Run {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Reenter;
+    use super::super::owner::Owner;
     use super::*;
 
     fn run(end: &str) -> Run {
         let begun = r#""t":"aaaaaaaa77","h":"web-3","p":"42","u":"deploy","l":"nightly","b":"1763715123004","f":"7""#;
         let now = Some(Duration::from_millis(1_763_715_200_000));
         Run::read(&format!("{{{begun}{end}}}"), RunOutcome::Expired, now)
+    }
+
+    #[test]
+    fn an_entry_has_what_redlock_knows_of_its_run() {
+        let owner =
+            Owner { host: "h".repeat(70), pid: "42".to_owned(), user: "a\u{7}\"b".to_owned(), label: String::new() };
+        let ttl = Duration::from_secs(1);
+        let request = |log, once_per| Request {
+            ttl,
+            wait: ttl,
+            owner: owner.clone(),
+            ancestors: Vec::new(),
+            reenter: Reenter::No,
+            noted: false,
+            once_per,
+            log,
+        };
+        let host = "h".repeat(60);
+        let usual = entry(&request(KEPT, None), Duration::ZERO);
+        assert_eq!(usual, Some(format!(r#"{{"h":"{host}","p":"42","u":"a?\"b"}}"#)));
+        let rare = entry(&request(5, Some(ttl)), Duration::from_millis(7));
+        assert_eq!(rare, Some(format!(r#"{{"h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
+        assert_eq!(entry(&request(0, None), Duration::ZERO), None);
     }
 
     #[test]

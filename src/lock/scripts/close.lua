@@ -7,12 +7,11 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- True if the lease of the run, which would have lasted until then, was alive at that time; then it has ended by that.
-local function is_forced(run, forced, deadline)
+-- When and with which outcome force has ended the run: if its lease, which would have lasted until then, was alive at that time.
+local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
-  if not at or at > server_ms() or tonumber(run.b) > at or (deadline or at) < at then return false end
-  set_end(run, 'revoked', nil, forced.y, forced.b)
-  return true
+  if not at or at > server_ms() or began_at(run) > at or (deadline or at) < at then return nil end
+  return at, outcome_of('revoked', nil, forced.y)
 end
 
 -- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
@@ -22,22 +21,17 @@ local function close_runs()
     local now = digits(server_ms())
     local over = shape and redis.call('ZRANGE', ENDS, '-inf', now, 'BYSCORE', 'LIMIT', 0, CLOSED, 'WITHSCORES')
       or redis.call('ZRANGE', ENDS, 0, CLOSED - 1, 'WITHSCORES')
-    local tokens, ends = {}, {}
+    if #over == 0 or #over == 2 and over[1] == ARG.token then return end
+    local closed, first, most, forced = {}, math.huge, ARG.entry and most_of(ARG.entry), last_force()
     for i = 1, #over, 2 do
-      if over[i] ~= ARG.token then
-        tokens[#tokens + 1], ends[#ends + 1] = over[i], math.min(over[i + 1], now)
-      end
-    end
-    if #tokens == 0 then return end
-    local closed, first, most, forced = {}, math.huge, tonumber(ARG.log), last_force()
-    for i, run in ipairs(take_open(tokens)) do
+      local run = over[i] ~= ARG.token and take_open(over[i])
       if run then
-        set_time(run, ends[i])
-        local is_counted = is_forced(run, forced, ends[i])
-        most = most or tonumber(run.n) or 20
-        first, run.n = math.min(first, run.b + run.d), nil
-        closed[#closed + 1] = cjson.encode(run)
-        if is_counted then count_end(run, closed[#closed]) end
+        local ended = math.min(over[i + 1], now)
+        local at, outcome = end_by(forced, run, ended)
+        run, most = with_end(run, at or ended, outcome or ''), most or most_of(run)
+        first = math.min(first, at or ended)
+        closed[#closed + 1] = run
+        if outcome then count_end(run) end
       end
     end
     if #closed > 0 then push(closed, first, most) end

@@ -1,30 +1,37 @@
 -- Stands behind close.lua in release.lua: the end of a run whose lease is not here.
 local AGAIN_MS = 5000 -- a release is said again for so long
 
+-- True if more is known of the end of the run than that its lease ran out.
+local function has_outcome(run)
+  return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
+end
+
 -- True if the end of the run is one that its release has told.
 local function is_told(run)
-  return not run.o and (run.x or run.s) or run.o == 'too-long' or run.o == 'released'
+  if not has_ended(run, ',"o":"') then return has_outcome(run) end
+  return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
 end
 
 -- The end that was told for this run of the log is not true: neither does it count, nor is it the last; that is one before it.
-local function discount(run, told)
-  if run.o ~= 'released' then redis.call('HINCRBY', RUNS, run.x == '0' and 'succeeded' or 'failed', -1) end
+local function discount(told)
+  local result = result_of(told)
+  if result then redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '-1') end
   local fields = {}
-  for i, line in ipairs(redis.call('HMGET', RUNS, 'success', 'failure', 'once')) do
-    if line == told then fields[#fields + 1] = ({'success', 'failure', 'once'})[i] end
+  for i, run in ipairs(redis.call('HMGET', RUNS, 'success', 'failure', 'once')) do
+    if run == told then fields[#fields + 1] = ({'success', 'failure', 'once'})[i] end
   end
   if #fields == 0 then return end
   redis.call('HDEL', RUNS, unpack(fields))
-  for _, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-    local ok, other = pcall(cjson.decode, line)
-    if ok and line ~= told and (other.x or other.s or other.o) then keep_last(other, line) end
+  for _, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    local other = run ~= told and has_outcome(run) and result_of(run)
+    if other then keep_last(run, other) end
   end
 end
 
--- Where in the newest of the log the run of this token is, the run, and its line.
+-- Where in the newest of the log the run of this token is, and the run.
 local function find_logged(token)
-  for at, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-    if string.find(line, '"t":"' .. token .. '"', 1, true) then return at - 1, cjson.decode(line), line end
+  for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    if string.find(run, '"t":"' .. token .. '"', 1, true) then return at - 1, run end
   end
 end
 
@@ -51,39 +58,37 @@ end
 -- Writes the end of a run whose lease is not here, or was lost. What a later grant has closed without an outcome gets this one; only
 -- its status, if that comes from who has released a lease that had run out (`late`). A loss that a
 -- quorum of the nodes knows takes the place of the end that this one was told.
-local function correct_end(token, outcome, code, by, late)
+local function correct_end(token, word, code, by, late)
   pcall(function()
     local deadline = tonumber((late or ARG.gone) and redis.call('ZSCORE', ENDS, token) or nil)
-    local run, at = take_open({token})[1], nil
-    if outcome == 'unused' then return end
+    local run, at = take_open(token), nil
+    if word == 'unused' then return end
     if not run and (late or ARG.gone) then
-      local line
-      at, run, line = find_logged(token)
+      at, run = find_logged(token)
       if run and ARG.told and is_told(run) then
-        discount(run, line)
-      elseif run and (run.x or run.s or run.o) then
+        discount(run)
+      elseif run and has_outcome(run) then
         run = nil
       end
     end
     if not run then return end
-    local most = tonumber(run.n) or 20
+    local ended, outcome
     if late then
-      if not run.d then set_time(run, math.min(deadline or math.huge, server_ms())) end
-      run.o, run.x = 'expired', code
-    elseif not (ARG.gone and is_forced(run, last_force(), deadline)) then
-      set_end(run, outcome, code, by, end_of(run))
+      ended = at and ended_at(run) or math.min(deadline or math.huge, server_ms())
+      outcome = outcome_of('expired') .. outcome_of('exited', code)
+    elseif ARG.gone then
+      ended, outcome = end_by(last_force(), run, deadline)
     end
-    log_end(run, at and math.huge or most, at)
+    log_end(run, ended or end_of(run), outcome or outcome_of(word, code, by), at)
   end)
 end
 
 -- The run of this lease, which the server has forgotten in a restart, as its release tells it whole.
 local function note_forgotten()
-  local outcome = ARG.gone or ARG.outcome or 'unused'
+  local word = ARG.gone or ARG.outcome or 'unused'
   pcall(function()
-    if server_ms() == 0 or not ARG.log or outcome == 'unused' then return end
-    local run = new_run(ARG.fence, ARG.slot, digits(server_ms() - ARG.began))
-    set_end(run, outcome, ARG.code, nil, end_of(run))
-    log_end(run, tonumber(run.n) or 20)
+    if server_ms() == 0 or not ARG.entry or word == 'unused' then return end
+    local run = new_run(digits(server_ms() - ARG.began), ARG.fence, ARG.slot)
+    log_end(run, end_of(run), outcome_of(word, ARG.code))
   end)
 end

@@ -6,10 +6,10 @@
 --      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known),
 --      told (that takes the place of the end that this node was told)
 --      the run, for a server that has restarted without it: run (of the server, when it last confirmed the lease), began (ms ago),
---      fence, slot, waited, once, log, host, pid, user, label
+--      fence, slot, entry (see run.lua; nil: no memory)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 -- Reads K, H, of the holds of another job no more; frees K, L, H (of a member M, P and its record), calls the next, and writes the memory.
--- Cost: 15 calls where nobody waits, 10 of them for the memory, and 2 more where its log is full.
+-- Cost: 13 calls where nobody waits, 8 of them for the memory, and 2 more where its log is full.
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)

@@ -4,7 +4,7 @@
 --      quarantine (s; nil: off), waiter (nil: takes or leaves it), ticket (nil: the server gives one)
 --      place (slots of several nodes: the one that all are asked for, as nobody else may have this token; nil: the first free one)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
---      log (how many runs to keep; nil: none), waited (ms in line before this)
+--      entry (of its run for the memory, see run.lua; nil: no memory)
 --      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot

@@ -198,6 +198,36 @@ local function count_holds()
 return math.max(redis.call('ZCARD', H), 1)
 end
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
+local function new_run(began, fence, place)
+local slot = place and ',"i":"' .. digits(place) .. '"' or ''
+return '{"t":"' .. ARG.token .. '","b":"' .. began .. '","f":"' .. fence .. '"' .. slot .. ',' .. string.sub(ARG.entry, 2)
+end
+local function write_begin(fence, place)
+local began = ARG.held and digits(server_ms() - ARG.held) or string.sub(server_us(), 1, -4)
+redis.call('HSET', OPEN, ARG.token, new_run(began, fence, place))
+redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
+redis.call('PEXPIRE', OPEN, FENCE_MS)
+redis.call('PEXPIRE', ENDS, FENCE_MS)
+end
+local function note_begin(fence, place)
+if ARG.entry and server_ms() ~= 0 then pcall(write_begin, fence, place) end
+end
+local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
+local KEPT_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local function number_of(run, name)
+local _, last = string.find(run, '"' .. name .. '":"', 1, true)
+return last and tonumber(string.match(run, '^%d+', last + 1))
+end
+local function began_at(run)
+return number_of(run, 'b') or 0
+end
+local function ended_at(run)
+return began_at(run) + (number_of(run, 'd') or 0)
+end
+local function with_end(run, ended, outcome)
+local behind = string.find(run, ',"d":"', 1, true) or #run
+return string.sub(run, 1, behind - 1) .. ',"d":"' .. digits(math.max(ended - began_at(run), 0)) .. '"' .. outcome .. '}'
+end
 local function short(text, most)
 if #text > most then
 local count = 0
@@ -206,111 +236,85 @@ count = count + 1
 if count > most then text = string.sub(text, 1, at - 1) break end
 end
 end
-if string.find(text, '%c') then text = string.gsub(text, '%c', '?') end
+text = string.gsub(text, '%c', '?')
 return text ~= '' and text or nil
 end
-local function new_run(fence, place, began)
-return {t = ARG.token, h = short(ARG.host, 60), p = ARG.pid, u = short(ARG.user, 32), l = short(ARG.label, 40), b = began,
-w = ARG.waited ~= '0' and ARG.waited or nil, f = fence, i = place and digits(place), q = ARG.once and '1',
-n = ARG.log ~= '20' and ARG.log or nil}
+local function outcome_of(word, code, by)
+by = by and short(by, 100)
+local letter = word == 'exited' and 'x' or word == 'signaled' and 's'
+return ',"' .. (letter or 'o') .. '":"' .. (letter and code or word) .. '"' .. (by and ',"y":' .. cjson.encode(by) or '')
 end
-local function note_begin(fence, place)
-if server_ms() == 0 or not ARG.log then return end
-pcall(function()
-local began = ARG.held and digits(server_ms() - ARG.held) or string.sub(server_us(), 1, -4)
-redis.call('HSET', OPEN, ARG.token, cjson.encode(new_run(fence, place, began)))
-redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
-redis.call('PEXPIRE', OPEN, FENCE_MS)
-redis.call('PEXPIRE', ENDS, FENCE_MS)
-end)
+local function has_ended(run, outcome)
+return string.find(run, outcome, 1, true) ~= nil
 end
-local SEARCHED = 200 -- so many of the newest are looked through for a run that ended without a word
-local function began_at(line)
-return tonumber(string.match(line, '"b":"(%d+)"')) or 0
+local function result_of(run)
+if has_ended(run, ',"o":"released"') or has_ended(run, ',"o":"expired"') then return nil end
+return has_ended(run, ',"x":"0"') and 'success' or 'failure'
 end
-local function ended_at(line)
-return began_at(line) + (tonumber(string.match(line, '"d":"(%d+)"')) or 0)
-end
-local function take_newest(ended, at)
-local taken, others = 0, {}
-for i, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-if i - 1 > (at or -1) and ended_at(line) <= ended then break end
-if i - 1 ~= at then others[#others + 1] = line end
+local function push(runs, first, most, at)
+local newest = first and redis.call('LINDEX', LOG, '0')
+local are_last = not at and not (newest and ended_at(newest) > first)
+if not are_last then -- the newest are put again: those that ended later, and all up to that at `at`
+local taken, ends = 0, {}
+for i, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+if i - 1 > (at or -1) and ended_at(run) <= first then break end
+if i - 1 ~= at then runs[#runs + 1] = run end
 taken = i
 end
 redis.call('LTRIM', LOG, taken, -1)
-return others
+for _, run in ipairs(runs) do ends[run] = ended_at(run) end
+table.sort(runs, function(one, other) return ends[one] < ends[other] end)
 end
-local function push(lines, first, most, at)
-local newest = redis.call('LINDEX', LOG, '0')
-if at or newest and ended_at(newest) > first then
-local ends = {}
-for _, line in ipairs(take_newest(first, at)) do lines[#lines + 1] = line end
-for _, line in ipairs(lines) do ends[line] = ended_at(line) end
-table.sort(lines, function(one, other) return ends[one] < ends[other] end)
-end
-if redis.call('LPUSH', LOG, unpack(lines)) > most then
+if redis.call('LPUSH', LOG, unpack(runs)) > most then
 redis.call('LTRIM', LOG, '0', digits(most - 1))
-if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, FENCE_MS) end
+if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
 end
-redis.call('PEXPIRE', LOG, FENCE_MS)
+if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
+for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, KEPT_MS) end
 end
-local function is_newer(line, field)
+return are_last
+end
+local function is_newer(run, field)
 local time = field == 'once' and began_at or ended_at
 local known = time(redis.call('HGET', RUNS, field) or '')
-return known <= time(line) or known > server_ms()
+return known <= time(run) or known > server_ms()
 end
-local function keep_last(run, line)
-local success = run.x == '0' and not run.o
-if not success and (run.o == 'released' or run.o == 'expired') then return end
-local result = success and 'success' or 'failure'
-if run.b + run.d >= server_ms() or is_newer(line, result) then redis.call('HSET', RUNS, result, line) end
-if success and run.q and is_newer(line, 'once') then redis.call('HSET', RUNS, 'once', line) end
-return success and 'succeeded' or 'failed'
+local function keep_last(run, result, is_last)
+if is_last or is_newer(run, result) then redis.call('HSET', RUNS, result, run) end
+if result == 'success' and string.find(run, '"q":', 1, true) and is_newer(run, 'once') then redis.call('HSET', RUNS, 'once', run) end
 end
-local function count_end(run, line)
-local result = keep_last(run, line)
+local function count_end(run, is_last)
+local result = result_of(run)
 if not result then return end
-redis.call('HINCRBY', RUNS, result, '1')
-redis.call('PEXPIRE', RUNS, FENCE_MS)
+keep_last(run, result, is_last)
+local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
+if count == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
 end
-local function log_end(run, most, at)
-run.n = nil
-local line = cjson.encode(run)
-push({line}, run.b + run.d, most, at)
-count_end(run, line)
+local function most_of(run)
+return number_of(run, 'n') or 20
 end
-local function take_open(tokens)
-local lines, runs = redis.call('HMGET', OPEN, unpack(tokens)), {}
-redis.call('HDEL', OPEN, unpack(tokens))
-redis.call('ZREM', ENDS, unpack(tokens))
-for i, line in ipairs(lines) do
-local ok, run = pcall(cjson.decode, line)
-runs[i] = ok and run
+local function log_end(run, ended, outcome, at, is_last)
+local most = at and math.huge or most_of(run)
+run = with_end(run, ended, outcome)
+count_end(run, push({run}, not is_last and ended or nil, most, at))
 end
-return runs
-end
-local function set_time(run, ended)
-run.d = digits(math.max(ended - run.b, 0))
-end
-local function set_end(run, outcome, code, by, ended)
-set_time(run, ended)
-run.x, run.s, run.o = nil, nil, nil
-if outcome == 'exited' then run.x = code elseif outcome == 'signaled' then run.s = code else run.o = outcome end
-run.y = by and short(by, 100) or nil
+local function take_open(token)
+local run = redis.call('HGET', OPEN, token)
+redis.call('HDEL', OPEN, token)
+redis.call('ZREM', ENDS, token)
+return run
 end
 local function end_of(run)
 local ended = tonumber(ARG.ended) or 0
-return ARG.began and run.b + math.max(ARG.began - ended, 0) or server_ms() - ended
+return ARG.began and began_at(run) + math.max(ARG.began - ended, 0) or server_ms() - ended
 end
-local function note_end(token, outcome, code, by)
-pcall(function()
-local run = take_open({token})[1]
-if not run or outcome == 'unused' then return end
-local most = tonumber(run.n) or 20
-set_end(run, outcome, code, by, end_of(run))
-log_end(run, most)
-end)
+local function write_end(token, word, code, by)
+local run = take_open(token)
+if not run or word == 'unused' then return end
+log_end(run, end_of(run), outcome_of(word, code, by), nil, not shape)
+end
+local function note_end(...)
+pcall(write_end, ...)
 end
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)
@@ -390,11 +394,10 @@ local function last_force()
 local forced = redis.call('HGET', RUNS, 'forced')
 return forced and cjson.decode(forced)
 end
-local function is_forced(run, forced, deadline)
+local function end_by(forced, run, deadline)
 local at = forced and tonumber(forced.b)
-if not at or at > server_ms() or tonumber(run.b) > at or (deadline or at) < at then return false end
-set_end(run, 'revoked', nil, forced.y, forced.b)
-return true
+if not at or at > server_ms() or began_at(run) > at or (deadline or at) < at then return nil end
+return at, outcome_of('revoked', nil, forced.y)
 end
 local function close_runs()
 pcall(function()
@@ -402,47 +405,47 @@ if server_ms() == 0 then return end
 local now = digits(server_ms())
 local over = shape and redis.call('ZRANGE', ENDS, '-inf', now, 'BYSCORE', 'LIMIT', 0, CLOSED, 'WITHSCORES')
 or redis.call('ZRANGE', ENDS, 0, CLOSED - 1, 'WITHSCORES')
-local tokens, ends = {}, {}
+if #over == 0 or #over == 2 and over[1] == ARG.token then return end
+local closed, first, most, forced = {}, math.huge, ARG.entry and most_of(ARG.entry), last_force()
 for i = 1, #over, 2 do
-if over[i] ~= ARG.token then
-tokens[#tokens + 1], ends[#ends + 1] = over[i], math.min(over[i + 1], now)
-end
-end
-if #tokens == 0 then return end
-local closed, first, most, forced = {}, math.huge, tonumber(ARG.log), last_force()
-for i, run in ipairs(take_open(tokens)) do
+local run = over[i] ~= ARG.token and take_open(over[i])
 if run then
-set_time(run, ends[i])
-local is_counted = is_forced(run, forced, ends[i])
-most = most or tonumber(run.n) or 20
-first, run.n = math.min(first, run.b + run.d), nil
-closed[#closed + 1] = cjson.encode(run)
-if is_counted then count_end(run, closed[#closed]) end
+local ended = math.min(over[i + 1], now)
+local at, outcome = end_by(forced, run, ended)
+run, most = with_end(run, at or ended, outcome or ''), most or most_of(run)
+first = math.min(first, at or ended)
+closed[#closed + 1] = run
+if outcome then count_end(run) end
 end
 end
 if #closed > 0 then push(closed, first, most) end
 end)
 end
 local AGAIN_MS = 5000 -- a release is said again for so long
-local function is_told(run)
-return not run.o and (run.x or run.s) or run.o == 'too-long' or run.o == 'released'
+local function has_outcome(run)
+return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
 end
-local function discount(run, told)
-if run.o ~= 'released' then redis.call('HINCRBY', RUNS, run.x == '0' and 'succeeded' or 'failed', -1) end
+local function is_told(run)
+if not has_ended(run, ',"o":"') then return has_outcome(run) end
+return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
+end
+local function discount(told)
+local result = result_of(told)
+if result then redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '-1') end
 local fields = {}
-for i, line in ipairs(redis.call('HMGET', RUNS, 'success', 'failure', 'once')) do
-if line == told then fields[#fields + 1] = ({'success', 'failure', 'once'})[i] end
+for i, run in ipairs(redis.call('HMGET', RUNS, 'success', 'failure', 'once')) do
+if run == told then fields[#fields + 1] = ({'success', 'failure', 'once'})[i] end
 end
 if #fields == 0 then return end
 redis.call('HDEL', RUNS, unpack(fields))
-for _, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-local ok, other = pcall(cjson.decode, line)
-if ok and line ~= told and (other.x or other.s or other.o) then keep_last(other, line) end
+for _, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+local other = run ~= told and has_outcome(run) and result_of(run)
+if other then keep_last(run, other) end
 end
 end
 local function find_logged(token)
-for at, line in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-if string.find(line, '"t":"' .. token .. '"', 1, true) then return at - 1, cjson.decode(line), line end
+for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+if string.find(run, '"t":"' .. token .. '"', 1, true) then return at - 1, run end
 end
 end
 local function is_cut_behind()
@@ -459,38 +462,36 @@ return is_cut_behind() and 'unsure' or nil
 end)
 return ok and known or not ok and 'unsure' or nil
 end
-local function correct_end(token, outcome, code, by, late)
+local function correct_end(token, word, code, by, late)
 pcall(function()
 local deadline = tonumber((late or ARG.gone) and redis.call('ZSCORE', ENDS, token) or nil)
-local run, at = take_open({token})[1], nil
-if outcome == 'unused' then return end
+local run, at = take_open(token), nil
+if word == 'unused' then return end
 if not run and (late or ARG.gone) then
-local line
-at, run, line = find_logged(token)
+at, run = find_logged(token)
 if run and ARG.told and is_told(run) then
-discount(run, line)
-elseif run and (run.x or run.s or run.o) then
+discount(run)
+elseif run and has_outcome(run) then
 run = nil
 end
 end
 if not run then return end
-local most = tonumber(run.n) or 20
+local ended, outcome
 if late then
-if not run.d then set_time(run, math.min(deadline or math.huge, server_ms())) end
-run.o, run.x = 'expired', code
-elseif not (ARG.gone and is_forced(run, last_force(), deadline)) then
-set_end(run, outcome, code, by, end_of(run))
+ended = at and ended_at(run) or math.min(deadline or math.huge, server_ms())
+outcome = outcome_of('expired') .. outcome_of('exited', code)
+elseif ARG.gone then
+ended, outcome = end_by(last_force(), run, deadline)
 end
-log_end(run, at and math.huge or most, at)
+log_end(run, ended or end_of(run), outcome or outcome_of(word, code, by), at)
 end)
 end
 local function note_forgotten()
-local outcome = ARG.gone or ARG.outcome or 'unused'
+local word = ARG.gone or ARG.outcome or 'unused'
 pcall(function()
-if server_ms() == 0 or not ARG.log or outcome == 'unused' then return end
-local run = new_run(ARG.fence, ARG.slot, digits(server_ms() - ARG.began))
-set_end(run, outcome, ARG.code, nil, end_of(run))
-log_end(run, tonumber(run.n) or 20)
+if server_ms() == 0 or not ARG.entry or word == 'unused' then return end
+local run = new_run(digits(server_ms() - ARG.began), ARG.fence, ARG.slot)
+log_end(run, end_of(run), outcome_of(word, ARG.code))
 end)
 end
 if is_held then return release_hold(correct_end) end
