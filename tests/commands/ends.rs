@@ -307,14 +307,14 @@ fn counts_are(redis: &Redis, successes: usize, failures: usize) {
 
 #[test]
 fn a_lease_of_a_script_tells_what_its_release_says() {
-    let take = "token=$(redlock acquire -q backup --ttl 2s --while-pid $$) || exit; echo taken; read line; ";
+    let take = "token=$(redlock acquire -q backup --ttl 4s --while-pid $$) || exit; echo taken; read line; ";
     let rows = [
         ("exit 3", "released", Value::Null, [0, 0]),
         ("kill -9 $$", "released", Value::Null, [0, 0]),
         ("redlock release -q backup --token $token --status 0", "exited", 0.into(), [1, 0]),
         ("redlock release -q backup --token $token --status 3; exit 4", "exited", 3.into(), [0, 1]),
         // The script goes on until its guard has asked.
-        ("redlock release -q backup --token $token --status 0; sleep 1", "exited", 0.into(), [1, 0]),
+        ("redlock release -q backup --token $token --status 0; sleep 2", "exited", 0.into(), [1, 0]),
         ("redlock release -q --revoke backup; sleep 1000", "revoked", Value::Null, [0, 1]),
         ("redlock release -q --force backup; sleep 1000", "revoked", Value::Null, [0, 1]),
     ];

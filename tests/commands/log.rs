@@ -47,11 +47,11 @@ fn every_end_of_a_run_is_told() {
     release(&redis, "backup", &token);
     acquire_for(&redis, "backup", "100ms");
     eventually(SOON, "it has run out", || status(&redis, "backup")["state"] == "free");
-    let job = redlock(&redis, "run -q backup --ttl 1s -- sleep 1000").status(76).stderr(loss(["revoked"])).spawn();
+    let job = redlock(&redis, "run -q backup --ttl 4s -- sleep 1000").status(76).stderr(loss(["revoked"])).spawn();
     eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
     redlock(&redis, "release -q --revoke backup").run();
     job.finish();
-    let job = redlock(&redis, "run -q backup --ttl 1s -- sleep 1000").status(76).stderr(loss([])).spawn();
+    let job = redlock(&redis, "run -q backup --ttl 4s -- sleep 1000").status(76).stderr(loss([])).spawn();
     eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
     redis.command(&["SET", "redlock:backup", "another", "PX", "1"]);
     job.finish();
@@ -145,7 +145,7 @@ fn what_was_not_used_leaves_nothing() {
 #[test]
 fn a_run_that_never_says_its_end_has_run_out() {
     let redis = Redis::start();
-    let mut job = redlock(&redis, "run -q backup --ttl 500ms -- sleep 1000").any_end().spawn();
+    let mut job = redlock(&redis, "run -q backup --ttl 2s -- sleep 1000").any_end().spawn();
     eventually(SOON, "it runs", || outcomes(&redis, "backup") == ["running"]);
     job.send(Signal::SIGKILL);
     job.wait(SOON);
@@ -335,7 +335,7 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
 fn runs_beside_each_other_are_told_apart() {
     let redis = Redis::start();
     let job = |line: &str| redlock(&redis, line).any_end().spawn();
-    let (first, second) = (job("run -q dl --slots 2 --ttl 1s -- sleep 1000"), job("run -q dl --slots 2 -- sleep 1000"));
+    let (first, second) = (job("run -q dl --slots 2 --ttl 3s -- sleep 1000"), job("run -q dl --slots 2 -- sleep 1000"));
     eventually(SOON, "both run", || outcomes(&redis, "dl") == ["running", "running"]);
     first.send(Signal::SIGKILL);
     drop(first);

@@ -223,7 +223,7 @@ fn a_running_job_and_its_waiter_do_not_notice_an_upgrade() {
     let run = |line: &str| Test::program(&redis, program.to_str().unwrap()).args(line.split(' '));
 
     let job =
-        run("run backup -q --ttl 1s -- sh -c").arg("echo first; until [ -e done ]; do sleep 0.05; done; echo last");
+        run("run backup -q --ttl 4s -- sh -c").arg("echo first; until [ -e done ]; do sleep 0.05; done; echo last");
     let done = job.directory().path().join("done");
     let job: Running = job.stdout("last\n").spawn();
     job.prints("first");

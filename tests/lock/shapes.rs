@@ -173,11 +173,11 @@ fn the_last_of_ten_thousand_slots_is_found() {
 fn a_slot_is_free_when_its_lease_has_run_out_or_its_holder_was_killed() {
     let redis = Redis::start();
     take(&redis, "--slots 2");
-    take(&redis, "--slots 2 --ttl 300ms");
+    take(&redis, "--slots 2 --ttl 3s");
     let waiter = queue(&redis, "--slots 2");
     let second = waiter.finish().token();
     release(&redis, "backup", &second);
-    let test = redlock(&redis, "run backup -q --slots 2 --ttl 500ms --wait -- sleep 600").signal(Signal::SIGKILL);
+    let test = redlock(&redis, "run backup -q --slots 2 --ttl 3s --wait -- sleep 600").signal(Signal::SIGKILL);
     let holder = test.spawn();
     eventually(SOON, "both are taken", || count(&redis) == 2);
     let waiter = queue(&redis, "--slots 2");
@@ -346,7 +346,7 @@ fn a_user_of_an_older_rule_meets_a_mark_as_a_held_lock() {
         test.stderr(message(["NOPERM"])).run();
         assert!(remains(&redis).is_empty(), "{:?}", redis.keys());
     }
-    let token = take(&redis, "-s --ttl 1s");
+    let token = take(&redis, "-s --ttl 4s");
     busy(old.as_str(), "", "shared by 1");
     redlock(old.as_str(), "acquire -q backup --wait").stdout(like("<token>\n")).run();
     redlock(&redis, format!("release backup --token {token}")).status(77).stderr(message(["\"backup\""])).run();
@@ -456,7 +456,7 @@ pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
     eventually(SOON, "in line", || status(servers, "backup")["waiting"] == 1);
     readers.iter().for_each(|reader| release(servers, "backup", reader));
     waiter.finish();
-    let (holder, input) = job(servers, "--slots 2 --ttl 1s", 0);
+    let (holder, input) = job(servers, "--slots 2 --ttl 3s", 0);
     let first = slots(servers);
     let other = take(servers, "--slots 2");
     busy(servers, "--slots 2", "\"backup\" has all 2 slots taken: ");
@@ -465,7 +465,7 @@ pub(crate) fn work<W: Where + ?Sized>(servers: &W) {
             .as_array()
             .unwrap()
             .iter()
-            .any(|holder| holder["held_ms"].as_u64() > Some(1_500))
+            .any(|holder| holder["held_ms"].as_u64() > Some(3_500))
     });
     release(servers, "backup", &other);
     assert_eq!(slots(servers), first);

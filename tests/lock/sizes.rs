@@ -99,7 +99,7 @@ fn of_thousands_that_have_died_a_request_forgets_a_hundred_and_names_and_counts_
 #[test]
 fn thousands_are_freed_by_force_or_revoked_by_a_few_requests() {
     let redis = Redis::start();
-    let (reader, end) = job(&redis, "--shared --ttl 1s", 76);
+    let (reader, end) = job(&redis, "--shared --ttl 4s", 76);
     readers(&redis, 3_000, LATER);
     let calls = scripts(&redis, redlock(&redis, "release backup --revoke").stdout(any()));
     assert!(calls < 10, "{calls} scripts");

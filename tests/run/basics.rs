@@ -302,7 +302,7 @@ fn max_run_stops_the_job_with_124() {
     assert!(finished.elapsed >= ms(300), "{:?}", finished.elapsed);
     assert!(!alive(pid) && !redis.exists("redlock:backup"));
     run(&redis, ["-q", "--max-run", "20s", "--", "sh", "-c", "exit 3"]).status(3).run();
-    let deaf = run(&redis, ["-q", "--ttl", "2s", "--grace", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
+    let deaf = run(&redis, ["-q", "--ttl", "20s", "--grace", "200ms", "--max-run", "200ms", "--", "sh", "-c"]);
     let deaf = deaf.arg("trap '' TERM; while :; do sleep 0.05; done").status(124);
     // A job that is killed every night under cron must send its mail.
     let deaf = deaf.stderr("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n");

@@ -1,8 +1,8 @@
 //! `run` with several names: all of the locks or none, in one order, within one wait, under one job.
 
 use crate::support::{
-    Directory, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, like, message, ms, redlock, release,
-    send, several, status, when,
+    Directory, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, key_is_renewed, like, message, ms,
+    redlock, release, send, several, status, when,
 };
 use nix::sys::signal::Signal;
 use std::sync::Arc;
@@ -101,11 +101,11 @@ fn are_free_of_waiters(redis: &Redis) {
     assert!(redis.keys().iter().all(|key| !key.ends_with("queue") && *key != KEYS[0]), "{:?}", redis.keys());
 }
 
-/// A call that has the lock `a`, for one second at a time, and stands in line for `b`.
+/// A call that has the lock `a`, for four seconds at a time, and stands in line for `b`.
 #[track_caller]
 fn halfway(redis: &Redis, expect: impl FnOnce(Test) -> Test) -> (Running, String) {
     let token = acquire(redis, "b");
-    let test = run(redis, ["-q", "--ttl", "1s", "--wait"]).args(["--", "sh", "-c", "exit 7"]);
+    let test = run(redis, ["-q", "--ttl", "4s", "--wait"]).args(["--", "sh", "-c", "exit 7"]);
     let waiter = expect(test).spawn();
     queues(redis, "b");
     (waiter, token)
@@ -117,7 +117,7 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     let (waiter, token) = halfway(&redis, |test| test.status(7));
     let lease = redis.get(KEYS[0]).unwrap();
     let start = Instant::now();
-    while start.elapsed() < ms(2500) {
+    while start.elapsed() < ms(4500) {
         assert_eq!(redis.get(KEYS[0]).as_ref(), Some(&lease), "{:?}", start.elapsed());
         std::thread::sleep(ms(50));
     }
@@ -126,16 +126,23 @@ fn those_already_taken_are_renewed_while_it_waits_for_the_next() {
     are_free(&redis);
 }
 
-/// Waits until most of the nodes have a lease on `a` that is not this one, and a waiter for `b`; returns the lease.
+/// The lease on `a`, once most of the nodes have one that is not this one.
 #[track_caller]
-fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
+fn another_lease(nodes: &[Redis], before: Option<&String>) -> String {
     let mut tokens = Vec::new();
     eventually(SOON, "it is taken again", || {
         tokens = nodes.iter().filter_map(|node| node.get(KEYS[0])).collect();
         tokens.len() * 2 > nodes.len() && tokens.iter().all(|token| Some(token) != before)
     });
-    nodes.iter().for_each(|node| queues(node, "b"));
     tokens.remove(0)
+}
+
+/// The same, once there is a waiter for `b` besides.
+#[track_caller]
+fn is_taken_again(nodes: &[Redis], before: Option<&String>) -> String {
+    let lease = another_lease(nodes, before);
+    nodes.iter().for_each(|node| queues(node, "b"));
+    lease
 }
 
 #[test]
@@ -148,7 +155,7 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
                 |line: &&str| line.contains("lost \"a\" before the command was ") && line.ends_with("; trying again");
             text.lines().filter(again).count() == 4
         };
-        let test = redlock(&proxies, "run --name b --name a --ttl 1s --wait -- sh -c").arg("exit 7").status(7);
+        let test = redlock(&proxies, "run --name b --name a --ttl 3s --wait -- sh -c").arg("exit 7").status(7);
         let waiter = test.stderr(when("it tries four times again", again)).spawn();
         let mut token = is_taken_again(&nodes, None);
         redlock(&nodes, "release -q a --revoke").run();
@@ -166,7 +173,8 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
         eventually(SOON, "it has run out", || nodes.iter().all(|node| !node.exists(KEYS[0])));
         std::thread::sleep(ms(300));
         proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-        is_taken_again(&nodes, Some(&token));
+        // Its name may stand in line twice: the farewell of the try that the outage has ended may be lost.
+        another_lease(&nodes, Some(&token));
         release(&nodes, "b", &other);
         waiter.finish();
         nodes.iter().for_each(are_free);
@@ -177,22 +185,22 @@ fn one_that_is_lost_while_it_waits_for_the_next_is_given_back_and_all_are_taken_
 fn one_that_is_lost_while_it_waits_for_the_next_does_not_prolong_the_wait() {
     for nodes in [vec![Redis::start()], several(3)] {
         let proxies: Vec<Proxy> = nodes.iter().map(|node| Proxy::new(node, Mode::Pass)).collect();
-        let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 1s --wait 4s -- true");
+        let waiter = || redlock(&proxies, "run -q --name b --name a --ttl 2s --wait 6s -- true");
         let other = acquire(&nodes, "b");
         // The other has it still.
-        let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 4s"])).spawn();
+        let held = waiter().status(75).stderr(message(["\"b\" is held by ", "gave up after 6s"])).spawn();
         let token = is_taken_again(&nodes, None);
         redlock(&nodes, "release -q a --force").run();
         is_taken_again(&nodes, Some(&token));
         let took = held.finish().elapsed;
-        assert!(took >= ms(4000), "{took:?}");
+        assert!(took >= ms(6000), "{took:?}");
         nodes.iter().for_each(|node| eventually(SOON, "it is given back", || !node.exists(KEYS[0])));
         // The nodes stay away.
         let away = waiter().status(69).stderr(message(["\"a\": ", "timed out"])).spawn();
         is_taken_again(&nodes, None);
         proxies.iter().for_each(|proxy| proxy.set(Mode::BlackHole));
         let took = away.finish().elapsed;
-        assert!(took >= ms(4000), "{took:?}");
+        assert!(took >= ms(6000), "{took:?}");
         drop(other);
     }
 }
@@ -210,11 +218,7 @@ fn loses_one_before_the_start(wait: &str, status: i32, again: usize) {
     let waiter = test.status(status).stderr(said).within(SOON * 3).spawn();
     queues(&redis, "b");
     let keeper = waiter.keeper();
-    let mut before = i64::MAX;
-    eventually(SOON, "the first is renewed", || {
-        let left = redis.pttl(KEYS[0]);
-        left > std::mem::replace(&mut before, left)
-    });
+    key_is_renewed(&redis, KEYS[0]);
     // The next renewal comes about two seconds behind the grant of `b`, the last moment for the start three seconds.
     std::thread::sleep(ms(1000));
     send(keeper, Signal::SIGSTOP);
@@ -284,14 +288,14 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
             "redlock: lost \"{lost}\": <any>; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
              redlock: lost \"{lost}\": <any>; job stopped\n"
         );
-        let test = run(&redis, ["-q", "--ttl", "1s", "--", "sh", "-c", "echo ready; exec sleep 30"]);
+        let test = run(&redis, ["-q", "--ttl", "4s", "--", "sh", "-c", "echo ready; exec sleep 30"]);
         let job = test.status(76).stderr(like(said)).spawn();
         job.prints("ready");
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         job.finish();
         are_free(&redis);
         // The other one is kept as long as the job goes on without this one.
-        let test = run(&redis, ["-q", "--ttl", "1s", "--on-lost", "continue", "--", "sh", "-c"]);
+        let test = run(&redis, ["-q", "--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c"]);
         let (reader, writer) = std::io::pipe().unwrap();
         let said = message([&format!("lost \"{lost}\""), "continues without the lock"]);
         let job = test.arg("echo ready; read line").stdin_from(reader).status(76).stderr(said).spawn();
@@ -299,8 +303,7 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         eventually(SOON, "it is told", || job.all_stderr().contains("continues"));
         let other = if lost == "a" { KEYS[1] } else { KEYS[0] };
-        std::thread::sleep(ms(1500));
-        assert!(redis.exists(other));
+        key_is_renewed(&redis, other);
         drop(writer);
         job.finish();
         are_free(&redis);
@@ -308,7 +311,7 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
     // A job that gives one back itself.
     let job = "redlock release -q a; exec sleep 30";
     let said = when("a lost", |text| text.contains("lost \"a\": ") && !text.contains("\"b\""));
-    run(&redis, ["-q", "--ttl", "1s", "--", "sh", "-c", job]).status(76).stderr(said).run();
+    run(&redis, ["-q", "--ttl", "4s", "--", "sh", "-c", job]).status(76).stderr(said).run();
     are_free(&redis);
 }
 

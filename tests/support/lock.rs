@@ -30,9 +30,15 @@ pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
 /// Waits until the lease of the lock `backup` is renewed: what is left of it on this node grows.
 #[track_caller]
 pub(crate) fn is_renewed(redis: &Redis) {
+    key_is_renewed(redis, "redlock:backup");
+}
+
+/// The same with the lock that has this key.
+#[track_caller]
+pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
     let mut before = i64::MAX;
     eventually(SOON * 2, "it is renewed", || {
-        let left = redis.pttl("redlock:backup");
+        let left = redis.pttl(key);
         left > std::mem::replace(&mut before, left)
     });
 }
