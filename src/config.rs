@@ -174,8 +174,10 @@ fn is_of_service(name: &str) -> bool {
 fn means_address(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
     let rest = name.strip_prefix("REDLOCK_").unwrap_or_default();
-    // Computed for few of the variables: for a hundred of them it would take 0.1 ms.
-    let is_similar = || name.len().abs_diff(REDIS.len()) <= 2 && strsim::osa_distance(&name, REDIS) <= 2;
+    // Computed for few of the variables: for a hundred of them it would take 0.1 ms. No change of a letter brings two others.
+    let others = || name.bytes().filter(|byte| !REDIS.as_bytes().contains(byte)).count();
+    let is_similar =
+        || name.len().abs_diff(REDIS.len()) <= 2 && others() <= 2 && strsim::osa_distance(&name, REDIS) <= 2;
     let rest = rest.strip_prefix("REDIS_").unwrap_or(rest);
     let is_meant = |word: &&str| rest.strip_prefix(word).is_some_and(|end| ["", "S", "ES"].contains(&end));
     ADDRESS.iter().any(is_meant) || is_similar()

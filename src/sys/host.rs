@@ -43,12 +43,13 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 /// A field of this user's line in /etc/passwd; none when it is empty.
 fn passwd(field: usize) -> Option<String> {
     let uid = Uid::effective().to_string();
-    // A name need not be UTF-8.
     let all = std::fs::read("/etc/passwd").ok()?;
-    String::from_utf8_lossy(&all).lines().find_map(|line| {
-        let fields: Vec<&str> = line.split(':').collect();
-        let found = fields.get(2).filter(|number| **number == uid).and_then(|_| fields.get(field));
-        found.filter(|text| !text.is_empty()).map(|&text| text.to_owned())
+    all.split(|&byte| byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|&byte| byte == b':');
+        let is_ours = fields.clone().nth(2) == Some(uid.as_bytes());
+        let found = fields.nth(field).filter(|text| is_ours && !text.is_empty())?;
+        // A name need not be UTF-8.
+        Some(String::from_utf8_lossy(found).into_owned())
     })
 }
 
