@@ -55,7 +55,10 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
             terminal,
             job,
         };
-        run_within_wait(&supervisor, &mut locks).await
+        let ended = run_within_wait(&supervisor, &mut locks).await;
+        // The end of this process closes the connections, and sooner.
+        std::mem::forget(locks);
+        ended
     })
     .map_err(Error::cannot_wait)?
 }
