@@ -88,7 +88,8 @@ for tool in ${tools:-flock etcdctl sem redis-py redlock}; do
         sleep 0.5
         (with $tool $relay $etcd_relay ./job first 15 >>out 2>/dev/null) & first=$!
         begun
-        kill $(pgrep -P $one) $(pgrep -P $other) $one $other 2>/dev/null
+        kill -STOP $one $other # else the client may connect anew between the two kills
+        kill -9 $(pgrep -P $one) $(pgrep -P $other) $one $other
         (with $tool $server $etcd ./job second 0 >>out 2>/dev/null) & second=$!
         echo "$tool, cut off: $(verdict)"
         tidy $first $second
