@@ -44,8 +44,8 @@ pub(crate) enum Error {
     Unavailable(String),
     /// There is no such command, or it cannot be executed, for this reason.
     NoCommand { command: String, errno: Errno, why: String },
-    /// The token does not hold the lock, so its lease cannot be used for this purpose.
-    NotOurs { name: String, token: String, purpose: Purpose, found: Box<NotOurs> },
+    /// The token does not hold the lock, or its lease cannot be used.
+    NotOurs { name: String, token: String, found: Box<NotOurs> },
     /// The result could not be written.
     Output(String),
     /// This signal ended the waiting; SIGPIPE: the reader of standard output has closed the pipe.
@@ -56,23 +56,18 @@ pub(crate) enum Error {
     DidNotRun { names: Vec<String>, why: Box<Error> },
 }
 
-/// The use for which a token names a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Extending or releasing it.
-    Use,
-    /// Re-entering it in the enclosing job.
-    Reenter,
-    /// Ending it, named by the start of its token.
-    Revoke,
-}
-
-/// The state of a lock whose lease is not the caller's.
+/// Why a token does not name a lease that can be used as the caller asks.
 #[derive(Clone, Debug)]
 pub(crate) enum NotOurs {
+    /// The lock is free.
     Free,
+    /// The same, where a lease was to be re-entered, and where one was to be revoked.
+    NoneToReenter,
+    NoneToRevoke,
     /// The lock is held by others.
     Other(HeldLock),
+    /// The same, where a lease was to be revoked.
+    OtherToRevoke(HeldLock),
     /// The lease was ended by this user, and is only good for being released.
     Revoked(String),
 }
@@ -102,7 +97,7 @@ impl fmt::Display for Error {
             Error::OtherShape(held, claim) => other_shape(f, held, *claim),
             Error::Ran { name, run, once_per } => {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
-                let host = safe(run.host.as_deref().unwrap_or("?"));
+                let host = safe(run.owner.host.as_deref().unwrap_or("?"));
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
             }
             Error::CannotEnd(held) => {
@@ -129,7 +124,7 @@ impl fmt::Display for Error {
                 let advice = if command.contains(' ') { "; -c runs a shell line" } else { "" };
                 write!(f, "cannot start \"{}\": {why}{advice}", escaped(command, COMMAND))
             }
-            Error::NotOurs { name, token, purpose, found } => not_ours(f, name, token, *purpose, found),
+            Error::NotOurs { name, token, found } => not_ours(f, name, token, found),
             Error::Interrupted(signal) => write!(f, "interrupted by {}", signals::name(*signal)),
         }
     }
@@ -224,9 +219,10 @@ impl Error {
 
 /// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
 fn other_shape(f: &mut fmt::Formatter<'_>, held: &HeldLock, claim: Claim) -> fmt::Result {
-    let (there, by) = match &held.by {
-        Blocker::Leases(leases) => (leases.claim(), format!(" (by {})", named(leases, 1))),
-        _ => (Claim::Exclusive, String::new()),
+    let there = held.by.claim();
+    let by = match &held.by {
+        Blocker::Leases(leases) => format!(" (by {})", named(leases, 1)),
+        _ => String::new(),
     };
     let wanted = match (there, claim) {
         (Claim::Slots(_), Claim::Slots(limit)) => limit.to_string(),
@@ -244,16 +240,18 @@ fn shape(claim: Claim) -> String {
     }
 }
 
-fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpose, found: &NotOurs) -> fmt::Result {
-    match (purpose, found) {
-        (Purpose::Reenter, _) => {
+fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, found: &NotOurs) -> fmt::Result {
+    match found {
+        NotOurs::NoneToReenter => {
             write!(f, "the token does not hold {name:?} any more, so there is no lease to re-enter")
         }
-        (Purpose::Revoke, NotOurs::Other(held)) => {
+        NotOurs::NoneToRevoke => write!(f, "{name:?} is not held"),
+        NotOurs::Free => write!(f, "{name:?} is not held: it was released before, or its lease ran out"),
+        NotOurs::OtherToRevoke(held) => {
             let situation = held.situation(Duration::ZERO);
             write!(f, "the holder of {name:?} has changed: it {situation}; run redlock status again")
         }
-        (_, NotOurs::Other(held)) => {
+        NotOurs::Other(held) => {
             // `status` shows the start of a token with an ellipsis.
             let start = token.trim_end_matches('…');
             if start.len() < 4 || !held.by.holders().iter().any(|holder| holder.begins_with(start)) {
@@ -261,14 +259,9 @@ fn not_ours(f: &mut fmt::Formatter<'_>, name: &str, token: &str, purpose: Purpos
             }
             write!(f, "that is only the start of the token that holds {name:?}; give the whole token")
         }
-        (_, NotOurs::Revoked(by)) => write!(
-            f,
-            "the lease on {name:?} was revoked by {}: stop the work that it protects, then release it",
-            safe(by)
-        ),
-        (Purpose::Revoke, NotOurs::Free) => write!(f, "{name:?} is not held"),
-        (_, NotOurs::Free) => {
-            write!(f, "{name:?} is not held: it was released before, or its lease ran out")
+        NotOurs::Revoked(by) => {
+            let by = safe(by);
+            write!(f, "the lease on {name:?} was revoked by {by}: stop the work that it protects, then release it")
         }
     }
 }
@@ -279,7 +272,7 @@ impl NotOurs {
         match self {
             NotOurs::Other(held) => format!("it {}", held.situation(Duration::ZERO)),
             NotOurs::Revoked(by) => format!("it was revoked by {}", safe(by)),
-            NotOurs::Free => "it was released or deleted while in use".to_owned(),
+            _ => "it was released or deleted while in use".to_owned(),
         }
     }
 }
@@ -310,6 +303,11 @@ pub(crate) fn now_held_by(leases: &Leases) -> String {
 }
 
 impl HeldLock {
+    /// For a caller who has not waited.
+    pub(crate) fn of(name: &str, by: Blocker) -> HeldLock {
+        HeldLock { name: name.to_owned(), by, ..HeldLock::default() }
+    }
+
     /// The holder, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
         let (verb, rest) = self.predicate(ago);
@@ -319,7 +317,7 @@ impl HeldLock {
     /// The holder in fewer words, for a line that changes with the time: "held by deploy@web-3 (nightly)".
     pub(crate) fn situation_in_short(&self, ago: Duration) -> String {
         match self.by.holders() {
-            [holder @ Holder { claim: Claim::Exclusive, user: Some(_), host: Some(_), kept: None, .. }] => {
+            [holder @ Holder { claim: Claim::Exclusive, kept: None, .. }] if holder.has_record() => {
                 format!("held by {}", holder.in_short())
             }
             _ => self.predicate(ago).1,
@@ -339,7 +337,7 @@ impl HeldLock {
             Blocker::Leases(leases) => leases,
         };
         let (count, all) = (leases.count, || named(leases, NAMED));
-        match (leases.holders.as_slice(), leases.claim()) {
+        match (leases.holders.as_slice(), self.by.claim()) {
             ([holder], Claim::Exclusive) => self.predicate_of(holder, ago),
             (_, Claim::Exclusive) => ("is ", format!("held by {}", all())),
             (_, Claim::Shared) => {
@@ -357,7 +355,7 @@ impl HeldLock {
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {
-            let host = safe(holder.host.as_deref().unwrap_or_default());
+            let host = safe(holder.owner.host.as_deref().unwrap_or_default());
             let left = left.map_or_else(String::new, |left| format!(", kept for {left} more"));
             return ("", format!("finished on {host} {} ago{left}", human(kept + ago)));
         }

@@ -6,65 +6,69 @@ use crate::redis::Fault;
 use nix::errno::Errno;
 use nix::libc;
 
-/// The end of this process. Statuses 64 to 78 are those of BSD's sysexits(3).
+/// The end of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// Done; for `run`, the command exited 0.
-    Done,
+    /// A status of redlock itself.
+    Status(u8),
     /// `run`: the command's own status, 0 to 255.
     Command(u8),
     /// `run -E N` and `acquire -E N`: the user's status for "held by another".
     Conflict(u8),
-    /// `status --ran-within`: no run succeeded in that time.
-    NotRecent,
-    /// The same for a monitoring plugin: a problem, and what cannot be told.
-    Critical,
-    CannotTell,
-    /// Bad flag, name, duration, URL, or a combination that cannot be safe.
-    Usage,
-    /// No quorum of nodes could be reached, or the server cannot serve now.
-    Unavailable,
-    /// A fault in redlock itself.
-    Internal,
-    /// The result could not be written.
-    Output,
-    /// The lock is held by another, and the wait is over.
-    Held,
-    /// `run`: the lease was lost while the command ran.
-    Lost,
-    /// The token does not hold the lock.
-    NotHeld,
-    /// Refused for good: password, ACL, certificate.
-    Refused,
-    /// `run --max-run`: the job ran too long and was stopped.
-    TooLong,
-    /// `run`: the command cannot be executed.
-    CannotExecute,
-    /// `run`: the command was not found.
-    NotFound,
     /// The command was killed by this signal, or the wait was ended by it.
     Signal(i32),
 }
 
+/// Statuses 64 to 78 are those of BSD's sysexits(3).
 impl Exit {
+    /// Done; for `run`, the command exited 0.
+    pub(crate) const DONE: Exit = Exit::Status(0);
+    /// `status --ran-within`: no run succeeded in that time.
+    pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
+    /// The same for a monitoring plugin: a problem, and what cannot be told.
+    pub(crate) const CRITICAL: Exit = Exit::Status(2);
+    pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
+    /// Bad flag, name, duration, URL, or a combination that cannot be safe.
+    pub(crate) const USAGE: Exit = Exit::Status(64);
+    /// No quorum of nodes could be reached, or the server cannot serve now.
+    pub(crate) const UNAVAILABLE: Exit = Exit::Status(69);
+    /// A fault in redlock itself.
+    pub(crate) const INTERNAL: Exit = Exit::Status(70);
+    /// The result could not be written.
+    pub(crate) const OUTPUT: Exit = Exit::Status(74);
+    /// The lock is held by another, and the wait is over.
+    pub(crate) const HELD: Exit = Exit::Status(75);
+    /// `run`: the lease was lost while the command ran.
+    pub(crate) const LOST: Exit = Exit::Status(76);
+    /// The token does not hold the lock.
+    pub(crate) const NOT_HELD: Exit = Exit::Status(77);
+    /// Refused for good: password, ACL, certificate.
+    pub(crate) const REFUSED: Exit = Exit::Status(78);
+    /// `run --max-run`: the job ran too long and was stopped.
+    pub(crate) const TOO_LONG: Exit = Exit::Status(124);
+    /// `run`: the command cannot be executed.
+    pub(crate) const CANNOT_EXECUTE: Exit = Exit::Status(126);
+    /// `run`: the command was not found.
+    pub(crate) const NOT_FOUND: Exit = Exit::Status(127);
+
     /// The status that a failure ends with.
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
-        error.downcast_ref().map_or(Exit::Internal, Exit::of_error)
+        error.downcast_ref().map_or(Exit::INTERNAL, Exit::of_error)
     }
 
     pub(crate) fn of_error(error: &Error) -> Exit {
         match error {
-            Error::Usage(_) | Error::OtherShape(..) => Exit::Usage,
-            Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_) => Exit::Held,
-            Error::LostBeforeStart { taken: true, .. } => Exit::Held,
+            Error::Usage(_) | Error::OtherShape(..) => Exit::USAGE,
+            Error::Held(_) | Error::Ran { .. } | Error::CannotEnd(_) => Exit::HELD,
+            Error::LostBeforeStart { taken: true, .. } => Exit::HELD,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),
-            Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Unavailable(_) => Exit::Unavailable,
-            Error::NotOurs { .. } => Exit::NotHeld,
-            Error::NoCommand { errno: Errno::ENOENT, .. } => Exit::NotFound,
-            Error::NoCommand { .. } => Exit::CannotExecute,
-            Error::Output(_) => Exit::Output,
+            Error::GrantedTooLate { .. } | Error::LostBeforeStart { .. } | Error::Unavailable(_) => Exit::UNAVAILABLE,
+            Error::NotOurs { .. } => Exit::NOT_HELD,
+            Error::NoCommand { errno: Errno::ENOENT, .. } => Exit::NOT_FOUND,
+            Error::NoCommand { .. } => Exit::CANNOT_EXECUTE,
+            Error::Output(_) => Exit::OUTPUT,
             Error::Interrupted(signal) => Exit::Signal(*signal),
-            Error::Internal(_) => Exit::Internal,
+            Error::Internal(_) => Exit::INTERNAL,
             Error::DidNotRun { why, .. } => Exit::of_error(why),
         }
     }
@@ -73,18 +77,18 @@ impl Exit {
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
-            Exit::Usage
+            Exit::USAGE
         } else if enough(Fault::is_final) {
-            Exit::Refused
+            Exit::REFUSED
         } else {
-            Exit::Unavailable
+            Exit::UNAVAILABLE
         }
     }
 
     /// The status of `-E` instead of that of "held by another", if given.
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
-            (Exit::Held, Some(status)) => Exit::Conflict(status),
+            (Exit::HELD, Some(status)) => Exit::Conflict(status),
             _ => self,
         }
     }
@@ -102,22 +106,7 @@ impl Exit {
     /// The status number; for [`Exit::Signal`] what a shell would show as `$?`.
     pub(crate) fn status(self) -> u8 {
         match self {
-            Exit::Done => 0,
-            Exit::Command(status) | Exit::Conflict(status) => status,
-            Exit::NotRecent => 1,
-            Exit::Critical => 2,
-            Exit::CannotTell => 3,
-            Exit::Usage => 64,
-            Exit::Unavailable => 69,
-            Exit::Internal => 70,
-            Exit::Output => 74,
-            Exit::Held => 75,
-            Exit::Lost => 76,
-            Exit::NotHeld => 77,
-            Exit::Refused => 78,
-            Exit::TooLong => 124,
-            Exit::CannotExecute => 126,
-            Exit::NotFound => 127,
+            Exit::Status(status) | Exit::Command(status) | Exit::Conflict(status) => status,
             Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         }
     }

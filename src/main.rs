@@ -58,7 +58,7 @@ extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char
 fn end_by_panic(panic: &PanicHookInfo) -> ! {
     output::say(&format!("internal error: {panic}").replace('\n', " "));
     streams::finish(LAST_WORDS);
-    std::process::exit(Exit::Internal.status().into())
+    std::process::exit(Exit::INTERNAL.status().into())
 }
 
 fn redlock(arguments: &[OsString]) -> Exit {
@@ -67,12 +67,12 @@ fn redlock(arguments: &[OsString]) -> Exit {
             return commands::carry_out(&cli).unwrap_or_else(|error| fail(&error, Some(&cli), cli.common.format));
         }
         Err(Refusal::Show(text)) => match output::show(&text) {
-            Ok(()) => return Exit::Done,
+            Ok(()) => return Exit::DONE,
             Err(error) => error,
         },
         Err(Refusal::Bare(text)) => {
             streams::say(text.trim_end());
-            return Exit::Usage;
+            return Exit::USAGE;
         }
         Err(Refusal::Wrong(why)) => Error::Usage(why),
     };
@@ -84,7 +84,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
     // -E says what it means that another has the lock: a job that waits for itself is a mistake.
     let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| !is_own(error))), format) {
-        (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CannotTell,
+        (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
         (exit, _) => exit,
     };
     let is_quiet = cli.is_some_and(|cli| cli.common.quiet) && exit.is_talk() && !never_ends(error);
@@ -92,12 +92,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
         output::say(&format!("{error:#}"));
     }
     // The line above has been printed even if this fails.
-    let _ = match format {
-        Format::Json => output::failure(cli.and_then(Cli::name), error, exit),
-        Format::Env => output::failure_env(exit),
-        Format::Nagios => output::failure_nagios(error),
-        Format::Text | Format::Prometheus => Ok(()),
-    };
+    let _ = output::failure(format, cli.and_then(Cli::name), error, exit);
     exit
 }
 

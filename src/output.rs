@@ -5,7 +5,7 @@ mod log;
 mod metrics;
 mod table;
 
-use crate::cli::values::LONGEST_NAME;
+use crate::cli::{Common, Format, values::LONGEST_NAME};
 use crate::config::Setting;
 use crate::doctor::{Diagnosis, Finding};
 use crate::error::{Error, NotOurs};
@@ -14,13 +14,12 @@ use crate::lock::{Claim, Holder, Lease, Lock, Revocation, State, Status, Waiter,
 use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
-use crate::text::{escaped, human, printable, reason, safe, seconds, who};
+use crate::text::{escaped, human, printable, reason, safe, seconds};
 pub(crate) use form::Row;
-use form::json;
+use form::{json, object, value};
 pub(crate) use log::{forgotten, nagios, nagios_age, ran_within};
 pub(crate) use metrics::Metrics;
 use nix::libc;
-use serde::Serialize;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::time::Duration;
 pub(crate) use table::{locks, runs};
@@ -84,19 +83,6 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-#[derive(Serialize)]
-struct NewLease<'a> {
-    name: &'a str,
-    key: &'a str,
-    token: &'a str,
-    fencing_token: u64,
-    slot: Option<u32>,
-    ttl_ms: u64,
-    validity_ms: u64,
-    holds: u64,
-    waited_ms: u64,
-}
-
 /// Writes a result, and waits for the reader of a full pipe.
 ///
 /// # Errors
@@ -108,11 +94,6 @@ pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
 /// Writes a failure without waiting for its reader: the failure may be that there is none.
 fn print_at_once(text: &str) -> Result<(), Error> {
     Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
-}
-
-/// The token of a new lease, alone on a line.
-pub(crate) fn token(lease: &Lease) -> String {
-    format!("{}\n", lease.token)
 }
 
 /// A new lease, for a shell's eval.
@@ -128,17 +109,17 @@ pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
 
 /// A new lease as an object.
 pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String {
-    json(&NewLease {
-        name: &lock.name,
-        key: lock.key(),
-        token: &lease.token,
-        fencing_token: lease.fencing_token,
-        slot: lease.place,
-        ttl_ms: ms(lease.ttl),
-        validity_ms: ms(lease.valid_until().left()),
-        holds: lease.holds,
-        waited_ms: ms(waited),
-    })
+    object(&[
+        ("name", value(&lock.name)),
+        ("key", value(lock.key())),
+        ("token", value(&lease.token)),
+        ("fencing_token", value(lease.fencing_token)),
+        ("slot", value(lease.place)),
+        ("ttl_ms", value(ms(lease.ttl))),
+        ("validity_ms", value(ms(lease.valid_until().left()))),
+        ("holds", value(lease.holds)),
+        ("waited_ms", value(ms(waited))),
+    ])
 }
 
 /// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell: `$GITHUB_ENV`,
@@ -150,14 +131,6 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct Success<'a> {
-    name: &'a str,
-    outcome: &'static str,
-    holds: Option<u64>,
-    validity_ms: Option<u64>,
-}
-
 /// Prints the outcome of a command about one lock as an object.
 pub(crate) fn success(
     name: &str,
@@ -165,18 +138,20 @@ pub(crate) fn success(
     holds: Option<u64>,
     validity: Option<Duration>,
 ) -> Result<(), Error> {
-    show(&json(&Success { name, outcome, holds, validity_ms: validity.map(ms) }))
-}
-
-/// Prints the end of another holder's lease, as an object.
-pub(crate) fn revoked_json(name: &str, revocation: &Revocation) -> Result<(), Error> {
-    let outcome = if revocation.is_free { "released" } else { "revoked" };
-    let left = revocation.holders.iter().filter_map(|holder| holder.lease).max();
-    success(name, outcome, None, left)
+    show(&object(&[
+        ("name", value(name)),
+        ("outcome", value(outcome)),
+        ("holds", value(holds)),
+        ("validity_ms", value(validity.map(ms))),
+    ]))
 }
 
 /// Prints the end of another holder's lease, for the user who ended it.
-pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> {
+pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
+    if is_json {
+        let outcome = if revocation.is_free { "released" } else { "revoked" };
+        return success(name, outcome, None, revocation.holders.iter().filter_map(|holder| holder.lease).max());
+    }
     let message = |holder: &Holder| match revocation.is_free {
         false => {
             let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
@@ -199,77 +174,60 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation) -> Result<(), Error> 
     show(&revocation.holders.iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
 }
 
-#[derive(Serialize)]
-struct Failure<'a> {
-    name: Option<&'a str>,
-    outcome: &'static str,
-    status: u8,
-    message: String,
-    holder: Option<&'a Holder>,
-}
-
-/// Prints a failure for `eval "$(redlock acquire --format env)"`. The status of eval is that of the evaluated text, and a
-/// script must not go on without the lock.
+/// Prints a failure on standard output, in the format that was asked for.
 ///
 /// # Errors
 /// [`Error::Output`] when it could not be written.
-pub(crate) fn failure_env(exit: Exit) -> Result<(), Error> {
-    print_at_once(&format!("(exit {})\n", exit.status()))
+pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
+    print_at_once(&match format {
+        Format::Json => failure_json(name, error, exit),
+        // For `eval "$(redlock acquire --format env)"`. The status of eval is that of the evaluated text, and a script must not go on
+        // without the lock.
+        Format::Env => format!("(exit {})\n", exit.status()),
+        Format::Nagios => log::nagios("UNKNOWN", &format!("{error:#}"), &[]),
+        Format::Text | Format::Prometheus => return Ok(()),
+    })
 }
 
-/// Prints a failure as a monitoring plugin does.
-///
-/// # Errors
-/// [`Error::Output`] when it could not be written.
-pub(crate) fn failure_nagios(error: &anyhow::Error) -> Result<(), Error> {
-    print_at_once(&log::nagios("UNKNOWN", &format!("{error:#}"), &[]))
-}
-
-/// Prints a failure as an object.
-///
-/// # Errors
-/// [`Error::Output`] when it could not be written.
-pub(crate) fn failure(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
+fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String {
     let (held, not_ours) = match error.downcast_ref() {
         Some(Error::Held(held) | Error::OtherShape(held, _) | Error::CannotEnd(held)) => (Some(&**held), "not-held"),
         Some(Error::NotOurs { found, .. }) => match &**found {
-            NotOurs::Other(held) => (Some(held), "held-by-other"),
+            NotOurs::Other(held) | NotOurs::OtherToRevoke(held) => (Some(held), "held-by-other"),
             NotOurs::Revoked(_) => (None, "revoked"),
-            NotOurs::Free => (None, "not-held"),
+            _ => (None, "not-held"),
         },
         _ => (None, "not-held"),
     };
     let outcome = match exit {
-        Exit::Usage => "usage",
-        Exit::Unavailable => "unavailable",
-        Exit::Refused => "refused",
-        Exit::Held | Exit::Conflict(_) => "held",
-        Exit::NotHeld => not_ours,
-        Exit::Output => "output",
+        Exit::USAGE => "usage",
+        Exit::UNAVAILABLE => "unavailable",
+        Exit::REFUSED => "refused",
+        Exit::HELD | Exit::Conflict(_) => "held",
+        Exit::NOT_HELD => not_ours,
+        Exit::OUTPUT => "output",
         Exit::Signal(_) => "interrupted",
         _ => "internal",
     };
     let holder = held.and_then(|held| held.by.holders().first());
-    let failure = Failure { name, outcome, status: exit.status(), message: format!("{error:#}"), holder };
-    print_at_once(&json(&failure))
+    let (status, message) = (exit.status(), format!("{error:#}"));
+    object(&[
+        ("name", value(name)),
+        ("outcome", value(outcome)),
+        ("status", value(status)),
+        ("message", value(message)),
+        ("holder", value(holder)),
+    ])
 }
 
 /// The state in text; JSON has a single word for each.
 fn state(status: &Status) -> String {
-    let word = match (status.state, status.mode) {
-        (State::Held, Some(Claim::Shared)) => return format!("shared by {}", status.holder_count()),
-        (State::Held, Some(Claim::Slots(limit))) => {
-            return format!("{} of {limit} slots taken", status.holder_count());
-        }
-        (State::Free, _) => "free",
-        (State::Held, _) => "held",
-        (State::Kept, _) => "held (job ended)",
-        (State::Reserved, _) => "reserved",
-        (State::Revoked, _) => "revoked",
-        (State::Foreign, _) => "foreign",
-        (State::Unknown, _) => "unknown",
-    };
-    word.to_owned()
+    match (status.state, status.mode) {
+        (State::Held, Some(Claim::Shared)) => format!("shared by {}", status.holder_count),
+        (State::Held, Some(Claim::Slots(limit))) => format!("{} of {limit} slots taken", status.holder_count),
+        (State::Kept, _) => "held (job ended)".to_owned(),
+        (state, _) => state.to_string(),
+    }
 }
 
 /// The state of a lock, for programs or for people.
@@ -278,111 +236,78 @@ pub(crate) fn status(status: &Status, is_json: bool) -> String {
 }
 
 fn status_text(status: &Status) -> String {
-    let mut text = format!("{}  {}", escaped(&status.name, LONGEST_NAME), state(status));
-    let last = log::last_run(status);
-    match (status.state, &last) {
-        (State::Free, Some(last)) => text += &format!("; last run {last}"),
+    let (last, holders) = (log::last_run(status), status.holders());
+    let news = match (status.state, &last) {
+        (State::Free, Some(last)) => format!("; last run {last}"),
         // A misspelt name looks like this. Only all nodes together can tell.
-        (State::Free, None) if status.memory.counts.is_some() => text += "; no run is known",
-        _ => {}
-    }
-    let mut line = |label: &str, what: String| text.push_str(&format!("\n  {label:<8}{what}"));
-    for holder in status.holders() {
-        holder_lines(holder, &mut line);
-    }
-    let listed = status.holders().len() as u64;
-    if status.holder_count() > listed {
-        line("", format!("and {} more", status.holder_count() - listed));
-    }
-    match (status.state, status.holders(), status.lease()) {
-        (State::Reserved, _, Some(left)) => line("for", format!("the next in line, for at most {}", human(left))),
+        (State::Free, None) if status.memory.counts.is_some() => "; no run is known".to_owned(),
+        _ => String::new(),
+    };
+    let more = |all: u64, listed: usize| match all.saturating_sub(listed as u64) {
+        0 => None,
+        more => Some(format!("and {more} more")),
+    };
+    let mut rows: Vec<(&str, Option<String>)> = holders.iter().flat_map(holder_rows).collect();
+    rows.push(("", more(status.holder_count, holders.len())));
+    rows.push(match (status.state, holders, status.lease()) {
+        (State::Reserved, _, Some(left)) => ("for", Some(format!("the next in line, for at most {}", human(left)))),
         // The key is not a lock.
-        (State::Foreign, [], left) => {
-            line("lease", left.map_or_else(|| "never expires".to_owned(), |left| format!("{} left", human(left))));
-        }
-        _ => {}
-    }
-    if let Some(waiting) = status.waiting.filter(|&waiting| waiting > 0) {
-        line("waiting", waiting.to_string());
-    }
+        (State::Foreign, [], Some(left)) => ("lease", Some(format!("{} left", human(left)))),
+        (State::Foreign, [], None) => ("lease", Some("never expires".to_owned())),
+        _ => ("", None),
+    });
+    let waiting = status.waiting.unwrap_or_default();
+    rows.push(("waiting", Some(waiting.to_string()).filter(|_| waiting > 0)));
     let named: Vec<&Waiter> = status.waiters.iter().flatten().take(WAITERS).collect();
-    named.iter().for_each(|waiter| line("", waiter_line(waiter)));
-    match status.waiting.unwrap_or_default().saturating_sub(named.len() as u64) {
-        more @ 1.. if !named.is_empty() => line("", format!("and {more} more")),
-        _ => {}
-    }
-    if let Some(last) = last.filter(|_| status.state != State::Free) {
-        line("last", last);
-    }
+    rows.extend(named.iter().map(|waiter| ("", Some(waiter_line(waiter)))));
+    rows.push(("", more(waiting, named.len()).filter(|_| !named.is_empty())));
+    rows.push(("last", last.filter(|_| status.state != State::Free)));
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
-    if status.nodes.len() > 1 || odd {
-        for node in &status.nodes {
-            line("node", format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer)));
-        }
+    for node in status.nodes.iter().filter(|_| odd || status.nodes.len() > 1) {
+        rows.push(("node", Some(format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer)))));
     }
-    text.push('\n');
-    text
+    let lines = rows.into_iter().filter_map(|(label, what)| Some(format!("\n  {label:<8}{}", what?)));
+    format!("{}  {}{news}{}\n", escaped(&status.name, LONGEST_NAME), state(status), lines.collect::<String>())
 }
 
 /// `deploy@web-3, pid 4121 (nightly), for 12s`
 fn waiter_line(waiter: &Waiter) -> String {
-    let who = match (&waiter.user, &waiter.host) {
-        (Some(user), Some(host)) => who(user, host, waiter.pid, waiter.label.as_deref()),
-        _ => "one that does not tell its name".to_owned(),
-    };
+    let who = waiter.owner.who(true).unwrap_or_else(|| "one that does not tell its name".to_owned());
     let time = waiter.waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
     format!("{who}{time}")
 }
 
-fn holder_lines(holder: &Holder, line: &mut impl FnMut(&str, String)) {
-    if let Some(slot) = holder.slot {
-        line("slot", slot.to_string());
-    }
-    line("by", holder.to_string());
-    if let Some(held) = holder.held {
-        let since =
-            holder.acquired_at.and_then(local_date).map_or_else(String::new, |since| format!(", since {since}"));
-        line("for", seconds(held) + &since);
-    }
-    if let Some(kept) = holder.kept {
-        line("ended", format!("{} ago", human(kept)));
-    }
-    if let Some(by) = &holder.revoked {
-        line("revoked", format!("by {}", safe(by)));
-    }
-    match (holder.lease, holder.kept) {
-        (Some(left), Some(_)) => line("kept", format!("for {} more", human(left))),
-        (None, _) => line("lease", "never expires".to_owned()),
-        (Some(left), None) => {
-            // A lease that was extended may last longer than its ttl.
-            let of = holder.ttl.filter(|&ttl| left <= ttl);
-            let of = of.map_or_else(String::new, |ttl| format!(" of {}", human(ttl)));
-            line("lease", format!("{}{of} left", human(left)));
-        }
-    }
-    if !holder.token.is_empty() {
-        let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
-        line("token", format!("{}…{fence}", holder.short_token()));
-    }
-    if let Some(holds) = holder.holds.filter(|&holds| holds > 1) {
-        line("holds", holds.to_string());
-    }
+/// What is known of a holder, each with its label.
+fn holder_rows(holder: &Holder) -> [(&'static str, Option<String>); 8] {
+    let since = holder.acquired_at.and_then(local_date).map_or_else(String::new, |since| format!(", since {since}"));
+    let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
+    // A lease that was extended may last longer than its ttl.
+    let of = holder.ttl.filter(|&ttl| holder.lease.is_some_and(|left| left <= ttl));
+    let of = of.map_or_else(String::new, |ttl| format!(" of {}", human(ttl)));
+    let (label, lease) = match (holder.lease, holder.kept) {
+        (None, _) => ("lease", "never expires".to_owned()),
+        (Some(left), Some(_)) => ("kept", format!("for {} more", human(left))),
+        (Some(left), None) => ("lease", format!("{}{of} left", human(left))),
+    };
+    [
+        ("slot", holder.slot.map(|slot| slot.to_string())),
+        ("by", Some(holder.to_string())),
+        ("for", holder.held.map(|held| seconds(held) + &since)),
+        ("ended", holder.kept.map(|kept| format!("{} ago", human(kept)))),
+        ("revoked", holder.revoked.as_ref().map(|by| format!("by {}", safe(by)))),
+        (label, Some(lease)),
+        ("token", Some(format!("{}…{fence}", holder.short_token())).filter(|_| !holder.token.is_empty())),
+        ("holds", holder.holds.filter(|&holds| holds > 1).map(|holds| holds.to_string())),
+    ]
 }
 
-#[derive(Serialize)]
-struct Checkup<'a> {
-    settings: &'a [Setting],
-    checks: &'a [Finding],
-}
-
-/// Prints the doctor's findings as an object.
-pub(crate) fn checkup_json(settings: &[Setting], findings: &[Finding]) -> Result<(), Error> {
-    show(&json(&Checkup { settings, checks: findings }))
-}
-
-/// Prints the doctor's findings with their remedies, worst first: problems; with `verbose` everything, with `quiet` failures
+/// Prints the doctor's findings with their remedies, worst first: problems; with `--verbose` everything, with `--quiet` failures
 /// only.
-pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], quiet: bool, verbose: bool) -> Result<(), Error> {
+pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
+    let Common { quiet, verbose, .. } = *common;
+    if common.format == Format::Json {
+        return show(&object(&[("settings", value(settings)), ("checks", value(findings))]));
+    }
     let mut text = String::new();
     let shown = |finding: &&Finding| match finding.verdict {
         Diagnosis::Fail => true,

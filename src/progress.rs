@@ -64,12 +64,8 @@ impl ProgressLine {
 
     /// The time until the line may be out of date: without a terminal a waiter wakes up once a minute, not once a second.
     fn until_due(&self) -> Duration {
-        match self.redraws {
-            true => TICK,
-            false => {
-                REPEAT.saturating_sub(self.shown.map_or(Duration::ZERO, |shown| Boot::now().since(shown))).max(TICK)
-            }
-        }
+        let pause = if self.redraws { TICK } else { REPEAT };
+        pause.saturating_sub(self.shown.map_or(Duration::ZERO, Boot::elapsed)).max(TICK)
     }
 
     /// Shows a new state of the wait.
@@ -86,7 +82,10 @@ impl ProgressLine {
         let was_in_trouble = std::mem::replace(&mut self.in_trouble, waiting.trouble.is_some());
         match (&waiting.trouble, &waiting.news) {
             // A node that comes and goes is not news every time.
-            (Some(trouble), _) if !was_in_trouble && (self.verbose || self.trouble_is_news(now)) => {
+            (Some(trouble), _)
+                if !was_in_trouble
+                    && (self.verbose || self.trouble_said.is_none_or(|said| now.since(said) >= REPEAT)) =>
+            {
                 self.say(&format!("{trouble}; trying again"));
                 self.trouble_said = Some(now);
                 // The holder is not known yet, so this message stands for the line.
@@ -101,10 +100,6 @@ impl ProgressLine {
     /// The time that the caller has stood in line; none if it never did.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.known.as_ref().filter(|(waiting, _)| waiting.rank.is_some()).map(|_| self.start.elapsed())
-    }
-
-    fn trouble_is_news(&self, now: Boot) -> bool {
-        self.trouble_said.is_none_or(|said| now.since(said) >= REPEAT)
     }
 
     /// Brings the line up to date.

@@ -89,13 +89,6 @@ pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usi
     }
 }
 
-/// `deploy@web-3, pid 4121 (nightly)`; the pid and the label may be unknown.
-pub(crate) fn who(user: &str, host: &str, pid: Option<u64>, label: Option<&str>) -> String {
-    let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
-    let label = label.map_or_else(String::new, |label| format!(" ({})", safe(label)));
-    format!("{}@{}{pid}{label}", safe(user), safe(host))
-}
-
 /// The candidate closest to a misspelt `word`. At most one letter in three may differ; two swapped letters count as one.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distances = candidates.into_iter().map(|candidate| (strsim::osa_distance(word, candidate), candidate));

@@ -10,7 +10,6 @@ use crate::progress::ProgressLine;
 use crate::run::guard::{self, Guard};
 use crate::sys::clock::Boot;
 use crate::sys::signals::{ENDING, Signals};
-use crate::text::exact;
 use futures_util::future::OptionFuture;
 use std::cell::RefCell;
 use std::os::unix::process::parent_id;
@@ -36,7 +35,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     if let Some(guard) = guard {
         guard.hand_over(&lease)?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }
 
 async fn acquire_and_print(
@@ -61,7 +60,7 @@ async fn acquire_and_print(
     let waited = line.borrow().waited();
     drop(line);
     let text = match common.format {
-        Format::Text | Format::Prometheus | Format::Nagios => output::token(&lease),
+        Format::Text | Format::Prometheus | Format::Nagios => format!("{}\n", lease.token),
         Format::Env => output::lease_env(&lock.name, &lease),
         Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
     };
@@ -71,7 +70,8 @@ async fn acquire_and_print(
         printed = output::print_when_read(&text) => printed,
     };
     // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
-    let in_time = || if lease.valid_until().passed() { Err(too_late(&lock.name, &lease)) } else { Ok(()) };
+    let too_late = || Error::GrantedTooLate { name: lock.name.clone(), ttl: lease.ttl };
+    let in_time = || if lease.valid_until().passed() { Err(too_late()) } else { Ok(()) };
     if let Err(error) = printed.and_then(|()| in_time()) {
         return Err(give_back(&mut lock, &lease, error).await);
     }
@@ -80,11 +80,6 @@ async fn acquire_and_print(
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
     }
     Ok(lease)
-}
-
-fn too_late(name: &str, lease: &Lease) -> Error {
-    let ttl = exact(lease.ttl);
-    Error::Unavailable(format!("the lease of {ttl} on {name:?} ran out before its token was read; use a longer --ttl"))
 }
 
 /// Releases a lease whose token was not printed, or too late: the caller does not.

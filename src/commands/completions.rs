@@ -10,5 +10,5 @@ pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
         Shell::Zsh => include_str!("../../completions/_redlock"),
         Shell::Fish => include_str!("../../completions/redlock.fish"),
     })?;
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }

@@ -1,7 +1,7 @@
 //! `redlock doctor`: checks whether the nodes are ready for locks.
 
-use super::{DEFAULT_TTL, block_on, start_local_if_used};
-use crate::cli::{Common, Format};
+use super::{DEFAULT_TTL, block_on, start_local};
+use crate::cli::Common;
 use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, LockFacts, NodeFacts, Setup};
 use crate::error::Error;
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
     let mut settings = config::settings(common, Duration::ZERO)?;
-    let local = start_local_if_used(&settings)?;
+    let local = start_local(&settings, Local::is_unused)?;
     settings.origins.extend(local.map(whereabouts));
     let warnings = settings.unknown.iter().chain(&settings.skipped).filter(|_| !common.quiet);
     warnings.for_each(|why| output::say(why));
@@ -22,12 +22,9 @@ pub(crate) fn run(common: &Common) -> anyhow::Result<Exit> {
         let (setup, nodes) = setup(&settings).await;
         Ok::<_, Error>(doctor::examine(&setup, &nodes))
     })?;
-    match common.format {
-        Format::Json => output::checkup_json(&settings.origins, &findings)?,
-        _ => output::checkup(&settings.origins, &findings, common.quiet, common.verbose)?,
-    }
+    output::checkup(&settings.origins, &findings, common)?;
     let fails = findings.iter().any(|finding| finding.verdict == Diagnosis::Fail);
-    Ok(if fails { Exit::Unavailable } else { Exit::Done })
+    Ok(if fails { Exit::UNAVAILABLE } else { Exit::DONE })
 }
 
 /// The server of `local:`: its directory, and the way to stop it.
@@ -56,7 +53,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         prefix: &settings.prefix,
         node_timeout: on_nodes.node_timeout(),
         replicas: settings.nodes[0].replicas(),
-        quarantine: on_nodes.quarantine(),
+        quarantine: on_nodes.quarantine,
         is_default: settings.origins[0].is_default,
         locks: listed.and_then(Gaps::known).map(|_| locks).map_err(|error| error.trouble()),
     };

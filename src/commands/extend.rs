@@ -20,5 +20,5 @@ pub(crate) fn run(args: &ExtendArgs, common: &Common) -> anyhow::Result<Exit> {
         _ if common.quiet => {}
         _ => output::say(&format!("extended {name:?}, valid for {}", human(extension.validity))),
     }
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }

@@ -21,7 +21,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
         for (name, before, kept) in &forgotten {
             say(&output::forgotten(name, *before, *kept));
         }
-        if runs.is_empty() && exit == Exit::Done {
+        if runs.is_empty() && exit == Exit::DONE {
             say(&format!("no such run is in the log on {}", locks.where_they_are()));
         }
     }

@@ -20,7 +20,7 @@ use crate::lock::keys::fits_one_slot;
 use crate::lock::{Claim, DEFAULT_TTL, Gaps, Lock, Locks, Owner, ROTATION, Reenter, Request, View};
 use crate::output::say;
 use crate::progress::ProgressLine;
-use crate::redis::{Address, Deployment, Local};
+use crate::redis::{Deployment, Local};
 use crate::sys;
 use crate::sys::signals::{Signals, not_ignored};
 use crate::sys::wait::Readable;
@@ -85,21 +85,19 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
 /// The lock of this name. Timeouts that are not set are derived from `ttl`.
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`local`] and [`start`].
+/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`start_local`].
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     let key = key(settings, name)?;
-    if let Some((local, node)) = local(settings)? {
-        start(&local, node)?;
-    }
+    start_local(settings, |_| false)?;
     Ok(locks(settings, ttl).lock(name, &key))
 }
 
-/// All locks, for a command that only looks.
+/// All locks, for a command that only looks: a server that was never started has none.
 ///
 /// # Errors
-/// Those of [`start_local_if_used`].
+/// Those of [`start_local`].
 fn locks_to_look_at(settings: &Settings) -> Result<Locks, Error> {
-    start_local_if_used(settings)?;
+    start_local(settings, Local::is_unused)?;
     Ok(locks(settings, DEFAULT_TTL))
 }
 
@@ -162,34 +160,17 @@ async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) 
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// The server of `local:`, if the locks are there, and its name in messages.
+/// Starts the server of `local:`, if the locks are there, unless it runs, or is one to `skip`. This comes first: it takes longer than
+/// a node may take to answer, and the server must not become a descendant of the keeper.
 ///
 /// # Errors
-/// [`Error::Usage`] for a directory that is not safe.
-fn local(settings: &Settings) -> Result<Option<(Local, &Address)>, Error> {
+/// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.
+fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
     let local = Local::at(directory.as_deref()).map_err(|why| Error::Usage(format!("{node} {why}")))?;
-    Ok(Some((local, node)))
-}
-
-/// Starts the server of `local:` unless it runs. This comes first: it takes longer than a node may take to answer, and the server
-/// must not become a descendant of the keeper.
-///
-/// # Errors
-/// [`Error::Unavailable`] when it cannot be started.
-fn start(local: &Local, node: &Address) -> Result<(), Error> {
-    local.start().map_err(|error| Error::Unavailable(format!("{node} cannot be started: {error}")))
-}
-
-/// The server of `local:`, started for a command that only looks, unless it was never started: then it has no locks.
-///
-/// # Errors
-/// Those of [`local`] and [`start`].
-fn start_local_if_used(settings: &Settings) -> Result<Option<Local>, Error> {
-    let Some((local, node)) = local(settings)? else { return Ok(None) };
-    if !local.is_unused() {
-        start(&local, node)?;
+    if !skip(&local) {
+        local.start().map_err(|error| Error::Unavailable(format!("{node} cannot be started: {error}")))?;
     }
     Ok(Some(local))
 }
@@ -224,7 +205,7 @@ fn warn_of_default(settings: &Settings) {
 fn gaps(gaps: &Gaps) -> Exit {
     warning_about(gaps).iter().for_each(|warning| say(warning));
     gaps.locks.iter().for_each(|error| say(&error.to_string()));
-    gaps.locks.first().map_or(Exit::Done, Exit::of_error)
+    gaps.locks.first().map_or(Exit::DONE, Exit::of_error)
 }
 
 /// The nodes that have not answered, and why.

@@ -91,8 +91,8 @@ impl<'a> Jobs<'a> {
             _ => output::show_all(self.answers.iter().map(|(_, line)| format!("{line}\n")))?,
         }
         Ok(match exit {
-            Exit::Done if all_well => Exit::Done,
-            Exit::Done => Exit::NotRecent,
+            Exit::DONE if all_well => Exit::DONE,
+            Exit::DONE => Exit::NOT_RECENT,
             exit => exit,
         })
     }
@@ -101,10 +101,10 @@ impl<'a> Jobs<'a> {
     fn tell_nagios(self, missing: &Gaps, all_well: bool, worst: Recency) -> anyhow::Result<Exit> {
         let unknown = missing.locks.first().map(ToString::to_string);
         let (exit, word) = match (&unknown, worst) {
-            (None, _) if all_well => (Exit::Done, "OK"),
-            (None, Recency::Ahead) => (Exit::CannotTell, "UNKNOWN"),
-            (None, _) => (Exit::Critical, "CRITICAL"),
-            (Some(_), _) => (Exit::CannotTell, "UNKNOWN"),
+            (None, _) if all_well => (Exit::DONE, "OK"),
+            (None, Recency::Ahead) => (Exit::CANNOT_TELL, "UNKNOWN"),
+            (None, _) => (Exit::CRITICAL, "CRITICAL"),
+            (Some(_), _) => (Exit::CANNOT_TELL, "UNKNOWN"),
         };
         let told = self.answers.iter().filter(|(answer, _)| all_well || *answer != Recency::Recent);
         let told: Vec<&str> = told.map(|(_, line)| line.as_str()).collect();

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
         (_, 1) => say(&format!("{name:?} is still held: 1 hold is left")),
         (_, left) => say(&format!("{name:?} is still held: {left} holds are left")),
     }
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }
 
 fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> anyhow::Result<Exit> {
@@ -37,10 +37,9 @@ fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> a
         let missed = revocation.missed.join(", ");
         say(&format!("{name:?} may still be held on nodes that missed this: {missed}; run it again"));
     }
-    match common.format {
-        Format::Json => output::revoked_json(name, &revocation)?,
-        _ if common.quiet => {}
-        _ => output::revoked(name, &revocation)?,
+    let is_json = common.format == Format::Json;
+    if is_json || !common.quiet {
+        output::revoked(name, &revocation, is_json)?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }

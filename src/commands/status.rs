@@ -103,18 +103,18 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
     }
     if let Some(error) = &status.unanswered {
         output::say(&error.to_string());
-        return Ok(Exit::Unavailable);
+        return Ok(Exit::UNAVAILABLE);
     }
     Ok(match (status.state, &args.token) {
-        (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::Done,
+        (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,
         (_, Some(_)) => {
             if !common.quiet {
                 output::say(&format!("the token does not hold {:?}", lock.name));
             }
-            Exit::NotHeld
+            Exit::NOT_HELD
         }
-        (State::Free, None) => Exit::Done,
-        (_, None) if args.exit_code || common.quiet => Exit::Held,
-        _ => Exit::Done,
+        (State::Free, None) => Exit::DONE,
+        (_, None) if args.exit_code || common.quiet => Exit::HELD,
+        _ => Exit::DONE,
     })
 }

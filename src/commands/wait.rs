@@ -30,5 +30,5 @@ pub(crate) fn run(args: &WaitArgs, common: &Common) -> anyhow::Result<Exit> {
     if common.format == Format::Json {
         output::success(name, "free", None, None)?;
     }
-    Ok(Exit::Done)
+    Ok(Exit::DONE)
 }

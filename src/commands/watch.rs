@@ -31,7 +31,7 @@ pub(super) async fn watch(
         let refreshed = async {
             let page = match look(screen.as_ref().map(|_| Screen::columns())).await {
                 // A Redis that is away may come back.
-                Err(error) if Exit::of(&error) == Exit::Unavailable => Err(format!("{error:#}")),
+                Err(error) if Exit::of(&error) == Exit::UNAVAILABLE => Err(format!("{error:#}")),
                 page => Ok(page?),
             };
             show(page, every, is_json, screen.as_ref())?;

@@ -49,7 +49,7 @@ impl LockFacts {
 impl Setup<'_> {
     /// True if a node that restarts may not vote for a while.
     fn has_quarantine(&self) -> bool {
-        self.addresses.len() > 1 && !self.quarantine.length().is_zero()
+        self.addresses.len() > 1 && !self.quarantine.length.is_zero()
     }
 }
 
@@ -256,7 +256,7 @@ fn persistence(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     if node.info.number("aof_enabled")? > 0 && node.appendfsync.clone()? == "always" {
         return Ok("every write is on disk before it is answered: a restart forgets no lock".to_owned());
     }
-    let (length, single) = (setup.quarantine.length(), setup.addresses.len() == 1);
+    let (length, single) = (setup.quarantine.length, setup.addresses.len() == 1);
     let advice = "set appendonly yes and appendfsync always, or set --quarantine to the longest lease";
     let detail = "a restart can lose locks; only redlock run re-acquires its lock";
     Warn.when(length.is_zero() && single, detail, advice)?;
@@ -405,14 +405,14 @@ fn number(setup: &Setup) -> CheckResult {
 }
 
 fn quarantine(setup: &Setup) -> CheckResult {
-    let length = setup.quarantine.length();
+    let length = setup.quarantine.length;
     let longest = locks(setup)?.longest;
     if length.is_zero() {
         return Ok("none: a restarted node grants locks at once".to_owned());
     }
     let (now, needed) = (human(length), human(longest));
     // One that is not fixed covers the leases that a caller has seen.
-    let harm = if setup.quarantine.is_fixed() { Fail } else { Warn };
+    let harm = if setup.quarantine.is_fixed { Fail } else { Warn };
     let detail = format!("{now}, and a lease of {needed} is in use: a node that restarts may give its lock to another");
     let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");
     harm.when(longest > length, &detail, &advice)?;
@@ -464,7 +464,7 @@ mod tests {
             prefix: "",
             node_timeout: locks.node_timeout(),
             replicas: 0,
-            quarantine: locks.quarantine(),
+            quarantine: locks.quarantine,
             is_default: false,
             locks: Ok(LockFacts::default()),
         };

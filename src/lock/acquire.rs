@@ -33,7 +33,7 @@ impl Lock {
         notify: &mut dyn FnMut(&WaitReport),
         interrupted: impl Future<Output = Error>,
     ) -> Result<Lease, Error> {
-        let mut traces = Traces::new();
+        let mut traces = Traces::new(self.locks.nodes.len());
         let (acquired, patience) = tokio::select! {
             biased;
             error = interrupted => (Err(error), FAREWELL),

@@ -1,7 +1,7 @@
 //! The answer of a script, as a type. Each script's header names the fields.
 
 use super::holder::{Blocker, Holder};
-use super::run::Run;
+use super::run::{Run, RunOutcome};
 use super::waiter::Waiter;
 use crate::redis::{FromReply, Reply};
 use serde::Deserialize;
@@ -122,7 +122,7 @@ impl FromReply for Answer {
         let outcome = Outcome::deserialize(outcome).ok()?;
         let text = |name: &str| reply.get(name).as_text().map(str::to_owned);
         let count = |name: &str| reply.get(name).as_count();
-        let node = reply.get("node");
+        let (node, clock) = (reply.get("node"), reply.get("clock").as_time());
         let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
         let starts_in = uptime.filter(|seconds| *seconds < 0).map_or(0, i64::unsigned_abs);
         let by = match outcome {
@@ -152,7 +152,7 @@ impl FromReply for Answer {
             just_queued: reply.has("queued"),
             waiting: count("waiting").unwrap_or(0),
             waiters: Waiter::read_all(reply),
-            ran: Answer::read_success(reply),
+            ran: reply.get("success").as_text().map(|run| Run::read(run, RunOutcome::Unreadable, clock)),
             more: reply.has("more"),
             tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
             from: text("from"),

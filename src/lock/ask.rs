@@ -6,7 +6,7 @@ use super::holder::Blocker;
 use super::locks::Locks;
 use super::quorum::{Tally, Verdict, quorum};
 use super::{Lock, Reenter, Request};
-use crate::error::{Error, HeldLock, NotOurs, Purpose};
+use crate::error::{Error, HeldLock, NotOurs};
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
 use std::time::Duration;
@@ -63,10 +63,6 @@ impl Locks {
     }
 
     /// The error for a question about this lock, or all, that no quorum has answered.
-    pub(super) fn no_quorum<A>(&self, name: Option<&str>, answers: &Answers<A>) -> Error {
-        self.unanswered(name, answers.faults(), answers.said().count())
-    }
-
     pub(super) fn unanswered<'a>(
         &self,
         name: Option<&str>,
@@ -86,12 +82,12 @@ impl Locks {
 
 impl Lock {
     pub(super) fn no_quorum<A>(&self, answers: &Answers<A>) -> Error {
-        self.locks.no_quorum(Some(&self.name), answers)
+        self.locks.unanswered(Some(&self.name), answers.faults(), answers.said().count())
     }
 
     /// A lock that others have.
     pub(super) fn held_by(&self, by: Blocker) -> HeldLock {
-        HeldLock { name: self.name.clone(), by, ..HeldLock::default() }
+        HeldLock::of(&self.name, by)
     }
 
     /// The error for a lock that others have.
@@ -100,32 +96,25 @@ impl Lock {
     }
 
     pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
-        let is_shared = matches!(by, Blocker::Leases(leases) if leases.claim() == Claim::Shared);
         HeldLock {
             by_this_job: by.is_held_by(&request.ancestors),
-            can_reenter: by.is_exclusive() && request.reenter == Reenter::No,
-            is_promised: is_shared && self.claim() == Claim::Shared,
+            can_reenter: by.claim() == Claim::Exclusive && request.reenter == Reenter::No,
+            is_promised: by.claim() == Claim::Shared && self.claim() == Claim::Shared,
             ..self.held_by(by.clone())
         }
     }
 
-    pub(super) fn not_ours(&self, purpose: Purpose, token: &str, found: NotOurs) -> Error {
-        Error::NotOurs { name: self.name.clone(), token: token.to_owned(), purpose, found: Box::new(found) }
+    pub(super) fn not_ours(&self, token: &str, found: NotOurs) -> Error {
+        Error::NotOurs { name: self.name.clone(), token: token.to_owned(), found: Box::new(found) }
     }
 
     /// The error for what no quorum has done to the lease of this token: too few nodes could tell, or it is not there.
-    pub(super) fn not_done(
-        &self,
-        purpose: Purpose,
-        token: &str,
-        answers: &Answers<Answer>,
-        is_done: impl Fn(&Answer) -> bool,
-    ) -> Error {
+    pub(super) fn not_done(&self, token: &str, answers: &Answers<Answer>, is_done: impl Fn(&Answer) -> bool) -> Error {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
         }
         let other = answers.said().find(|answer| answer.outcome == Outcome::Other).and_then(|answer| answer.by.clone());
-        self.not_ours(purpose, token, other.map_or(NotOurs::Free, |by| NotOurs::Other(self.held_by(by))))
+        self.not_ours(token, other.map_or(NotOurs::Free, |by| NotOurs::Other(self.held_by(by))))
     }
 }
 

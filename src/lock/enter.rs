@@ -6,7 +6,7 @@ use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::{Verdict, middle};
 use super::traces::{FAREWELL, Traces};
 use super::{Lock, Reenter, Request, scripts, token};
-use crate::error::{Error, NotOurs, Purpose};
+use crate::error::{Error, NotOurs};
 use crate::redis::Answers;
 use crate::sys::clock::Boot;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Lock {
             // A job keeps the length of the lease that it re-enters; a token that is asked for is to last.
             Reenter::Must(token) => {
                 let entered = self.enter(traces, token, request, Some(request.ttl)).await?;
-                return entered.map(Some).ok_or_else(|| self.not_ours(Purpose::Reenter, token, NotOurs::Free));
+                return entered.map(Some).ok_or_else(|| self.not_ours(token, NotOurs::NoneToReenter));
             }
         }
         Ok(None)

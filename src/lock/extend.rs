@@ -5,7 +5,7 @@ use super::fields::Args;
 use super::lease::DEFAULT_TTL;
 use super::quorum::{Verdict, surely, validity};
 use super::{Lock, scripts, token};
-use crate::error::{Error, NotOurs, Purpose};
+use crate::error::{Error, NotOurs};
 use std::time::Duration;
 
 /// A lease that was extended.
@@ -39,8 +39,8 @@ impl Lock {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
         Err(match answers.said().find(|answer| answer.outcome == Outcome::Revoked) {
-            Some(answer) => self.not_ours(Purpose::Use, token, NotOurs::Revoked(answer.revoked_by.clone())),
-            None => self.not_done(Purpose::Use, token, &answers, is_extended),
+            Some(answer) => self.not_ours(token, NotOurs::Revoked(answer.revoked_by.clone())),
+            None => self.not_done(token, &answers, is_extended),
         })
     }
 }

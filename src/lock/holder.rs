@@ -1,9 +1,11 @@
 //! The holders of a lock: the word of each node, and the agreement of most.
 
 use super::claim::Claim;
+use super::owner::Owner;
+use super::quorum::reached;
 use super::token;
 use crate::redis::Reply;
-use crate::text::{SHOWN_OF_TOKEN, escaped, rfc3339, who};
+use crate::text::{SHOWN_OF_TOKEN, escaped, rfc3339};
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -21,10 +23,8 @@ pub(crate) struct Holder {
     pub(crate) claim: Claim,
     /// Its place, of a lock that has several.
     pub(crate) slot: Option<u32>,
-    pub(crate) host: Option<String>,
-    pub(crate) pid: Option<u64>,
-    pub(crate) user: Option<String>,
-    pub(crate) label: Option<String>,
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
     /// By the server's clock: time since 1970.
     #[serde(serialize_with = "date")]
     pub(crate) acquired_at: Option<Duration>,
@@ -72,20 +72,13 @@ pub(crate) struct Leases {
     pub(super) next: Option<Duration>,
 }
 
-impl Leases {
-    /// Their claim, which is one for all.
-    pub(crate) fn claim(&self) -> Claim {
-        self.holders.first().map(|holder| holder.claim).unwrap_or_default()
-    }
-}
-
 /// Continues "held by …": "deploy@web-3, pid 4121 (nightly)".
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.user, &self.host, self.short_token().as_str()) {
-            (Some(user), Some(host), _) => f.write_str(&who(user, host, self.pid, self.label.as_deref())),
-            (_, _, "") => f.write_str("another program"),
-            (_, _, token) => write!(f, "another program (its value begins with \"{token}\")"),
+        match (self.owner.who(true), self.short_token().as_str()) {
+            (Some(who), _) => f.write_str(&who),
+            (None, "") => f.write_str("another program"),
+            (None, token) => write!(f, "another program (its value begins with \"{token}\")"),
         }
     }
 }
@@ -107,10 +100,12 @@ impl Holder {
             token,
             claim,
             slot,
-            host: Some(text("host").unwrap_or_default()),
-            pid: fields.get("pid").as_count(),
-            user: Some(text("user").unwrap_or_default()),
-            label: text("label").filter(|label| !label.is_empty()),
+            owner: Owner {
+                host: Some(text("host").unwrap_or_default()),
+                pid: fields.get("pid").as_count(),
+                user: text("user"),
+                label: text("label").filter(|label| !label.is_empty()),
+            },
             acquired_at: micros("since"),
             held: ago("since"),
             is_ahead: micros("now").zip(micros("since")).is_some_and(|(now, since)| since > now + CLOCK_STEP),
@@ -125,7 +120,7 @@ impl Holder {
 
     /// True if redlock wrote it, and not another library.
     pub(crate) fn has_record(&self) -> bool {
-        self.host.is_some()
+        self.owner.host.is_some()
     }
 
     /// The part of the token that may be shown, safe for a terminal.
@@ -135,10 +130,7 @@ impl Holder {
 
     /// Who and what it is, without the pid: "deploy@web-3 (nightly)".
     pub(crate) fn in_short(&self) -> String {
-        match (&self.user, &self.host) {
-            (Some(user), Some(host)) => who(user, host, None, self.label.as_deref()),
-            _ => self.to_string(),
-        }
+        self.owner.who(false).unwrap_or_else(|| self.to_string())
     }
 
     /// True if its token begins so.
@@ -163,9 +155,8 @@ impl Holder {
         let best =
             same.iter().max_by_key(|holder| holder.fencing_token).map_or_else(Holder::default, |&best| best.clone());
         // A node where it never expires counts, too.
-        let mut left: Vec<Duration> = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
-        left.sort_unstable_by(|a, b| b.cmp(a));
-        let lease = left.get(needed - 1).copied().filter(|&left| left < Duration::MAX);
+        let left = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
+        let lease = reached(left, needed).filter(|&left| left < Duration::MAX);
         Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..best }
     }
 }
@@ -200,16 +191,16 @@ impl Blocker {
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
-            Blocker::Leases(leases) if matches!(leases.claim(), Claim::Slots(_)) => {
+            Blocker::Leases(leases) if matches!(self.claim(), Claim::Slots(_)) => {
                 leases.holders.iter().filter(|holder| is_theirs(holder)).count() as u64 == leases.count
             }
             _ => self.holders().iter().any(is_theirs),
         }
     }
 
-    /// True if others cannot hold the lock together with those that do.
-    pub(crate) fn is_exclusive(&self) -> bool {
-        !matches!(self, Blocker::Leases(leases) if leases.claim() != Claim::Exclusive)
+    /// The claim of the leases, which is one for all; exclusive of everything else.
+    pub(crate) fn claim(&self) -> Claim {
+        self.holders().first().map(|holder| holder.claim).unwrap_or_default()
     }
 
     /// True if it has no expiry, so that waiting for its end is in vain: a lock of another library, or another key.

@@ -2,14 +2,15 @@
 
 use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
-use super::locks::{Locks, NodeFault, Page};
+use super::locks::{Locks, Survey};
 use super::memory::{Memory, RunQuery};
 use super::run::{Run, RunOutcome};
 use super::scripts;
 use super::status::{State, Status, View, combine};
 use crate::error::Error;
 use crate::redis::{Call, Fault};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::iter::zip;
 use std::time::Duration;
 
 /// The number of runs above those that are asked for that may be kept until the oldest are dropped.
@@ -81,16 +82,15 @@ impl Locks {
         free: bool,
         mut show: impl FnMut(Status) -> Result<(), Error>,
     ) -> Result<Gaps, Error> {
-        let Selection { prefix, .. } = selection;
-        let exact = |name: &str| selection.names.iter().any(|given| given == name);
+        let Selection { prefix, names } = selection;
         if self.nodes.are_unused() {
-            let unused = selection.exact().map(|name| show(Status::unused(name, &format!("{prefix}{name}"))));
+            let unused = selection.exact().map(|key| show(Status::unused(&key[prefix.len()..], &key)));
             return Ok(Gaps { locks: unused.filter_map(Result::err).collect(), ..Gaps::default() });
         }
-        let mut faults = BTreeMap::new();
-        let mut keys = self.held_keys(selection, &mut faults).await?;
+        let mut survey = Survey::of(self);
+        let mut keys = survey.held_keys(selection).await?;
         if free {
-            keys.extend(self.remembered_keys(selection, &mut faults).await?);
+            keys.extend(survey.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
             // A replica answers SCAN, too: its answer about one lock tells that it is one.
@@ -98,13 +98,13 @@ impl Locks {
         }
         let keys: Vec<String> = keys.into_iter().collect();
         let (mut gaps, mut is_unknown) = (Gaps::default(), false);
-        for page in keys.chunks(view.locks_at_a_time()) {
-            for (key, status) in page.iter().zip(self.look_at_all(prefix, page, view, &mut faults).await?) {
-                let shown = status.map_err(|fault| self.untold(&key[prefix.len()..], &fault)).and_then(|status| {
+        for page in keys.chunks(view.locks_at_a_time(survey.locks.nodes.len())) {
+            for status in survey.look_at_all(prefix, page, view).await? {
+                let shown = status.and_then(|status| {
                     is_unknown |= status.state == State::Unknown;
                     let is_shown = match status.state {
                         _ if status.name.is_empty() => false, // the probe, where there is no lock
-                        _ if exact(&status.name) => true,
+                        _ if names.contains(&status.name) => true,
                         State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
                         State::Foreign => !prefix.is_empty(),
                         _ => true,
@@ -115,11 +115,8 @@ impl Locks {
                 gaps.locks.extend(shown.err());
             }
         }
-        if is_unknown {
-            let reached = self.nodes.len() - faults.len();
-            gaps.unknown = Some(self.unanswered(None, faults.iter().map(|(&node, fault)| (node, fault)), reached));
-        }
-        gaps.nodes = self.named(faults);
+        gaps.unknown = is_unknown.then(|| survey.no_quorum(survey.locks.nodes.len() - survey.faults.len()));
+        gaps.nodes = survey.failed_nodes();
         Ok(gaps)
     }
 
@@ -134,45 +131,57 @@ impl Locks {
         query: RunQuery,
         keep: impl Fn(&str, &Run) -> R,
     ) -> Result<RunListing<R>, Error> {
-        let (mut listing, mut faults) = (RunListing::default(), BTreeMap::new());
-        if self.nodes.are_unused() {
-            return Ok(listing.finished(query.most));
+        let (mut gaps, mut found, mut running, mut forgotten) = (Gaps::default(), Vec::new(), Vec::new(), Vec::new());
+        let (mut survey, mut keys) = (Survey::of(self), BTreeSet::new());
+        if !survey.locks.nodes.are_unused() {
+            keys = survey.remembered_keys(selection).await?;
+            keys.extend(selection.exact());
         }
-        let mut keys = self.remembered_keys(selection, &mut faults).await?;
-        keys.extend(selection.exact().map(|name| format!("{}{name}", selection.prefix)));
-        let keys: Vec<String> = keys.into_iter().collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         // Of many locks with many runs no more are kept than are asked for.
-        for page in keys.chunks(query.locks_at_a_time(self.nodes.len())) {
-            for (key, memory) in page.iter().zip(self.remember(page, query, &mut faults).await?) {
+        for page in keys.chunks(query.locks_at_a_time(survey.locks.nodes.len())) {
+            for (key, memory) in zip(page, survey.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
-                match memory {
-                    Ok(memory) => listing.add(name, &memory, query, &keep),
-                    Err(fault) => listing.gaps.locks.push(self.untold(name, &fault)),
+                let Memory { runs, running: going, forgotten: before, .. } = match memory {
+                    Ok(memory) => memory,
+                    Err(error) => {
+                        gaps.locks.push(error.about(Some(name)));
+                        continue;
+                    }
+                };
+                let listed = runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
+                if going > listed && !query.failed {
+                    running.push((name.to_owned(), going));
                 }
+                forgotten.extend(before.map(|(before, kept)| (name.to_owned(), before, kept)));
+                found.extend(runs.iter().map(|run| Found {
+                    age: run.age(),
+                    began: (run.began, run.fencing_token),
+                    kept: keep(name, run),
+                }));
             }
-            if listing.runs.len() > query.most.saturating_add(SURPLUS) {
-                listing.leave_newest(query.most);
+            if found.len() > query.most.saturating_add(SURPLUS) {
+                leave_newest(&mut found, query.most);
             }
         }
-        listing.gaps.nodes = self.named(faults);
-        Ok(listing.finished(query.most))
+        leave_newest(&mut found, query.most);
+        found.sort_by_key(|found| found.began);
+        gaps.nodes = survey.failed_nodes();
+        Ok(RunListing { runs: found.into_iter().map(|found| found.kept).collect(), running, forgotten, gaps })
     }
+}
 
-    fn named(&self, faults: BTreeMap<usize, Fault>) -> Vec<(String, Fault)> {
-        faults.into_iter().map(|(node, fault)| (self.nodes.asked(node), fault)).collect()
+impl Survey<'_> {
+    fn failed_nodes(self) -> Vec<(String, Fault)> {
+        self.faults.into_iter().map(|(node, fault)| (self.locks.nodes.asked(node), fault)).collect()
     }
 
     /// The keys of all locks that are named, and of those that there are and a pattern matches.
-    async fn held_keys(
-        &mut self,
-        selection: Selection<'_>,
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<BTreeSet<String>, Error> {
-        let mut keys: BTreeSet<String> = selection.exact().map(|name| format!("{}{name}", selection.prefix)).collect();
+    async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
+        let mut keys: BTreeSet<String> = selection.exact().collect();
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
-            let found =
-                self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*")), faults).await?;
+            let found = self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"))).await?;
             // What the pattern does not match is no server's word on a lock.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(found.into_iter().filter(is_meant));
@@ -181,11 +190,7 @@ impl Locks {
     }
 
     /// The keys of the locks that a pattern selects and that remember runs.
-    async fn remembered_keys(
-        &mut self,
-        selection: Selection<'_>,
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<BTreeSet<String>, Error> {
+    async fn remembered_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
         let patterns = selection.patterns();
         if patterns.is_empty() {
             return Ok(BTreeSet::new());
@@ -194,24 +199,20 @@ impl Locks {
             let name = key.strip_prefix(selection.prefix);
             name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
         };
-        let found = self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), faults).await?;
+        let found = self.matching(&format!("{{*{SEPARATOR}[lo][op]*")).await?;
         Ok(found.iter().filter_map(|key| remembered(key)).filter(is_meant).collect())
     }
 
-    /// The keys that match the pattern. Adds to the faults.
-    async fn matching(
-        &mut self,
-        pattern: &str,
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<BTreeSet<String>, Error> {
-        let found = self.nodes.scan(pattern, faults).await;
-        let reached = found.iter().flatten().count();
+    /// The keys that match the pattern.
+    async fn matching(&mut self, pattern: &str) -> Result<BTreeSet<String>, Error> {
+        let found = self.locks.nodes.scan(pattern, &self.faults).await;
         for (node, found) in found.iter().enumerate() {
-            faults.extend(found.as_ref().err().map(|fault| (node, fault.clone())));
+            self.faults.extend(found.as_ref().err().map(|fault| (node, fault.clone())));
         }
         // Without a quorum of scans, a missing key proves nothing.
-        if reached < self.quorum() {
-            return Err(self.unanswered(None, faults.iter().map(|(&node, fault)| (node, fault)), reached));
+        let reached = found.iter().flatten().count();
+        if reached < self.locks.quorum() {
+            return Err(self.no_quorum(reached));
         }
         Ok(found.into_iter().flatten().flatten().collect())
     }
@@ -222,42 +223,32 @@ impl Locks {
         prefix: &str,
         keys: &[String],
         view: View,
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<Vec<Result<Status, NodeFault>>, Error> {
-        let (nodes, needed, mut all) = (self.nodes.len(), self.quorum(), Vec::new());
+    ) -> Result<Vec<Result<Status, Error>>, Error> {
         let calls: Vec<Call> = keys.iter().map(|key| Keys::of(key).call(&scripts::INSPECT, view.args())).collect();
-        let answers: Page<Answer> = self.ask_page(&calls, faults).await?;
-        for (key, answers) in keys.iter().zip(answers) {
-            let (mut known, mut unread): (Vec<Option<Answer>>, _) = (vec![None; nodes], None);
-            for (node, answer) in answers {
-                match answer.map(|answer| (self.may_have_forgotten(&answer), answer)) {
-                    Ok((None, answer)) => known[node] = Some(answer),
-                    Ok((Some(young), _)) => drop(faults.insert(node, young)),
-                    Err(fault) => unread = Some((node, fault)),
+        let mut all = Vec::new();
+        for (key, answers) in zip(keys, self.ask_page::<Answer>(&calls).await?) {
+            let name = &key[prefix.len()..];
+            let status = answers.map(|mut answers| {
+                for (node, answer) in answers.iter_mut().enumerate() {
+                    let young = answer.as_ref().and_then(|answer| self.locks.may_have_forgotten(answer));
+                    answer.take_if(|_| young.is_some());
+                    self.faults.extend(young.map(|young| (node, young)));
                 }
-            }
-            let status = combine(&key[prefix.len()..], key, &known.iter().map(Option::as_ref).collect::<Vec<_>>());
-            all.push(match unread {
-                Some(fault) if known.iter().flatten().count() < needed => Err(fault),
-                _ => Ok(status),
+                combine(name, key, &answers.iter().map(Option::as_ref).collect::<Vec<_>>())
             });
+            all.push(status.map_err(|error| error.about(Some(name))));
         }
-        let Some(query) = view.runs else { return Ok(all) };
-        for (status, memory) in all.iter_mut().zip(self.remember(keys, query, faults).await?) {
-            if let Ok(status) = status {
-                match memory {
-                    Ok(memory) => status.memory = memory,
-                    Err(fault) => status.unremembered = Some(self.untold(&status.name, &fault)),
-                }
-            }
+        if let Some(query) = view.runs {
+            self.add_memory(&mut all.iter_mut().flatten().collect::<Vec<_>>(), query).await?;
         }
         Ok(all)
     }
 }
 
 impl<'a> Selection<'a> {
-    fn exact(&self) -> impl Iterator<Item = &'a String> {
-        self.names.iter().filter(|name| !name.contains('*'))
+    /// The keys of the names without a `*`.
+    fn exact(self) -> impl Iterator<Item = String> {
+        self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
     }
 
     /// The names with a `*`; of a selection without a name one for all.
@@ -269,35 +260,11 @@ impl<'a> Selection<'a> {
     }
 }
 
-impl<R> RunListing<R> {
-    fn default() -> RunListing<R> {
-        RunListing { runs: Vec::new(), running: Vec::new(), forgotten: Vec::new(), gaps: Gaps::default() }
-    }
-}
-
-impl<R> RunListing<Found<R>> {
-    fn add(&mut self, name: &str, memory: &Memory, query: RunQuery, keep: impl Fn(&str, &Run) -> R) {
-        let listed = memory.runs.iter().filter(|run| run.outcome == RunOutcome::Running).count() as u64;
-        if memory.running > listed && !query.failed {
-            self.running.push((name.to_owned(), memory.running));
-        }
-        self.forgotten.extend(memory.forgotten.map(|(before, kept)| (name.to_owned(), before, kept)));
-        let found = |run: &Run| Found { age: run.age(), began: (run.began, run.fencing_token), kept: keep(name, run) };
-        self.runs.extend(memory.runs.iter().map(found));
-    }
-
-    fn leave_newest(&mut self, most: usize) {
-        if self.runs.len() > most {
-            self.runs.sort_by_key(|found| found.age);
-            self.runs.truncate(most);
-        }
-    }
-
-    fn finished(mut self, most: usize) -> RunListing<R> {
-        self.leave_newest(most);
-        self.runs.sort_by_key(|found| found.began);
-        let RunListing { runs, running, forgotten, gaps } = self;
-        RunListing { runs: runs.into_iter().map(|found| found.kept).collect(), running, forgotten, gaps }
+/// Leaves the newest of these runs.
+fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
+    if found.len() > most {
+        found.sort_by_key(|found| found.age);
+        found.truncate(most);
     }
 }
 

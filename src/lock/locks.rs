@@ -6,19 +6,18 @@ use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, FromReply, Nodes};
 use crate::text::first_of;
 use std::collections::BTreeMap;
+use std::iter::once;
 use std::time::Duration;
 
 /// The nodes that keep locks, and their quarantine.
 #[derive(Debug)]
 pub(crate) struct Locks {
     pub(super) nodes: Nodes,
-    pub(super) quarantine: Quarantine,
+    pub(crate) quarantine: Quarantine,
 }
 
-/// A node, and why its answer about a lock is missing.
-pub(super) type NodeFault = (usize, Fault);
-/// The answers to calls about several locks: of each, those that came, by their nodes.
-pub(super) type Page<A> = Vec<Vec<(usize, Result<A, Fault>)>>;
+/// The answer of each node about a lock, if it has come, or why too few nodes can tell.
+pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {
     /// No node is contacted yet. Timeouts that are not given are derived from `ttl`.
@@ -47,40 +46,60 @@ impl Locks {
         self.nodes.timeout
     }
 
-    pub(crate) fn quarantine(&self) -> Quarantine {
-        self.quarantine
-    }
-
     /// The nodes' names for messages: `10.0.0.1:6379`, `10.0.0.1:6379 and 4 more`.
     pub(crate) fn where_they_are(&self) -> String {
         first_of([self.nodes.name(0)], 1, self.nodes.len() as u64)
     }
+}
 
-    /// The error for a lock about which too few nodes have answered.
-    pub(super) fn untold(&self, name: &str, (node, fault): &NodeFault) -> Error {
-        self.unanswered(Some(name), std::iter::once((*node, fault)), self.nodes.len() - 1)
+/// A look at many locks.
+#[derive(Debug)]
+pub(super) struct Survey<'a> {
+    pub(super) locks: &'a mut Locks,
+    /// The nodes that have failed so far. One that hangs costs a timeout once, and is not asked again.
+    pub(super) faults: BTreeMap<usize, Fault>,
+}
+
+impl Survey<'_> {
+    pub(super) fn of(locks: &mut Locks) -> Survey<'_> {
+        Survey { locks, faults: BTreeMap::new() }
     }
 
-    /// Asks the nodes about several locks; not those that hang, which cost one timeout. Adds to the faults.
+    /// The error for a look that only so many nodes have answered.
+    pub(super) fn no_quorum(&self, reached: usize) -> Error {
+        self.locks.unanswered(None, self.faults.iter().map(|(&node, fault)| (node, fault)), reached)
+    }
+
+    /// Asks the nodes about several locks. Of each lock the answers by node, or why too few nodes can tell; that error does not name
+    /// the lock.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if too few nodes answer.
-    pub(super) async fn ask_page<A: FromReply>(
-        &mut self,
-        calls: &[Call],
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<Page<A>, Error> {
-        let answers: Answers<Vec<Result<A, Fault>>> =
-            self.nodes.ask_many(calls, |node| faults.get(&node) != Some(&Fault::TimedOut), self.nodes.deadline()).await;
-        faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
-        let reached = answers.said().count();
-        if reached < self.quorum() {
-            return Err(self.unanswered(None, faults.iter().map(|(&node, fault)| (node, fault)), reached));
+    /// [`Error::NoQuorum`] if too few nodes answer at all.
+    pub(super) async fn ask_page<A: FromReply + Clone>(&mut self, calls: &[Call]) -> Result<Vec<ByNode<A>>, Error> {
+        let is_asked = |node| self.faults.get(&node) != Some(&Fault::TimedOut);
+        let deadline = self.locks.nodes.deadline();
+        let answers: Answers<Vec<Result<A, Fault>>> = self.locks.nodes.ask_many(calls, is_asked, deadline).await;
+        self.faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
+        let (nodes, needed, reached) = (answers.nodes(), self.locks.quorum(), answers.said().count());
+        if reached < needed {
+            return Err(self.no_quorum(reached));
         }
-        let mut page: Page<A> = calls.iter().map(|_| Vec::new()).collect();
-        for (node, told) in answers.into_answers() {
-            page.iter_mut().zip(told).for_each(|(lock, answer)| lock.push((node, answer)));
-        }
-        Ok(page)
+        let mut told: Vec<_> = answers.into_answers().map(|(node, told)| (node, told.into_iter())).collect();
+        let of_one = |_| {
+            let (mut known, mut unread) = (vec![None; nodes], None);
+            for (node, answers) in &mut told {
+                match answers.next() {
+                    Some(Err(fault)) => unread = Some((*node, fault)),
+                    answer => known[*node] = answer.and_then(Result::ok),
+                }
+            }
+            match unread {
+                Some((node, fault)) if known.iter().flatten().count() < needed => {
+                    Err(self.locks.unanswered(None, once((node, &fault)), nodes - 1))
+                }
+                _ => Ok(known),
+            }
+        };
+        Ok(calls.iter().map(of_one).collect())
     }
 }

@@ -1,15 +1,16 @@
 //! What a lock remembers of its runs: the word of each node (runs.lua), and of all together.
 
-use super::answer::Answer;
 use super::fields::Args;
 use super::keys::Keys;
-use super::locks::{Locks, NodeFault, Page};
+use super::locks::{ByNode, Survey};
+use super::quorum::reached;
 use super::run::{Run, RunOutcome};
 use super::scripts;
 use crate::error::Error;
-use crate::redis::{Call, Fault, FromReply, Reply};
+use crate::redis::{FromReply, Reply};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::iter::zip;
 use std::time::Duration;
 
 /// The number of runs of the log that runs.lua looks at.
@@ -91,18 +92,6 @@ impl RunQuery {
     fn each(self, nodes: usize) -> usize {
         self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
     }
-
-    fn asks_for(self, run: &Run) -> bool {
-        !self.failed || run.failed() || matches!(run.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
-    }
-}
-
-impl NodeMemory {
-    /// Adds what the node tells of a further page of the log.
-    fn add(&mut self, page: NodeMemory) {
-        self.runs.extend(page.runs);
-        self.more = page.more;
-    }
 }
 
 impl FromReply for NodeMemory {
@@ -161,22 +150,24 @@ impl Memory {
         marks.retain(|mark| runs.iter().all(|run| run.token != mark.token));
         marks.extend(runs.iter().cloned());
         let last = |is: fn(&&Run) -> bool| marks.iter().filter(is).min_by_key(|run| (run.is_ahead, run.age())).cloned();
-        runs.retain(|run| query.asks_for(run));
+        let asked = |run: &Run| run.failed() || matches!(run.outcome, RunOutcome::Expired | RunOutcome::Unreadable);
+        runs.retain(|run| !query.failed || asked(run));
         // The script leaves out what is too old in the log alone.
         runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago < query.since);
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
-        let mut running: Vec<u64> = known().map(|node| node.running).collect();
-        running.sort_unstable_by(|one, other| other.cmp(one));
         let is_late = |run: &&Run| run.ago < query.since;
         let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.kept?)));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure: last(|run| run.failed()),
-            running: running.get(needed - 1).copied().unwrap_or(0),
-            counts: nodes.iter().map(|node| Some(node.as_ref()?.counts)).reduce(Counts::larger).flatten(),
+            running: reached(known().map(|node| node.running).collect(), needed).unwrap_or(0),
+            counts: nodes.iter().all(Option::is_some).then(|| Counts {
+                succeeded: known().map(|node| node.counts.succeeded).max().unwrap_or(0),
+                failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
+            }),
             // A node whose log was never cut, or reaches back far enough, remembers all.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
@@ -184,76 +175,55 @@ impl Memory {
     }
 }
 
-impl Counts {
-    fn larger(one: Option<Counts>, other: Option<Counts>) -> Option<Counts> {
-        let (one, other) = one.zip(other)?;
-        let (succeeded, failed) = (one.succeeded.max(other.succeeded), one.failed.max(other.failed));
-        Some(Counts { succeeded, failed })
-    }
-}
-
-impl Locks {
-    /// What each of these locks remembers, or why too few nodes can tell.
+impl Survey<'_> {
+    /// What each of these locks remembers, or why too few nodes can tell; that error does not name the lock. No more than
+    /// [`RunQuery::locks_at_a_time`].
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if so few nodes answer at all.
     pub(super) async fn remember(
         &mut self,
-        keys: &[String],
+        keys: &[&str],
         query: RunQuery,
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<Vec<Result<Memory, NodeFault>>, Error> {
-        let mut all = Vec::new();
-        for page in keys.chunks(query.locks_at_a_time(self.nodes.len())) {
-            all.extend(self.remember_page(page, query, faults).await?);
-        }
-        Ok(all)
-    }
-
-    async fn remember_page(
-        &mut self,
-        keys: &[String],
-        query: RunQuery,
-        faults: &mut BTreeMap<usize, Fault>,
-    ) -> Result<Vec<Result<Memory, NodeFault>>, Error> {
-        let (nodes, each) = (self.nodes.len(), query.each(self.nodes.len()));
+    ) -> Result<Vec<Result<Memory, Error>>, Error> {
+        let nodes = self.locks.nodes.len();
         // Several nodes may know different ends of a run: what is asked for is decided by all of them together.
         let (each, since, failed) = match nodes > 1 && (query.failed || query.since.is_some()) {
             true => (usize::MAX, query.since.map(|_| Duration::MAX), false),
-            false => (each, query.since, query.failed),
+            false => (query.each(nodes), query.since, query.failed),
         };
         let since = since.map(|since| since.min(FOREVER));
         let args = Args::default().with("most", each.min(PAGE)).time("since", since).flag("failed", failed);
-        let mut told: Vec<Vec<Option<NodeMemory>>> = vec![vec![None; nodes]; keys.len()];
-        let mut unread: Vec<Option<NodeFault>> = vec![None; keys.len()];
+        let mut told: Vec<ByNode<NodeMemory>> = Vec::new();
         let mut pending: Vec<usize> = (0..keys.len()).collect();
         let mut from = 0;
         while !pending.is_empty() {
             let args = args.clone().with_some("from", Some(from).filter(|&from| from > 0));
-            let calls: Vec<Call> =
-                pending.iter().map(|&at| Keys::of(&keys[at]).call(&scripts::RUNS, args.clone())).collect();
-            let answers: Page<NodeMemory> = self.ask_page(&calls, faults).await?;
-            for (&at, answers) in pending.iter().zip(answers) {
-                for (node, answer) in answers {
-                    match answer {
-                        Ok(page) if from == 0 => told[at][node] = Some(page),
-                        Ok(page) => told[at][node].iter_mut().for_each(|before| before.add(page.clone())),
-                        Err(fault) => unread[at] = Some((node, fault)),
-                    }
-                }
+            let call = |&at: &usize| Keys::of(keys[at]).call(&scripts::RUNS, args.clone());
+            let page = self.ask_page(&pending.iter().map(call).collect::<Vec<_>>()).await?;
+            if from == 0 {
+                told = page;
+            } else {
+                zip(&pending, page).for_each(|(&at, page)| add(&mut told[at], page));
             }
             from += PAGE;
-            pending.retain(|&at| {
-                let goes_on = |node: &NodeMemory| node.more && node.runs.len() < each;
-                unread[at].is_none() && told[at].iter().flatten().any(goes_on)
-            });
+            let goes_on = |node: &NodeMemory| node.more && node.runs.len() < each;
+            pending.retain(|&at| told[at].iter().flatten().flatten().any(goes_on));
         }
-        let needed = self.quorum();
-        let together = |(told, unread): (Vec<Option<NodeMemory>>, Option<NodeFault>)| match unread {
-            Some(fault) if told.iter().flatten().count() < needed => Err(fault),
-            _ => Ok(Memory::of(&told, needed, query)),
-        };
-        Ok(told.into_iter().zip(unread).map(together).collect())
+        let needed = self.locks.quorum();
+        Ok(told.into_iter().map(|nodes| Ok(Memory::of(&nodes?, needed, query))).collect())
+    }
+}
+
+/// Adds what the nodes tell of a further page of a log. One that does not tell it has told all it can.
+fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
+    let mut page = page.unwrap_or_default().into_iter();
+    for before in told.iter_mut().flatten() {
+        let further = page.next().flatten().unwrap_or_default();
+        if let Some(before) = before {
+            before.runs.extend(further.runs);
+            before.more = further.more;
+        }
     }
 }
 
@@ -290,14 +260,6 @@ fn agreed(same: &[&Run], needed: usize) -> Option<Run> {
         }
     };
     Some(Run { fencing_token: same.iter().filter_map(|run| run.fencing_token).max(), ..(*word).clone() })
-}
-
-impl Answer {
-    /// The run that a refusal by `--once-per` names.
-    pub(super) fn read_success(reply: &Reply) -> Option<Run> {
-        let now = reply.get("clock").as_time();
-        Some(Run::read(reply.get("success").as_text()?, RunOutcome::Unreadable, now))
-    }
 }
 
 #[cfg(test)]

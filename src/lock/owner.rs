@@ -1,34 +1,57 @@
-//! The owner of a lease, as it is written into Redis.
+//! Who has a lease, had one, or waits for one.
 
 use super::fields::Args;
 use crate::sys;
+use crate::text::safe;
 use serde::{Deserialize, Serialize};
 
-/// The owner of a lease. Never the job's arguments, which may hold secrets.
+/// The owner of a lease, a run or a place in line; what is not known of it is none. Never the job's arguments, which may hold
+/// secrets.
 ///
 /// A further fact is sent by [`Owner::add_to`], written by grant.lua, read by `Holder::read`, agreed upon by `agreed`, and shown
 /// by output.rs, error.rs and progress.rs. It is about the process `pid`, not about redlock, and empty if unknown, as a missing
 /// argument fails the grant. One that changes with renewals is sent by `args` of `Lease` (each hold has its own); extend.lua
 /// writes it by pcall, since a lack of memory must not cost a lease, and by no command that users have not allowed yet;
 /// recreate.lua writes the whole record again.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
-    pub(crate) host: String,
-    pub(crate) pid: String,
-    pub(crate) user: String,
-    pub(crate) label: String,
+    pub(crate) host: Option<String>,
+    pub(crate) pid: Option<u64>,
+    pub(crate) user: Option<String>,
+    pub(crate) label: Option<String>,
 }
 
 impl Owner {
     /// A process of this user on this machine.
     pub(crate) fn local(pid: u32, label: String) -> Owner {
-        Owner { host: sys::host::name(), pid: pid.to_string(), user: sys::host::user(), label }
+        Owner {
+            host: Some(sys::host::name()),
+            pid: Some(pid.into()),
+            user: Some(sys::host::user()),
+            label: Some(label),
+        }
     }
 
     /// Adds it as the scripts record it.
     pub(super) fn add_to(&self, args: Args) -> Args {
         let Owner { host, pid, user, label } = self;
-        args.with("host", host).with("pid", pid).with("user", user).with("label", label)
+        args.with_some("host", host.as_ref())
+            .with_some("pid", *pid)
+            .with_some("user", user.as_ref())
+            .with_some("label", label.as_ref())
+    }
+
+    /// `deploy@web-3, pid 4121 (nightly)`; none if nothing is known.
+    pub(crate) fn who(&self, with_pid: bool) -> Option<String> {
+        self.user.as_ref().or(self.host.as_ref())?;
+        let part = |part: &Option<String>| safe(part.as_deref().unwrap_or_default());
+        let pid = self.pid.filter(|_| with_pid).map_or_else(String::new, |pid| format!(", pid {pid}"));
+        Some(format!("{}@{}{pid}{}", part(&self.user), part(&self.host), self.label_in_brackets()))
+    }
+
+    /// ` (nightly)`; nothing without a label.
+    pub(crate) fn label_in_brackets(&self) -> String {
+        self.label.as_ref().map_or_else(String::new, |label| format!(" ({})", safe(label)))
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 /// The time for which a node that was started has no say about leases that it may have forgotten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quarantine {
-    length: Duration,
+    pub(crate) length: Duration,
     /// It was given; otherwise it grows with the ttl of every lease that a node shows.
-    fixed: bool,
+    pub(crate) is_fixed: bool,
 }
 
 impl Quarantine {
@@ -17,11 +17,7 @@ impl Quarantine {
     pub(super) fn new(given: Option<Duration>, ttl: Duration, nodes: usize) -> Quarantine {
         let several = nodes > 1;
         let default = if several { ttl.max(DEFAULT_TTL) } else { Duration::ZERO };
-        Quarantine { length: given.unwrap_or(default), fixed: given.is_some() || !several }
-    }
-
-    pub(crate) fn length(self) -> Duration {
-        self.length
+        Quarantine { length: given.unwrap_or(default), is_fixed: given.is_some() || !several }
     }
 
     /// The same in whole seconds, rounded up.
@@ -34,14 +30,9 @@ impl Quarantine {
         self.length.is_zero()
     }
 
-    /// True if longer leases that nodes show do not prolong it.
-    pub(crate) fn is_fixed(self) -> bool {
-        self.fixed
-    }
-
     /// Takes in the length of a lease that a node knows of.
     pub(super) fn cover(&mut self, lease: Duration) {
-        if !self.fixed {
+        if !self.is_fixed {
             self.length = self.length.max(lease);
         }
     }

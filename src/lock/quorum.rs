@@ -25,9 +25,13 @@ pub(crate) fn surely(ttl: Duration) -> Duration {
 /// Node i keeps our key until its deadline at least, so before this moment a quorum has it, and a rival can get no more
 /// than the other nodes, which are fewer than q.
 pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
-    let mut known: Vec<T> = deadlines.iter().flatten().copied().collect();
-    known.sort_unstable_by(|a, b| b.cmp(a));
-    known.get(quorum(deadlines.len()) - 1).copied()
+    reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
+}
+
+/// The largest value that so many of these reach; none if there are fewer.
+pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Option<T> {
+    values.sort_unstable_by(|a, b| b.cmp(a));
+    values.get(needed - 1).copied()
 }
 
 /// The q-th smallest of what the nodes say, the largest of them when fewer than q answered.

@@ -11,7 +11,7 @@ use super::run::{End, RunOutcome};
 use super::token::{self, BASE};
 use super::traces::LONG_FAREWELL;
 use super::{Lock, scripts};
-use crate::error::{Error, Purpose};
+use crate::error::Error;
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
@@ -97,7 +97,7 @@ impl Lock {
             self.report_end(&release, end, &answers, is_lost).await;
         }
         if verdict != Verdict::Yes {
-            return Err(self.not_done(Purpose::Use, release.token, &answers, is_done));
+            return Err(self.not_done(release.token, &answers, is_done));
         }
         // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
@@ -183,15 +183,16 @@ impl Lock {
     /// may still have it. Where it is one, the others hear of it too: they were told how the job ended.
     async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
+        let is_loss = is_lost && end.is_loss_if_gone();
         // A lease that was released by its token may have been told another end by that.
-        let is_other = is_lost && end.is_loss_if_gone() && end.outcome != Some(RunOutcome::Released);
+        let is_other = is_loss && end.outcome != Some(RunOutcome::Released);
         let is_told = |node| is_other && answers.of(node).is_some_and(|answer| answer.is_ok_and(is_done));
         let is_missing = |node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer)));
         let hears: Vec<bool> = (0..answers.nodes()).map(|node| is_told(node) || is_missing(node)).collect();
         if !hears.contains(&true) {
             return;
         }
-        let outcome = if is_lost { end.word_if_gone() } else { end.word() };
+        let outcome = if is_loss { RunOutcome::Lost.to_string() } else { end.word() };
         let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
         let args = args.with_some("code", end.code).time("ended", end.at.elapsed());
         let args = |node| lease.add_run_to(args.clone(), node).flag("told", is_told(node));

@@ -8,7 +8,7 @@ use super::owner::signature;
 use super::quorum::Verdict;
 use super::status::{State, View};
 use super::{Lock, scripts};
-use crate::error::{Error, NotOurs, Purpose};
+use crate::error::{Error, NotOurs};
 use crate::redis::{Answers, Script};
 use crate::sys::clock::Boot;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Lock {
             return Err(error);
         }
         if matches!(status.state, State::Free | State::Reserved) {
-            return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Free));
+            return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
         let named: Vec<Vec<u8>> = match status.holders() {
             holders if token_prefix.is_empty() => holders.iter().map(|holder| holder.token.clone()).collect(),
@@ -50,7 +50,7 @@ impl Lock {
         let token = match named.as_slice() {
             [token] if !(token_prefix.is_empty() && status.is_cut()) => Some(token),
             [] if !(status.holders().is_empty() && token_prefix.is_empty()) => {
-                return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(status.held())));
+                return Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(status.held())));
             }
             _ if token_prefix.is_empty() => None,
             several => {
@@ -76,7 +76,7 @@ impl Lock {
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.said().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
-            return Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Free));
+            return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         };
         match word {
             Outcome::Revoked | Outcome::Released => {
@@ -84,7 +84,7 @@ impl Lock {
                 let is_free = word == Outcome::Released || is_free;
                 Ok(Revocation { holders: by.holders().to_vec(), is_free, missed: missed.collect() })
             }
-            Outcome::Other => Err(self.not_ours(Purpose::Revoke, token_prefix, NotOurs::Other(self.held_by(by)))),
+            Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
     }

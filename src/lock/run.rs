@@ -1,10 +1,13 @@
 //! One run of a lock, as run.lua has it, and the end that a release tells.
 
 use super::holder::{date, ms};
+use super::owner::Owner;
 use super::{Request, token};
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 /// A run that began so much later than now was written by a clock that was set back since.
@@ -20,10 +23,8 @@ pub(crate) struct Run {
     #[serde(skip)]
     pub(super) token: String,
     pub(crate) token_prefix: Option<String>,
-    pub(crate) host: Option<String>,
-    pub(crate) pid: Option<u64>,
-    pub(crate) user: Option<String>,
-    pub(crate) label: Option<String>,
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
     /// Its place, of a lock that has several.
     pub(crate) slot: Option<u32>,
     /// By the server's clock, as all its times: time since 1970.
@@ -55,7 +56,7 @@ pub(crate) struct Run {
 }
 
 /// The end of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RunOutcome {
     Exited,
@@ -71,6 +72,7 @@ pub(crate) enum RunOutcome {
     Expired,
     Running,
     /// What stands there is not a run that this version can read.
+    #[serde(other)]
     Unreadable,
 }
 
@@ -96,13 +98,8 @@ impl End {
     }
 
     /// Its name in the scripts.
-    pub(super) fn word(self) -> &'static str {
-        self.outcome.map_or("unused", RunOutcome::word)
-    }
-
-    /// Its name in the scripts if a quorum of the nodes has lost the lease.
-    pub(super) fn word_if_gone(self) -> &'static str {
-        if self.is_loss_if_gone() { RunOutcome::Lost.word() } else { self.word() }
+    pub(super) fn word(self) -> String {
+        self.outcome.map_or_else(|| "unused".to_owned(), |outcome| outcome.to_string())
     }
 
     /// True if it is another end than the one that was told, should a quorum of the nodes have lost the lease.
@@ -111,26 +108,14 @@ impl End {
     }
 }
 
-impl RunOutcome {
-    /// The outcomes that the memory names by a word; a status or a signal stands for itself.
-    const NAMED: [RunOutcome; 5] =
-        [RunOutcome::Lost, RunOutcome::TooLong, RunOutcome::Revoked, RunOutcome::Released, RunOutcome::Expired];
-
-    /// Its name in the scripts.
-    fn word(self) -> &'static str {
-        match self {
-            RunOutcome::Exited => "exited",
-            RunOutcome::Signaled => "signaled",
-            RunOutcome::Lost => "lost",
-            RunOutcome::TooLong => "too-long",
-            RunOutcome::Revoked => "revoked",
-            RunOutcome::Released => "released",
-            RunOutcome::Expired => "expired",
-            RunOutcome::Running => "running",
-            RunOutcome::Unreadable => "unreadable",
-        }
+/// Its name in the scripts and in JSON.
+impl fmt::Display for RunOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
+}
 
+impl RunOutcome {
     /// The weight of a node's word on a run: an end that was told wins over a loss, which a node that has forgotten the lease
     /// assumes, and that over an expiry.
     pub(super) fn weight(self) -> u8 {
@@ -143,35 +128,15 @@ impl RunOutcome {
     }
 }
 
-/// A run as it stands in Redis; run.lua says what each letter means. Every value is text: the precision of numbers is a
-/// setting of the whole server there.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct LogEntry {
-    t: Option<String>,
-    h: Option<String>,
-    p: Option<String>,
-    u: Option<String>,
-    l: Option<String>,
-    b: Option<String>,
-    w: Option<String>,
-    f: Option<String>,
-    i: Option<String>,
-    d: Option<String>,
-    x: Option<String>,
-    s: Option<String>,
-    o: Option<String>,
-    y: Option<String>,
-}
-
 /// What redlock knows of the run of a lease that is asked for: the rest is the server's, and its end. None without a memory.
 pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     let Request { owner, once_per, log, .. } = request;
-    let short = |text: &str, most| text.chars().take(most).map(|c| if c.is_control() { '?' } else { c }).collect();
+    let shown = |c: char| if c.is_control() { '?' } else { c };
+    let short = |text: &Option<String>, most| text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect();
     let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
     let mut fields: BTreeMap<&str, String> = BTreeMap::from([
         ("h", short(&owner.host, 60)),
-        ("p", owner.pid.clone()),
+        ("p", owner.pid.map_or_else(String::new, |pid| pid.to_string())),
         ("u", short(&owner.user, 32)),
         ("l", short(&owner.label, 40)),
         ("w", some(waited.as_millis() > 0, waited.as_millis())),
@@ -182,48 +147,41 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-impl LogEntry {
-    fn outcome(&self, untold: RunOutcome) -> RunOutcome {
-        match (&self.o, &self.x, &self.s) {
-            (Some(word), ..) => {
-                RunOutcome::NAMED.into_iter().find(|known| known.word() == word).unwrap_or(RunOutcome::Unreadable)
-            }
+impl Run {
+    /// The run in this text, whose outcome is `untold` if it does not say one; run.lua says what each letter means. Every value is
+    /// text: the precision of numbers is a setting of the whole server there. `now` is the node's clock.
+    pub(super) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
+        let entry: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
+        let part = |letter: &str| entry.get(letter).and_then(Value::as_str);
+        let owned = |letter: &str| part(letter).map(str::to_owned);
+        let number = |letter: &str| part(letter)?.parse::<u64>().ok();
+        let code = |letter: &str| part(letter)?.parse::<u8>().ok();
+        let time = |letter: &str| number(letter).map(Duration::from_millis);
+        let Some(token) = owned("t") else { return Run::unreadable(text) };
+        let outcome = match (entry.get("o"), part("x"), part("s")) {
+            (Some(word), ..) => RunOutcome::deserialize(word).unwrap_or(RunOutcome::Unreadable),
             (None, Some(_), _) => RunOutcome::Exited,
             (None, None, Some(_)) => RunOutcome::Signaled,
             (None, None, None) => untold,
-        }
-    }
-}
-
-impl Run {
-    /// The run in this text, whose outcome is `untold` if it does not say one. `now` is the node's clock.
-    pub(super) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
-        let entry: LogEntry = serde_json::from_str(text).unwrap_or_default();
-        let Some(token) = entry.t.clone() else { return Run::unreadable(text) };
-        let number = |text: &Option<String>| text.as_ref()?.parse::<u64>().ok();
-        let time = |text: &Option<String>| number(text).map(Duration::from_millis);
-        let code = |text: &Option<String>| text.as_ref()?.parse::<u8>().ok();
-        let (began, outcome) = (time(&entry.b), entry.outcome(untold));
-        let ended = began.zip(time(&entry.d)).map(|(began, duration)| began.saturating_add(duration));
+        };
+        let began = time("b");
+        let ended = began.zip(time("d")).map(|(began, duration)| began.saturating_add(duration));
         let mut run = Run {
             token_prefix: Some(token::shown(&token)),
-            pid: number(&entry.p),
-            slot: entry.i.as_ref().and_then(|place| place.parse().ok()),
+            token,
+            owner: Owner { host: owned("h"), pid: number("p"), user: owned("u"), label: owned("l") },
+            slot: part("i").and_then(|place| place.parse().ok()),
             began,
             ended: None,
-            waited: time(&entry.w).or(Some(Duration::ZERO)),
+            waited: time("w").or(Some(Duration::ZERO)),
             duration: None,
             outcome,
-            status: code(&entry.x),
-            signal: code(&entry.s),
-            fencing_token: number(&entry.f),
+            status: code("x"),
+            signal: code("s"),
+            revoked_by: owned("y"),
+            fencing_token: number("f"),
             ago: now.zip(began).map(|(now, began)| now.saturating_sub(began)),
             is_ahead: now.zip(began).is_some_and(|(now, began)| began > now + FUTURE),
-            token,
-            host: entry.h,
-            user: entry.u,
-            label: entry.l,
-            revoked_by: entry.y,
         };
         run.duration = run.ago.filter(|_| outcome == RunOutcome::Running);
         if let Some(ended) = ended {
@@ -270,7 +228,6 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::super::Reenter;
-    use super::super::owner::Owner;
     use super::*;
 
     fn run(end: &str) -> Run {
@@ -282,7 +239,7 @@ mod tests {
     #[test]
     fn an_entry_has_what_redlock_knows_of_its_run() {
         let owner =
-            Owner { host: "h".repeat(70), pid: "42".to_owned(), user: "a\u{7}\"b".to_owned(), label: String::new() };
+            Owner { host: Some("h".repeat(70)), pid: Some(42), user: Some("a\u{7}\"b".to_owned()), label: None };
         let ttl = Duration::from_secs(1);
         let request = |log, once_per| Request {
             ttl,
@@ -307,7 +264,7 @@ mod tests {
         let ended = run(r#","w":"40","d":"1000","x":"3","later":{"a":[1]}"#);
         assert_eq!((ended.outcome, ended.status, ended.signal), (RunOutcome::Exited, Some(3), None));
         assert_eq!((ended.duration, ended.waited), (Some(Duration::from_secs(1)), Some(Duration::from_millis(40))));
-        assert_eq!((ended.token_prefix.as_deref(), ended.host.as_deref()), (Some("aaaaaaaa"), Some("web-3")));
+        assert_eq!((ended.token_prefix.as_deref(), ended.owner.host.as_deref()), (Some("aaaaaaaa"), Some("web-3")));
         let killed = run(r#","d":"1000","s":"9""#);
         assert_eq!((killed.outcome, killed.status, killed.signal), (RunOutcome::Signaled, None, Some(9)));
         assert_eq!((run("").outcome, run("").duration), (RunOutcome::Expired, None));
@@ -315,10 +272,7 @@ mod tests {
         let late = run(r#","d":"1000","x":"0","o":"expired""#);
         assert_eq!((late.outcome, late.status, late.succeeded()), (RunOutcome::Expired, Some(0), false));
         assert!(run(r#","d":"1000","x":"0""#).succeeded());
-        assert!(
-            run(r#","b":1"#).outcome == RunOutcome::Unreadable
-                && run(r#","o":"later""#).outcome == RunOutcome::Unreadable
-        );
+        assert_eq!((run(r#","b":1"#).began, run(r#","o":"later""#).outcome), (None, RunOutcome::Unreadable));
         for text in ["", "x", "{}", "[]", r#"{"t":7}"#, "null"] {
             assert_eq!(Run::read(text, RunOutcome::Running, None).outcome, RunOutcome::Unreadable, "{text}");
         }

@@ -4,6 +4,7 @@ use super::answer::Answer;
 use super::claim::Claim;
 use super::fields::Args;
 use super::holder::{Blocker, Holder, Leases, leases};
+use super::locks::Survey;
 use super::memory::{Memory, RunQuery};
 use super::quorum::{middle, quorum};
 use super::waiter::Waiter;
@@ -12,7 +13,8 @@ use crate::error::{Error, HeldLock};
 use crate::redis::{Answers, Fault};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::fmt;
+use std::iter::zip;
 use std::time::Duration;
 
 /// The bytes of a value that are asked for: with an empty prefix it may be anything.
@@ -37,8 +39,9 @@ impl View {
 
     /// How many locks fit into one answer: a holder takes at most five kilobytes, with the lines of the protocol
     /// (see redis/stream.rs), and the rest of a lock one and a half.
-    pub(super) fn locks_at_a_time(self) -> usize {
-        (2 << 20) / (1_500 + 5_000 * self.holders as usize)
+    pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
+        let most = (2 << 20) / (1_500 + 5_000 * self.holders as usize);
+        self.runs.map_or(most, |runs| most.min(runs.locks_at_a_time(nodes)))
     }
 
     pub(super) fn args(self) -> Args {
@@ -88,8 +91,8 @@ pub(crate) struct Status {
     /// The obstacle to a take, if it is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
     by: Option<Blocker>,
-    /// The number of leases on it.
-    holder_count: u64,
+    /// The number of leases on it, of which [`Status::holders`] are the first.
+    pub(crate) holder_count: u64,
     /// The number of waiters in line for it.
     pub(crate) waiting: Option<u64>,
     /// The first of them, of a lock that was looked at alone.
@@ -117,11 +120,6 @@ impl Status {
     /// The rest of the lease, or of the promise to the next in line.
     pub(crate) fn lease(&self) -> Option<Duration> {
         self.by.as_ref().and_then(Blocker::left)
-    }
-
-    /// The number of leases on it, of which [`Status::holders`] are the first.
-    pub(crate) fn holder_count(&self) -> u64 {
-        self.holder_count
     }
 
     pub(crate) fn holders(&self) -> &[Holder] {
@@ -208,19 +206,27 @@ impl Lock {
         };
         status.nodes = (0..answers.nodes()).filter_map(node_answer).collect();
         if let (Some(query), None) = (view.runs, &status.unanswered) {
-            match self.remember(query).await? {
-                Ok(memory) => status.memory = memory,
-                Err(error) => status.unremembered = Some(error),
-            }
+            Survey::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
         }
         Ok(status)
     }
+}
 
-    /// What the lock remembers of its runs, or why too few nodes can tell.
-    async fn remember(&mut self, query: RunQuery) -> Result<Result<Memory, Error>, Error> {
-        let key = [self.keys.lock.clone()];
-        let memory = self.locks.remember(&key, query, &mut BTreeMap::new()).await?.remove(0);
-        Ok(memory.map_err(|fault| self.locks.untold(&self.name, &fault)))
+impl Survey<'_> {
+    /// Adds what each of these locks remembers, or why too few nodes can tell.
+    ///
+    /// # Errors
+    /// Those of [`Survey::remember`].
+    pub(super) async fn add_memory(&mut self, locks: &mut [&mut Status], query: RunQuery) -> Result<(), Error> {
+        let keys: Vec<&str> = locks.iter().map(|status| status.key.as_str()).collect();
+        let memories = self.remember(&keys, query).await?;
+        for (status, memory) in zip(locks, memories) {
+            match memory {
+                Ok(memory) => status.memory = memory,
+                Err(error) => status.unremembered = Some(error.about(Some(&status.name))),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -274,6 +280,13 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         waiters: line.and_then(|line| line.waiters.clone()),
         nodes: Vec::new(),
         unanswered: None,
+    }
+}
+
+/// Its word in JSON.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

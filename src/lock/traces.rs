@@ -49,8 +49,9 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    pub(super) fn new() -> Traces {
-        Traces { began: Some(Boot::now()), ..Traces::default() }
+    pub(super) fn new(nodes: usize) -> Traces {
+        let (may_have_it, earlier) = (vec![false; nodes], vec![Vec::new(); nodes]);
+        Traces { may_have_it, earlier, began: Some(Boot::now()), ..Traces::default() }
     }
 
     /// The time since the first try began.
@@ -60,7 +61,6 @@ impl Traces {
 
     /// Begins the next try, with this token.
     pub(super) fn begin(&mut self, token: String, nodes: &Nodes) {
-        self.earlier.resize(nodes.len(), Vec::new());
         if let Some(last) = self.token.replace(token) {
             for (node, earlier) in self.earlier.iter_mut().enumerate() {
                 if self.may_have_it[node] && nodes.is_touched(node) {
@@ -71,7 +71,7 @@ impl Traces {
                 }
             }
         }
-        self.may_have_it = vec![true; nodes.len()];
+        self.may_have_it.fill(true);
     }
 
     /// Takes in what the nodes have made of the latest try.
@@ -102,7 +102,7 @@ impl Traces {
 
     /// True if this node is still to undo a try before the latest.
     pub(super) fn has_earlier(&self, node: usize) -> bool {
-        self.earlier.get(node).is_some_and(|earlier| !earlier.is_empty())
+        !self.earlier[node].is_empty()
     }
 }
 
@@ -128,16 +128,13 @@ impl Lock {
         if traces.token.is_none() && traces.waiter.is_none() {
             return;
         }
-        traces.earlier.resize(nodes, Vec::new());
         let concerns = |node: usize| traces.waiter.is_some() || traces.may_have_it[node] || traces.has_earlier(node);
         let args = |node| traces.add_earlier_to(traces.add_to(Args::default()), node);
         let calls = (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).behind()));
         let calls = calls.collect();
         let answers = self.undo(calls, until).await;
         for (node, ..) in answers.iter() {
-            if let Some(may_have_it) = traces.may_have_it.get_mut(node) {
-                *may_have_it = false;
-            }
+            traces.may_have_it[node] = false;
             traces.earlier[node].clear();
         }
         self.move_line(unmoved(&answers), until).await;

@@ -12,10 +12,8 @@ use std::time::Duration;
 /// One that waits in line. What its name does not tell is none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
-    pub(crate) host: Option<String>,
-    pub(crate) pid: Option<u64>,
-    pub(crate) user: Option<String>,
-    pub(crate) label: Option<String>,
+    #[serde(flatten)]
+    pub(crate) owner: Owner,
     /// By its ticket: the time, in µs, at which it came, by the clock of the only server, or by its own.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
@@ -24,10 +22,12 @@ pub(crate) struct Waiter {
 /// A name for the queue that no waiter had before: the initial of the claim and a random identity, then host, pid, user and label.
 /// Scripts look at the initial only.
 pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
-    let part = |text: &str, most| -> String { text.chars().take(most).collect() };
+    let part =
+        |text: &Option<String>, most| -> String { text.iter().flat_map(|text| text.chars()).take(most).collect() };
     let Owner { host, pid, user, label } = owner;
+    let pid = pid.unwrap_or_default().to_string();
     let id = format!("{}{}", claim.initial(), token::new_token());
-    [id, part(host, 60), part(pid, 20), part(user, 32), part(label, 40)].join(&SEPARATOR.to_string())
+    [id, part(host, 60), pid, part(user, 32), part(label, 40)].join(&SEPARATOR.to_string())
 }
 
 impl Waiter {
@@ -41,12 +41,12 @@ impl Waiter {
     fn read(name: &str, ticket: Option<&str>, now: Option<Duration>) -> Waiter {
         let mut parts = name.split(SEPARATOR).skip(1).map(str::to_owned);
         let came = ticket.and_then(|ticket| Duration::try_from_secs_f64(ticket.parse::<f64>().ok()? / 1e6).ok());
-        Waiter {
+        let owner = Owner {
             host: parts.next(),
             pid: parts.next().and_then(|pid| pid.parse().ok()),
             user: parts.next(),
             label: parts.next().filter(|label| !label.is_empty()),
-            waited: now.zip(came).map(|(now, came)| now.saturating_sub(came)),
-        }
+        };
+        Waiter { owner, waited: now.zip(came).map(|(now, came)| now.saturating_sub(came)) }
     }
 }

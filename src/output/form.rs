@@ -35,11 +35,20 @@ impl Row {
 }
 
 /// A line of JSON.
-pub(super) fn json(value: &impl Serialize) -> String {
+pub(super) fn json(of: &impl Serialize) -> String {
+    value(of) + "\n"
+}
+
+/// A line of JSON: an object with these fields, in this order.
+pub(super) fn object(fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}\n", fields.join(","))
+}
+
+/// A value in JSON.
+pub(super) fn value(of: impl Serialize) -> String {
     // Strings and numbers always serialize.
-    let mut text = unprintable_escaped(&serde_json::to_string(value).unwrap_or_default());
-    text.push('\n');
-    text
+    unprintable_escaped(&serde_json::to_string(&of).unwrap_or_default())
 }
 
 /// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of writing

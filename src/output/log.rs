@@ -4,7 +4,7 @@ use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Run, RunOutcome, Status};
 use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals;
-use crate::text::{escaped, exact, human, safe, seconds, who};
+use crate::text::{escaped, exact, human, safe, seconds};
 use std::time::Duration;
 
 /// A run as cells; in the second is the name, if there is one.
@@ -13,13 +13,7 @@ pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String>
     let name = name.map(|name| escaped(name, LONGEST_NAME));
     let cells = [run.began.and_then(local_date).unwrap_or_else(unknown)].into_iter().chain(name);
     let duration = run.duration.map_or_else(unknown, seconds);
-    let who = match (&run.user, &run.host) {
-        (None, None) => unknown(),
-        (user, host) => {
-            let text = |part: &Option<String>| part.clone().unwrap_or_default();
-            who(&text(user), &text(host), None, run.label.as_deref())
-        }
-    };
+    let who = run.owner.who(false).unwrap_or_else(unknown);
     let slot = run.slot.map_or_else(String::new, |slot| format!("slot {slot}, "));
     let waited = run.waited.filter(|_| verbose).map_or_else(String::new, |time| format!(", waited {}", human(time)));
     cells.chain([duration, who, format!("{slot}{}{waited}", result(run))]).collect()
@@ -38,7 +32,7 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
 /// without a log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
-    let label = run.label.as_ref().map_or_else(String::new, |label| format!(" ({})", safe(label)));
+    let label = run.owner.label_in_brackets();
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
     let success = match &status.memory.last_success {
@@ -51,7 +45,7 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
 
 /// `on web-3`
 fn on(run: &Run) -> Option<String> {
-    run.host.as_ref().map(|host| format!("on {}", safe(host)))
+    run.owner.host.as_ref().map(|host| format!("on {}", safe(host)))
 }
 
 /// `2h 4m ago`

@@ -1,88 +1,73 @@
 //! Locks as metrics in Prometheus' text format, for node_exporter's textfile collector.
 
-use crate::lock::{Holder, Run, RunOutcome, State, Status};
+use crate::lock::{Holder, Owner, Run, RunOutcome, State, Status};
 use std::iter::zip;
 use std::time::Duration;
 
 /// The values of a metric for one lock, each with labels besides its name; none where it is not known.
-type Values = fn(&Status) -> Vec<(String, f64)>;
+type Values = Option<Vec<(String, f64)>>;
 
-const GAUGE: &str = "gauge";
-const COUNTER: &str = "counter";
+/// A metric: its name, its meaning, its values.
+type Metric = (&'static str, &'static str, fn(&Status) -> Values);
 
-/// Every metric: its name, its type, its meaning, its values.
-const METRICS: [(&str, &str, &str, Values); 14] = [
-    ("held", GAUGE, "Whether the lock is held, or reserved for the next in line (1), or free (0).", |status| {
-        one(known(status, if status.state == State::Free { 0.0 } else { 1.0 }))
+/// Every metric. One whose name ends in `_total` is a counter, the others are gauges.
+const METRICS: [Metric; 14] = [
+    ("held", "Whether the lock is held, or reserved for the next in line (1), or free (0).", |of| {
+        one(if known(of)?.state == State::Free { 0.0 } else { 1.0 })
     }),
-    ("holder_info", GAUGE, "A holder of the lock, as labels.", holder),
-    ("holders", GAUGE, "The number of leases on the lock.", |status| one(known(status, status.holder_count() as f64))),
-    ("acquired_timestamp_seconds", GAUGE, "When the lease of that holder was acquired.", |status| {
-        seconds(named(status).and_then(|holder| holder.acquired_at))
+    ("holder_info", "A holder of the lock, as labels.", holder),
+    ("holders", "The number of leases on the lock.", |of| one(known(of)?.holder_count as f64)),
+    ("acquired_timestamp_seconds", "When the lease of that holder was acquired.", |of| seconds(named(of)?.acquired_at)),
+    ("waiters", "The number of waiters in line.", |of| one(of.waiting? as f64)),
+    ("last_run_begin_timestamp_seconds", "When the last run began that has ended.", |of| seconds(last(of)?.began)),
+    ("last_run_end_timestamp_seconds", "When the last run ended.", |of| seconds(last(of)?.ended)),
+    ("last_run_duration_seconds", "How long the last run lasted.", |of| seconds(last(of)?.duration)),
+    ("last_run_wait_seconds", "How long the last run had waited in line.", |of| seconds(last(of)?.waited)),
+    ("last_run_exit_status", "The exit status of the last run, if its command exited.", |of| {
+        one(last(of)?.status?.into())
     }),
-    ("waiters", GAUGE, "The number of waiters in line.", |status| one(status.waiting.map(|waiting| waiting as f64))),
-    ("last_run_begin_timestamp_seconds", GAUGE, "When the last run began that has ended.", |status| {
-        seconds(last(status).and_then(|run| run.began))
+    ("last_run_success", "Whether the last run exited with status 0 (1) or ended in another way (0).", |of| {
+        let is_told = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);
+        one(if last(of).filter(is_told)?.succeeded() { 1.0 } else { 0.0 })
     }),
-    ("last_run_end_timestamp_seconds", GAUGE, "When the last run ended.", |status| {
-        seconds(last(status).and_then(|run| run.ended))
+    ("last_success_timestamp_seconds", "When the last run ended that succeeded.", |of| {
+        seconds(of.memory.last_success.as_ref()?.ended)
     }),
-    ("last_run_duration_seconds", GAUGE, "How long the last run lasted.", |status| {
-        seconds(last(status).and_then(|run| run.duration))
+    ("last_failure_timestamp_seconds", "When the last run ended that failed.", |of| {
+        seconds(of.memory.last_failure.as_ref()?.ended)
     }),
-    ("last_run_wait_seconds", GAUGE, "How long the last run had waited in line.", |status| {
-        seconds(last(status).and_then(|run| run.waited))
-    }),
-    ("last_run_exit_status", GAUGE, "The exit status of the last run, if its command exited.", |status| {
-        one(last(status).and_then(|run| run.status).map(f64::from))
-    }),
-    (
-        "last_run_success",
-        GAUGE,
-        "Whether the last run exited with status 0 (1) or ended in another way (0).",
-        |status| {
-            let is_told = |run: &&Run| !matches!(run.outcome, RunOutcome::Released | RunOutcome::Unreadable);
-            one(last(status).filter(is_told).map(|run| if run.succeeded() { 1.0 } else { 0.0 }))
-        },
-    ),
-    ("last_success_timestamp_seconds", GAUGE, "When the last run ended that succeeded.", |status| {
-        seconds(status.memory.last_success.as_ref().and_then(|run| run.ended))
-    }),
-    ("last_failure_timestamp_seconds", GAUGE, "When the last run ended that failed.", |status| {
-        seconds(status.memory.last_failure.as_ref().and_then(|run| run.ended))
-    }),
-    ("runs_total", COUNTER, "How many runs have said that they succeeded, and that they failed.", |status| {
-        let Some(counts) = status.memory.counts else { return Vec::new() };
+    ("runs_total", "How many runs have said that they succeeded, and that they failed.", |of| {
+        let counts = of.memory.counts?;
         let each = [("success", counts.succeeded), ("failure", counts.failed)];
-        each.map(|(result, count)| (format!(",result=\"{result}\""), count as f64)).into()
+        Some(each.map(|(result, count)| (format!(",result=\"{result}\""), count as f64)).into())
     }),
 ];
 
-fn last(status: &Status) -> Option<&Run> {
-    status.memory.last.as_ref()
+fn one(value: f64) -> Values {
+    Some(vec![(String::new(), value)])
 }
 
-fn one(value: Option<f64>) -> Vec<(String, f64)> {
-    value.map(|value| (String::new(), value)).into_iter().collect()
+fn seconds(time: Option<Duration>) -> Values {
+    one(time?.as_secs_f64())
 }
 
-fn holder(status: &Status) -> Vec<(String, f64)> {
-    let Some(Holder { host, user, label, .. }) = named(status) else { return Vec::new() };
+fn last(of: &Status) -> Option<&Run> {
+    of.memory.last.as_ref()
+}
+
+fn known(of: &Status) -> Option<&Status> {
+    Some(of).filter(|of| of.state != State::Unknown)
+}
+
+fn named(of: &Status) -> Option<&Holder> {
+    of.holders().first().filter(|holder| holder.has_record())
+}
+
+fn holder(of: &Status) -> Values {
+    let Owner { host, user, label, .. } = &named(of)?.owner;
     let label_of =
         |(name, text): (&str, &Option<String>)| format!(",{name}=\"{}\"", escaped(text.as_deref().unwrap_or("")));
-    vec![([("host", host), ("user", user), ("label", label)].map(label_of).concat(), 1.0)]
-}
-
-fn known(status: &Status, value: f64) -> Option<f64> {
-    Some(value).filter(|_| status.state != State::Unknown)
-}
-
-fn named(status: &Status) -> Option<&Holder> {
-    status.holders().first().filter(|holder| holder.has_record())
-}
-
-fn seconds(time: Option<Duration>) -> Vec<(String, f64)> {
-    one(time.map(|time| time.as_secs_f64()))
+    Some(vec![([("host", host), ("user", user), ("label", label)].map(label_of).concat(), 1.0)])
 }
 
 /// Locks as metrics: of each metric the lines so far, as those of one metric stand together.
@@ -92,15 +77,16 @@ pub(crate) struct Metrics([String; METRICS.len()]);
 impl Metrics {
     pub(crate) fn add(&mut self, status: &Status) {
         let name = escaped(&status.name);
-        for (lines, (metric, _, _, values)) in zip(&mut self.0, METRICS) {
-            for (labels, value) in values(status) {
+        for (lines, (metric, _, values)) in zip(&mut self.0, METRICS) {
+            for (labels, value) in values(status).into_iter().flatten() {
                 lines.push_str(&format!("redlock_{metric}{{name=\"{name}\"{labels}}} {value}\n"));
             }
         }
     }
 
     pub(crate) fn text(self) -> String {
-        let with_head = |(lines, (metric, kind, meaning, _)): (String, _)| {
+        let with_head = |(lines, (metric, meaning, _)): (String, Metric)| {
+            let kind = if metric.ends_with("_total") { "counter" } else { "gauge" };
             format!("# HELP redlock_{metric} {meaning}\n# TYPE redlock_{metric} {kind}\n{lines}")
         };
         zip(self.0, METRICS).map(with_head).collect()

@@ -62,7 +62,7 @@ fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
         fitted(match holders.as_slice() {
             [] => none(),
             [holder] => holder.to_string(),
-            several => first_of(several, 1, status.holder_count().max(2)),
+            several => first_of(several, 1, status.holder_count.max(2)),
         }),
         holders.iter().filter_map(|holder| holder.held).max().map_or_else(none, seconds),
         match (status.lease(), status.state) {

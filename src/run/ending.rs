@@ -23,10 +23,10 @@ impl JobEnd {
         let status = status.map(ExitStatus::from_raw);
         let (code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
         let exit = match (cause, code, signal) {
-            (Cause::TimeLimit, ..) => Exit::TooLong,
+            (Cause::TimeLimit, ..) => Exit::TOO_LONG,
             (_, Some(code), _) => Exit::Command(u8::try_from(code).unwrap_or(u8::MAX)),
             (_, None, Some(signal)) => Exit::Signal(signal),
-            (_, None, None) => Exit::Internal,
+            (_, None, None) => Exit::INTERNAL,
         };
         JobEnd { exit, at }
     }
@@ -40,10 +40,10 @@ impl JobEnd {
 /// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End {
     let (outcome, code) = match exit {
-        Exit::TooLong => (RunOutcome::TooLong, None),
+        Exit::TOO_LONG => (RunOutcome::TooLong, None),
         Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
         // The keeper was killed, and the job too.
-        Exit::Internal => (RunOutcome::Signaled, Some(libc::SIGKILL.unsigned_abs())),
+        Exit::INTERNAL => (RunOutcome::Signaled, Some(libc::SIGKILL.unsigned_abs())),
         exit => (RunOutcome::Exited, Some(exit.status().into())),
     };
     End { outcome: Some(outcome), code, at, has_run_out }
@@ -58,19 +58,19 @@ mod tests {
         let exit = |status, cause| JobEnd::of(status, cause, Boot::NEVER).exit;
         assert_eq!(exit(Some(3 << 8), Cause::OwnEnd), Exit::Command(3));
         assert_eq!(exit(Some(libc::SIGKILL), Cause::OwnEnd), Exit::Signal(libc::SIGKILL));
-        assert_eq!(exit(Some(libc::SIGTERM), Cause::TimeLimit), Exit::TooLong);
-        assert_eq!(exit(None, Cause::OwnEnd), Exit::Internal);
+        assert_eq!(exit(Some(libc::SIGTERM), Cause::TimeLimit), Exit::TOO_LONG);
+        assert_eq!(exit(None, Cause::OwnEnd), Exit::INTERNAL);
     }
 
     #[test]
     fn the_log_is_told_how_the_command_ended() {
         for (exit, outcome, code) in [
             (Exit::Command(3), RunOutcome::Exited, Some(3)),
-            (Exit::NotFound, RunOutcome::Exited, Some(127)),
-            (Exit::CannotExecute, RunOutcome::Exited, Some(126)),
+            (Exit::NOT_FOUND, RunOutcome::Exited, Some(127)),
+            (Exit::CANNOT_EXECUTE, RunOutcome::Exited, Some(126)),
             (Exit::Signal(libc::SIGTERM), RunOutcome::Signaled, Some(15)),
-            (Exit::Internal, RunOutcome::Signaled, Some(9)),
-            (Exit::TooLong, RunOutcome::TooLong, None),
+            (Exit::INTERNAL, RunOutcome::Signaled, Some(9)),
+            (Exit::TOO_LONG, RunOutcome::TooLong, None),
         ] {
             let at = Boot::now();
             let end = End { outcome: Some(outcome), code, at, has_run_out: false };

@@ -148,7 +148,7 @@ impl<'a> Supervision<'a> {
         } else {
             messages.keeper_failure();
         }
-        Ok(JobEnd { exit: Exit::Internal, at })
+        Ok(JobEnd { exit: Exit::INTERNAL, at })
     }
 
     /// Reports the loss, and stops the job unless the keeper has already done so.
@@ -223,7 +223,7 @@ impl<'a> Supervision<'a> {
             Some(lock.release(lease, keep, end_for_log(end, has_run_out)).await)
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
-        let mut exit = if lost.is_some() { Exit::Lost } else { end.exit };
+        let mut exit = if lost.is_some() { Exit::LOST } else { end.exit };
         for ((renewer, Grant { lease, .. }), release) in self.renewers.iter().zip(&grants).zip(releases) {
             let (messages, valid_until) = (&renewer.messages, renewer.valid_until());
             match release {
@@ -233,7 +233,7 @@ impl<'a> Supervision<'a> {
                 Some(Err(Error::NotOurs { .. })) if end.is_before(valid_until) => messages.late_release(),
                 Some(Err(Error::NotOurs { found, .. })) => {
                     messages.lost_at_release(&found);
-                    exit = Exit::Lost;
+                    exit = Exit::LOST;
                 }
                 Some(Err(error)) => messages.cannot_release(&error, valid_until),
                 Some(Ok(_)) | None => {}

@@ -8,7 +8,7 @@ use crate::support::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
@@ -98,6 +98,22 @@ fn runs_are_told_apart_by_their_whole_tokens() {
         redis.command(&["LPUSH", &part("backup", "log"), &entry(token, 5_000, status)]);
     }
     assert_eq!(runs(&redis, "backup").len(), 2);
+}
+
+#[test]
+fn a_log_is_read_to_its_end_though_a_node_goes_away_between_two_pages_of_it() {
+    let nodes = Redis::several(3);
+    let proxies: Vec<Proxy> = nodes.iter().map(|redis| Proxy::new(redis, Mode::Pass)).collect();
+    for at in 0..1000 {
+        nodes[2].command(&["RPUSH", &part("backup", "log"), &entry(&format!("{at:08x}"), at * 1_000, "0")]);
+    }
+    proxies[2].set(Mode::Delay(Duration::from_millis(50)));
+    let log = redlock(&proxies, "log backup --since 1d --format json").stdout(any()).stderr(any()).within(SOON).spawn();
+    eventually(SOON, "a page has come", || proxies[2].replied() > 40_000);
+    proxies[2].set(Mode::Cut);
+    let ended = log.finish();
+    assert!((200..1000).contains(&ended.stdout.lines().count()), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the list is from the other nodes"), "{}", ended.stderr);
 }
 
 #[test]
