@@ -380,7 +380,7 @@ impl Field {
             Kind::Cluster(cluster, _) => cluster.0.iter().filter(|one| is_master(one)).collect(),
             Kind::Local(_) => return self.left_locally(),
         };
-        let keys = servers.iter().flat_map(|server| server.keys());
+        let keys = servers.iter().flat_map(|server| server.keys_without_the_memory());
         keys.filter(|key| key.contains("redlock:") && !is_memory(key)).collect()
     }
 

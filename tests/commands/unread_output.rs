@@ -179,23 +179,23 @@ fn a_waiter_takes_its_turn_and_can_be_interrupted_though_nobody_reads_standard_e
     let times = Mutex::new(Vec::new());
     each_kind(|redis, kind| {
         let before = acquire(redis, "backup");
-        let queue = redis.keys();
+        let queue = redis.keys_without_the_memory();
         let waiter = || redlock(redis, "acquire -v backup --wait");
         let unread = Unread::new(kind);
         let waits = unread.under(waiter().stdout(like("<token>\n")));
-        eventually(SOON, "it waits", || redis.keys() != queue);
+        eventually(SOON, "it waits", || redis.keys_without_the_memory() != queue);
         std::thread::sleep(ms(300)); // in which it says that it waits
         release(redis, "backup", &before);
         let token = unread.ends(waits).token();
         assert_eq!(redis.get("redlock:backup").as_ref(), Some(&token), "{kind:?}");
         for signal in [Signal::SIGTERM, Signal::SIGINT] {
-            let before = redis.keys();
+            let before = redis.keys_without_the_memory();
             let unread = Unread::new(kind);
             let mut waits = unread.under(waiter().signal(signal));
-            eventually(SOON, "it waits", || redis.keys() != before);
+            eventually(SOON, "it waits", || redis.keys_without_the_memory() != before);
             times.lock().unwrap().push(interrupted(&mut waits, signal, kind));
             unread.ends(waits);
-            eventually(SOON, "nothing is left", || redis.keys() == before);
+            eventually(SOON, "nothing is left", || redis.keys_without_the_memory() == before);
         }
     });
     at_once(&times);
@@ -286,7 +286,7 @@ fn a_token_that_is_read_after_its_lease_has_run_out_is_a_failure() {
 fn what_is_only_looked_at_can_be_interrupted_while_it_is_printed() {
     each_kind(|redis, kind| {
         acquire(redis, "backup");
-        let before = redis.keys();
+        let before = redis.keys_without_the_memory();
         for arguments in [&["status", "backup"][..], &["status"], &["status", "--format", "json", "backup"]] {
             let unread = Unread::new(kind);
             let test = Test::new(redis).args(arguments).stdout_to(unread.end.try_clone().unwrap());
@@ -296,6 +296,6 @@ fn what_is_only_looked_at_can_be_interrupted_while_it_is_printed() {
             interrupted(&mut call, Signal::SIGTERM, kind);
             unread.ends(call);
         }
-        assert_eq!(redis.keys(), before, "{kind:?}");
+        assert_eq!(redis.keys_without_the_memory(), before, "{kind:?}");
     });
 }

@@ -1,8 +1,8 @@
 //! `redlock acquire --while-pid`: a lease that lives as long as a process, which did not start what renews it.
 
 use crate::support::{
-    Mode, Pattern, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire, alive, eventually, free_port,
-    is_renewed, like, message, ms, myself, name, redlock, release, send, several, status, status_line,
+    Mode, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire, alive, eventually, free_port, is_renewed, like,
+    lost, message, ms, myself, name, redlock, release, send, several, status, status_line,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -44,14 +44,6 @@ fn stays_held(redis: &Redis, token: &str) {
     }
 }
 
-/// The lines about a lease that the server says is lost.
-fn lost(why: &str) -> Pattern {
-    like(format!(
-        "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
-         redlock: lost \"backup\": {why}; job stopped\n"
-    ))
-}
-
 #[test]
 fn the_lease_is_renewed_until_the_process_ends_and_then_released() {
     for killed in [false, true] {
@@ -70,7 +62,7 @@ fn the_lease_is_renewed_until_the_process_ends_and_then_released() {
         eventually(SOON, "the guard has ended", || !alive(guard));
         assert!(!redis.exists(KEY) || finished_at.elapsed() > TTL, "released, and did not run out");
         script.finish();
-        assert_eq!(redis.keys(), ["{redlock:backup}:\u{1f}fence"]);
+        assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
     }
 }
 
@@ -280,7 +272,7 @@ fn combinations_that_make_no_sense_are_refused() {
     ] {
         redlock(&redis, format!("acquire backup {arguments}")).status(64).stderr(message([why])).run();
     }
-    assert!(redis.keys().is_empty());
+    assert!(redis.keys_without_the_memory().is_empty());
 }
 
 #[test]

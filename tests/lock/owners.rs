@@ -52,7 +52,7 @@ fn everything_shown(redis: &Redis, prefix: &str) -> Vec<String> {
 
 /// The fields of the owner record of `backup`.
 fn record(redis: &Redis) -> (String, BTreeMap<String, String>) {
-    let keys = redis.keys();
+    let keys = redis.keys_without_the_memory();
     let hash = |key: &&String| redis.query::<String>(&["TYPE", key]) == "hash";
     let key = keys.iter().find(hash).expect("an owner record").clone();
     let fields = redis.query(&["HGETALL", &key]);

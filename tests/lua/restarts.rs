@@ -22,12 +22,12 @@ fn a_young_node_grants_nothing_and_calls_no_waiter_but_queues() {
     let reply = scripts.take_after("3600", "", "t");
     tells_identity(&redis, &reply, "young");
     assert_eq!((reply.int("rank"), reply.int("queued")), (None, None));
-    assert!(redis.keys().is_empty());
+    assert!(redis.keys_without_the_memory().is_empty());
     for (waiter, rank) in [("first", 0), ("second", 1), ("first", 0)] {
         let reply = scripts.take_after("3600", waiter, "t");
         assert_eq!((reply.word(), reply.int("rank")), ("young", Some(rank)));
     }
-    assert_eq!(redis.keys(), [part("queue")]);
+    assert_eq!(redis.keys_without_the_memory(), [part("queue")]);
     assert_eq!(waiters(&redis), ["first", "second"]);
     // When the quarantine is over, the line is as it was. Nothing was called before.
     assert_eq!(scripts.take_after("0", "second", "u").word(), "reserved");
@@ -126,7 +126,7 @@ fn a_node_without_the_key_says_how_long_it_can_remember() {
         tells_identity(&redis, &scripts.run(name, arguments), "gone");
     }
     tells_identity(&redis, &scripts.run("inspect", ""), "free");
-    assert!(redis.keys().is_empty());
+    assert!(redis.keys_without_the_memory().is_empty());
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn an_answer_of_before_the_restart_creates_nothing_behind_it() {
     redis.restart();
     let mut scripts = Scripts::on(redis.connection());
     assert_eq!(scripts.recreate("t", &before, false, "base"), word("restarted"));
-    assert!(redis.keys().is_empty());
+    assert!(redis.keys_without_the_memory().is_empty());
 }
 
 #[test]

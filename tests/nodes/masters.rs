@@ -1,8 +1,8 @@
 //! Several independent masters: quorum, early decision, roll-back, extension without re-creation, restarted nodes.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, free_port, in_the_end,
-    like, loss, message, ms, perhaps, redlock, release, reset_command_calls, several, status,
+    Mode, Proxy, Redis, SOON, Test, acquire, acquire_on_all, any, command_calls, eventually, eventually_on_none,
+    free_port, in_the_end, like, loss, message, ms, perhaps, redlock, release, reset_command_calls, several, status,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -12,11 +12,6 @@ const KEY: &str = "redlock:backup";
 /// Which of the nodes have this value under the lock's key.
 fn having(nodes: &[Redis], value: &str) -> usize {
     nodes.iter().filter(|node| node.get(KEY).as_deref() == Some(value)).count()
-}
-
-#[track_caller]
-fn eventually_on_none(nodes: &[Redis]) {
-    eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists(KEY)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What `run` says and ends as when the lease is lost under its job, or cannot be given back. The timeline of a loss is
 //! elsewhere.
 
-use crate::support::{Mode, Pattern, Proxy, Redis, SOON, Test, eventually, like, message, ms, redlock, send, when};
+use crate::support::{Mode, Proxy, Redis, SOON, Test, eventually, like, lost, message, ms, redlock, send, when};
 use nix::sys::signal::Signal;
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
@@ -9,14 +9,6 @@ const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, f
 /// `run --name backup` with these arguments behind it.
 fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
     redlock(redis, "run backup").args(arguments)
-}
-
-/// What is said of a lease that the server says is lost: when the job gets SIGTERM, and when it has ended.
-fn lost(why: &str) -> Pattern {
-    like(format!(
-        "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
-         redlock: lost \"backup\": {why}; job stopped\n"
-    ))
 }
 
 #[test]

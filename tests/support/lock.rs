@@ -20,7 +20,7 @@ pub(crate) fn acquire_for<W: Where + ?Sized>(servers: &W, name: &str, ttl: &str)
 #[track_caller]
 pub(crate) fn lapsed(redis: &Redis, name: &str) -> String {
     let token = acquire(redis, name);
-    for key in redis.keys().iter().filter(|key| key.contains(name) && !key.ends_with("fence")) {
+    for key in redis.keys_without_the_memory().iter().filter(|key| key.contains(name) && !key.ends_with("fence")) {
         redis.command(&["PEXPIRE", key, "1"]);
     }
     eventually(SOON, "run out", || !redis.exists(&format!("redlock:{name}")));
@@ -114,7 +114,7 @@ pub(crate) fn teach_scripts(redis: &Redis) {
     status(redis, "before");
     release(redis, "before", &hold);
     release(redis, "before", &token);
-    for key in redis.keys().iter().filter(|key| key.contains("before")) {
+    for key in redis.keys_without_the_memory().iter().filter(|key| key.contains("before")) {
         redis.command(&["DEL", key]);
     }
 }
@@ -168,11 +168,25 @@ pub(crate) fn restarted() -> Pattern {
     })
 }
 
+/// The lock `backup` is soon on none of the nodes.
+#[track_caller]
+pub(crate) fn eventually_on_none(nodes: &[Redis]) {
+    eventually(SOON, "on no node", || nodes.iter().all(|node| !node.exists("redlock:backup")));
+}
+
 /// User and host, as they are known to everybody.
 pub(crate) fn myself() -> (String, String) {
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).unwrap().unwrap();
     let host = nix::unistd::gethostname().unwrap();
     (user.name, host.to_string_lossy().into_owned())
+}
+
+/// What is said of a lease that the server says is lost: when the job gets SIGTERM, and when it has ended.
+pub(crate) fn lost(why: &str) -> Pattern {
+    like(format!(
+        "redlock: lost \"backup\": {why}; sent SIGTERM to the job, SIGKILL follows in <duration>\n\
+         redlock: lost \"backup\": {why}; job stopped\n"
+    ))
 }
 
 /// What `run` says of a lost lease, up to the line that sums it up, which has these fragments: perhaps that it could not be

@@ -33,8 +33,9 @@ pub(crate) use cut::{Besides, Cut, cut_off_many};
 pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, acquire_on_all_for, at_last, in_the_end, is_renewed, job, key_is_renewed,
-    lapsed, loss, message, myself, perhaps, permit, release, restarted, several, status, teach_scripts,
+    acquire, acquire_for, acquire_on_all, acquire_on_all_for, at_last, eventually_on_none, in_the_end, is_renewed, job,
+    key_is_renewed, lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, several, status,
+    teach_scripts,
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
