@@ -11,6 +11,7 @@ mod recreate;
 mod bits;
 mod holds;
 mod lease;
+mod line;
 mod queue;
 mod release;
 mod search;

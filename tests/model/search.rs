@@ -6,6 +6,8 @@ use std::time::Instant;
 
 /// More states than any of the searches has; what is cut off here was not searched.
 pub(super) const MOST: usize = 5_000_000;
+/// What is wrong where a hope may stay open for ever.
+pub(super) const HOPELESS: &str = "it may never come to an end";
 
 /// What can be searched.
 pub(super) trait Space: Debug {
@@ -15,7 +17,22 @@ pub(super) trait Space: Debug {
     /// All states that can come next, or what is wrong with them.
     fn next(&self, state: &Self::State, into: &mut Vec<Result<Self::State, &'static str>>);
     fn hash(&self, state: &Self::State) -> u64;
+    /// Whether there is something that must come sooner or later.
+    fn hope(&self, _: &Self::State) -> Hope {
+        Hope::Fulfilled
+    }
     fn show(&self, state: &Self::State) -> String;
+}
+
+/// What must come to pass, whatever is done, and with probability one where chance decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hope {
+    /// It is so, or there is nothing to wait for.
+    Fulfilled,
+    /// Not yet, and anything may come next.
+    Open,
+    /// Not yet, and chance decides what comes next: each step has its share.
+    ByChance,
 }
 
 /// What a search has found.
@@ -34,6 +51,8 @@ pub(super) struct Wrong {
     pub(super) what: &'static str,
     /// The states on the way, without the last.
     pub(super) trace: Vec<String>,
+    /// Where it may stay for ever from then on.
+    pub(super) circle: Vec<String>,
 }
 
 /// The states seen so far, by their place in the order of their discovery.
@@ -45,6 +64,9 @@ struct Seen<'a, P: Space> {
     level: (usize, usize),
     /// Open addressing; 0 is empty, else the place plus 1.
     table: Vec<u32>,
+    /// Of the states whose hope is not fulfilled: which states come next, one behind the other, and where those of each end.
+    edges: Vec<u32>,
+    ends: Vec<u32>,
 }
 
 impl<P: Space> Seen<'_, P> {
@@ -57,14 +79,16 @@ impl<P: Space> Seen<'_, P> {
         at
     }
 
-    fn add(&mut self, state: P::State, parent: u32) {
+    /// The number of the state.
+    fn add(&mut self, state: P::State, parent: u32) -> u32 {
         let at = self.place(&state);
         if self.table[at] != 0 {
-            return;
+            return self.table[at] - 1;
         }
+        let number = u32::try_from(self.states.len()).unwrap();
         self.states.push(state);
         self.parents.push(parent);
-        self.table[at] = u32::try_from(self.states.len()).unwrap();
+        self.table[at] = number + 1;
         if self.states.len() * 2 > self.table.len() {
             let larger = self.table.len() * 2;
             self.table = vec![0; larger];
@@ -73,46 +97,92 @@ impl<P: Space> Seen<'_, P> {
                 self.table[at] = u32::try_from(index + 1).unwrap();
             }
         }
+        number
+    }
+
+    /// The states on the way to this one, and it.
+    fn trace(&self, mut at: usize) -> Vec<String> {
+        let mut trace = vec![self.space.show(&self.states[at])];
+        while self.parents[at] as usize != at {
+            at = self.parents[at] as usize;
+            trace.push(self.space.show(&self.states[at]));
+        }
+        trace.reverse();
+        trace
+    }
+
+    /// The first state from which the hope may stay open for ever: in each of these states some step leads to another, and where
+    /// chance decides all do; or none leads anywhere.
+    fn hopeless(&self) -> Option<(usize, Vec<String>)> {
+        let next =
+            |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
+        let hopes: Vec<Hope> = self.states.iter().map(|state| self.space.hope(state)).collect();
+        let mut hopeless: Vec<bool> = hopes.iter().map(|&hope| hope != Hope::Fulfilled).collect();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for at in (0..hopeless.len()).rev().filter(|&at| hopes[at] != Hope::Fulfilled) {
+                let mut steps = next(at).iter().map(|&step| hopeless[step as usize]);
+                let stays = next(at).is_empty()
+                    || if hopes[at] == Hope::ByChance { steps.all(|step| step) } else { steps.any(|step| step) };
+                changed |= hopeless[at] && !stays;
+                hopeless[at] &= stays;
+            }
+        }
+        let first = hopeless.iter().position(|&hopeless| hopeless)?;
+        let (mut way, mut at) = (Vec::new(), first);
+        while !way.contains(&at) {
+            way.push(at);
+            at = next(at).iter().map(|&step| step as usize).find(|&step| hopeless[step]).unwrap_or(at);
+        }
+        Some((first, way.into_iter().map(|at| self.space.show(&self.states[at])).collect()))
     }
 }
 
 /// Searches until something is wrong, all is seen, or `most` states are.
 pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
-    let mut seen = Seen { space, states: Vec::new(), parents: Vec::new(), level: (0, 0), table: vec![0; 1 << 12] };
+    let mut seen = Seen {
+        space,
+        states: Vec::new(),
+        parents: Vec::new(),
+        level: (0, 0),
+        table: vec![0; 1 << 12],
+        edges: Vec::new(),
+        ends: Vec::new(),
+    };
     for (index, start) in space.starts().into_iter().enumerate() {
         seen.add(start, u32::try_from(index).unwrap());
     }
     let mut next = Vec::new();
     let mut at = 0;
+    let mut hopes = false;
     while at < seen.states.len() && seen.states.len() < most {
         if at == seen.level.0 {
             seen.level = (seen.states.len(), seen.level.1 + 1);
         }
         let state = seen.states[at];
+        let is_open = space.hope(&state) != Hope::Fulfilled;
+        hopes |= is_open;
         space.next(&state, &mut next);
         for result in next.drain(..) {
             match result {
-                Ok(state) => seen.add(state, u32::try_from(at).unwrap()),
+                Ok(state) => {
+                    let step = seen.add(state, u32::try_from(at).unwrap());
+                    seen.edges.extend(is_open.then_some(step));
+                }
                 Err(what) => {
-                    let mut trace = vec![space.show(&state)];
-                    let mut step = at;
-                    while seen.parents[step] as usize != step {
-                        step = seen.parents[step] as usize;
-                        trace.push(space.show(&seen.states[step]));
-                    }
-                    trace.reverse();
-                    return Found {
-                        states: seen.states.len(),
-                        depth: 0,
-                        cut: false,
-                        wrong: Some(Wrong { what, trace }),
-                    };
+                    let wrong = Some(Wrong { what, trace: seen.trace(at), circle: Vec::new() });
+                    return Found { states: seen.states.len(), depth: 0, cut: false, wrong };
                 }
             }
         }
+        seen.ends.push(u32::try_from(seen.edges.len()).unwrap());
         at += 1;
     }
-    Found { states: seen.states.len(), depth: seen.level.1 - 1, cut: at < seen.states.len(), wrong: None }
+    let cut = at < seen.states.len();
+    let hopeless = if cut || !hopes { None } else { seen.hopeless() };
+    let wrong = hopeless.map(|(at, circle)| Wrong { what: HOPELESS, trace: seen.trace(at), circle });
+    Found { states: seen.states.len(), depth: seen.level.1 - 1, cut, wrong }
 }
 
 /// Nothing goes wrong.
@@ -134,7 +204,13 @@ fn clean_part(space: &impl Space, most: usize) -> Found {
     let start = Instant::now();
     let found = search(space, most);
     if let Some(wrong) = found.wrong {
-        panic!("{space:?}: {} after {} steps:\n{}", wrong.what, wrong.trace.len(), wrong.trace.join("\n"));
+        let Wrong { what, trace, circle } = wrong;
+        panic!(
+            "{space:?}: {what} after {} steps:\n{}\nand then:\n{}",
+            trace.len(),
+            trace.join("\n"),
+            circle.join("\n")
+        );
     }
     let ending = if found.cut { Ending::Depth(found.depth) } else { Ending::Clean };
     note(space, ending, found.states, start.elapsed());

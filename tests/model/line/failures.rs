@@ -1,0 +1,145 @@
+//! What can happen to the waiters, to those who have the lock, to their connections and to the nodes.
+
+use super::clients::Also;
+use super::state::{HOLDER, Late, Life, Phase, Request, State, Waiter, token};
+use super::{Bounds, NODES, TTL};
+
+impl Bounds {
+    /// What can happen to a waiter.
+    pub(super) fn befall(&self, state: &State, me: usize, also: Also<'_>) {
+        let (rest, waiter) = (&state.rest, &state.waiters[me]);
+        let alive = waiter.life == Life::Alive;
+        if rest.kills > 0 && rest.held {
+            also(&|next| {
+                next.rest.kills -= 1;
+                next.rest.held = false;
+                Ok(())
+            });
+        }
+        if rest.kills > 0 && waiter.life != Life::Dead && !matches!(waiter.phase, Phase::New | Phase::Done) {
+            also(&|next| {
+                next.rest.kills -= 1;
+                next.waiters[me].end(Phase::Done);
+                next.waiters[me].life = Life::Dead;
+                for side in next.nodes.iter_mut().map(|node| &mut node.sides[me]) {
+                    (side.hears, side.go, side.head, side.called) = (false, false, false, false);
+                    if side.request.is_answer() {
+                        side.ask(Request::Nothing);
+                    }
+                }
+                Ok(())
+            });
+        }
+        if rest.freezes > 0 && waiter.wants() {
+            also(&|next| {
+                next.rest.freezes -= 1;
+                next.waiters[me].life = Life::Frozen;
+                next.waiters[me].excuse();
+                Ok(())
+            });
+        }
+        if waiter.life == Life::Frozen {
+            also(&|next| {
+                next.waiters[me].life = Life::Alive;
+                Ok(())
+            });
+        }
+        if rest.interrupts > 0 && waiter.wants() {
+            // A server may notice that it does not listen any more before it leaves, or later.
+            for hears in [false, true] {
+                also(&|next| {
+                    next.rest.interrupts -= 1;
+                    next.waiters[me].end(Phase::Leaving);
+                    next.each_side(me, |side| {
+                        let behind = matches!(side.request, Request::Take | Request::TakeUndo);
+                        side.ask(if behind { Request::TakeLeave } else { Request::Leave });
+                        (side.hears, side.called) = (side.hears && hears, false);
+                    });
+                    Ok(())
+                });
+            }
+        }
+        if alive {
+            (0..NODES).for_each(|index| self.cut(state, me, index, also));
+        }
+    }
+
+    /// A connection is cut: what is under way over it is lost, or arrives behind what is said again over a new one.
+    fn cut(&self, state: &State, me: usize, index: usize, also: Also<'_>) {
+        let (rest, side) = (&state.rest, &state.nodes[index].sides[me]);
+        let tries = state.waiters[me].phase == Phase::Trying;
+        let cuts = match side.request {
+            Request::Fault => false,
+            Request::TakeUndo | Request::Undo => true,
+            _ => tries,
+        };
+        if rest.cuts > 0 && cuts && !state.nodes[index].away {
+            also(&|next| {
+                next.rest.cuts -= 1;
+                next.waiters[me].excuse();
+                let side = &mut next.nodes[index].sides[me];
+                side.ask(if tries { Request::Fault } else { Request::Nothing });
+                side.carries |= !tries;
+                Ok(())
+            });
+        }
+        if rest.lates > 0 && side.request == Request::Undo && side.late == Late::Nothing {
+            also(&|next| {
+                next.rest.lates -= 1;
+                next.waiters[me].excuse();
+                next.nodes[index].sides[me].late = Late::OfLatest;
+                Ok(())
+            });
+        }
+    }
+
+    /// What can happen to a node.
+    pub(super) fn befall_node(&self, state: &State, index: usize, also: Also<'_>) {
+        if state.nodes[index].away {
+            return also(&|next| {
+                next.nodes[index].away = false;
+                Ok(())
+            });
+        }
+        if state.rest.restarts > 0 {
+            also(&|next| {
+                next.rest.restarts -= 1;
+                self.lose(next, index, true);
+                Ok(())
+            });
+        }
+        if state.rest.outages > 0 {
+            also(&|next| {
+                next.rest.outages -= 1;
+                self.lose(next, index, false);
+                next.nodes[index].away = true;
+                Ok(())
+            });
+        }
+    }
+
+    /// What a node has in hand is lost with its connections; `all`: with all that it knows. A holder gives it its lease again,
+    /// before anybody else can have it.
+    pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
+        let renews = (0..=HOLDER).any(|client| state.holds(client) && state.nodes[index].key == token(client));
+        let State { nodes, waiters, .. } = state;
+        let node = &mut nodes[index];
+        node.releases = false;
+        for (me, side) in node.sides.iter_mut().enumerate() {
+            side.carries |= matches!(side.request, Request::TakeUndo | Request::Undo);
+            if side.request.is_under_way() {
+                let tries = side.request == Request::Take && waiters[me].life != Life::Dead;
+                side.ask(if tries { Request::Fault } else { Request::Nothing });
+            }
+            (side.late, side.hears, side.go, side.head) = (Late::Nothing, false, false, false);
+            side.in_line &= !all;
+        }
+        if all {
+            if !renews {
+                node.delete_key();
+            }
+            node.young = TTL;
+        }
+        waiters.iter_mut().for_each(Waiter::excuse);
+    }
+}

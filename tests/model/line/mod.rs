@@ -1,0 +1,306 @@
+//! Waiting in line on three nodes, for an exclusive lock: every order of every step of two or three waiters, breadth first.
+//!
+//! Each node has its own key, line, reservation and subscriptions, and takes up requests one by one: a try is a TAKE on each
+//! node, the answers are heard separately, and a waiter decides as soon as they suffice ([`clients`]; the scripts: [`node`]).
+//! The release of the first holder, what undoes a try, and what leaves the line reach each node at another moment. Waiters are
+//! numbered by their tickets, the same on all nodes, and come in any order. A tick is half a second: the searches with clocks
+//! have looks, and leases and reservations that run out; the others have calls alone. Requests take less than a random pause
+//! and pauses less than a tick, unless a search says that they may be quick. What can happen besides: [`failures`].
+//!
+//! What must hold:
+//!
+//! * no two clients believe that they have the lock;
+//! * while the lock is free and a live waiter wants it, it is granted sooner or later: in every order of all steps, with
+//!   probability one where pauses end by chance ([`Hope`]). This says also that no waiter is lost from the line for good;
+//! * first come, first served: who is alive, and has stood in line on a quorum of the nodes that the last holder had, heard there,
+//!   is not overtaken by one with a later ticket, unless it has itself met a failure, or a node has;
+//! * a waiter that has left, or has released the lock, has left nothing behind on nodes that did not fail.
+//!
+//! A holder that lives renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer than q
+//! nodes back it: all that is in the model of leases. Members, fencing tokens, passers-by, and more dead waiters than a script
+//! drops are not in this one.
+
+use super::search::{self, HOPELESS, Hope, Space};
+use state::{HOLDER, NEVER, NODES, PAUSE, Packed, Phase, Rest, Side, Stands, State, Waiter, token};
+
+mod clients;
+mod failures;
+mod node;
+mod state;
+
+/// How long a lease lasts, in ticks; and the quarantine.
+const TTL: u8 = 3;
+/// How long a node is reserved for a waiter that was called: 1000 ms.
+const RESERVED: u8 = 2;
+/// The first in line looks by itself: 400 ms.
+const FIRST_LOOKS: u8 = 1;
+/// The others: (r + 1) seconds.
+const OTHERS_LOOK: u8 = 2;
+/// A try is repeated after too few nodes could answer.
+const AFTER_FAILURE: u8 = 1;
+
+/// A clause of the scripts or of the waiter that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    /// All of them are there.
+    Nothing,
+    /// A try that fewer than q nodes granted is undone.
+    RollBack,
+    /// What is undone keeps its place in line.
+    KeepsPlace,
+    /// It is repeated after a pause, not at once.
+    Pause,
+    /// Waiters look by the clock.
+    Looks,
+    /// A waiter is heard by a quorum before it queues, and looks when it is heard by another node.
+    SubscribedFirst,
+    /// Each try has a token of its own.
+    OwnToken,
+    /// All nodes have the same ticket: the client's clock.
+    OneTicket,
+    /// TAKE undoes the tries that the node has not confirmed to have undone.
+    TakeCarries,
+    /// LEAVE does.
+    LeaveCarries,
+    /// A node that has called a waiter is reserved for it.
+    Reservation,
+    /// A release calls the next.
+    ReleaseCalls,
+    /// A waiter that leaves calls the next where it was called.
+    LeaveCalls,
+    /// Who has the lock leaves the line of the nodes that did not grant it.
+    StepOut,
+    /// A node that has restarted grants nothing for a while.
+    Quarantine,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    waiters: u8,
+    /// Those that are in line from the start, alive and heard, the first ones.
+    in_line: u8,
+    /// Behind them, those that are heard, and are about to ask. The others may come at any time.
+    about_to: u8,
+    /// The first holder has its lease on all nodes, not on a quorum.
+    everywhere: bool,
+    /// Waiters look by the clock, and time passes; or there are calls alone.
+    clocks: bool,
+    /// Pauses may end at any moment; then nothing is said of what comes sooner or later.
+    quick_pauses: bool,
+    /// How often each of these may happen: a waiter or the holder dies,
+    kills: u8,
+    /// a waiter freezes,
+    freezes: u8,
+    /// a waiter is interrupted,
+    interrupts: u8,
+    /// a node restarts, and has forgotten everything,
+    restarts: u8,
+    /// a node cannot be reached for a while,
+    outages: u8,
+    /// a connection is cut, with what is under way,
+    cuts: u8,
+    /// what undoes a try is said again over a new connection, and the server takes up the first one later.
+    lates: u8,
+    without: Without,
+}
+
+const TWO_HOLDERS: &str = "two holders";
+const OVERTAKEN: &str = "a waiter that was in line before was overtaken";
+const LEFT_BEHIND: &str = "something is left behind";
+
+type Checked<T = ()> = Result<T, &'static str>;
+
+impl Bounds {
+    fn is(&self, without: Without) -> bool {
+        self.without == without
+    }
+}
+
+impl Space for Bounds {
+    type State = Packed;
+
+    fn starts(&self) -> Vec<Packed> {
+        let &Bounds { kills, freezes, interrupts, restarts, outages, cuts, lates, .. } = self;
+        let rest = Rest { held: true, kills, freezes, interrupts, restarts, outages, cuts, lates };
+        let mut state = State { rest, ..State::default() };
+        let held = if self.everywhere { NODES } else { NODES / 2 + 1 };
+        for node in &mut state.nodes[..held] {
+            (node.key, node.left) = (token(HOLDER), TTL);
+        }
+        for me in 0..usize::from(self.in_line + self.about_to) {
+            let in_line = me < usize::from(self.in_line);
+            let look = match me {
+                _ if !in_line => 0,
+                _ if !self.clocks => NEVER,
+                0 => FIRST_LOOKS + PAUSE,
+                _ => TTL + PAUSE,
+            };
+            let stands = if in_line { Stands::Yes } else { Stands::Not };
+            state.waiters[me] = Waiter { phase: Phase::Waiting, look, stands, ..Waiter::default() };
+            for node in &mut state.nodes {
+                node.sides[me] = Side { hears: true, in_line, ..Side::default() };
+            }
+        }
+        vec![state.pack()]
+    }
+
+    fn next(&self, packed: &Packed, into: &mut Vec<Checked<Packed>>) {
+        let mut next = Vec::new();
+        self.steps(&State::unpack(packed), &mut next);
+        into.extend(next.into_iter().map(|state| state.map(State::pack)));
+    }
+
+    fn hash(&self, packed: &Packed) -> u64 {
+        packed.iter().fold(0, |hash: u64, column| {
+            let mixed = (hash ^ column).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ (mixed >> 32)
+        })
+    }
+
+    fn hope(&self, packed: &Packed) -> Hope {
+        let state = State::unpack(packed);
+        if self.quick_pauses || state.is_held() || !state.waiters.iter().any(Waiter::wants) {
+            Hope::Fulfilled
+        } else if !state.is_busy() && state.pauses() {
+            Hope::ByChance
+        } else {
+            Hope::Open
+        }
+    }
+
+    fn show(&self, packed: &Packed) -> String {
+        let state = State::unpack(packed);
+        let mut shown = format!("{:?}", state.rest);
+        for waiter in &state.waiters[..usize::from(self.waiters)] {
+            shown += &format!("\n   {waiter:?}");
+        }
+        for node in &state.nodes {
+            shown += &format!("\n      {node:?}");
+        }
+        shown
+    }
+}
+
+/// The holder has its lease on a quorum. One waiter is in line, another is about to ask; there is no look by the clock.
+const CALLS: Bounds = Bounds {
+    waiters: 2,
+    in_line: 1,
+    about_to: 1,
+    everywhere: false,
+    clocks: false,
+    quick_pauses: false,
+    kills: 0,
+    freezes: 0,
+    interrupts: 0,
+    restarts: 0,
+    outages: 0,
+    cuts: 0,
+    lates: 0,
+    without: Without::Nothing,
+};
+/// Two are about to ask.
+const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
+/// One comes, and subscribes first.
+const COMES: Bounds = Bounds { waiters: 1, in_line: 0, about_to: 0, ..CALLS };
+/// Two are in line, and the holder has its lease everywhere.
+const IN_LINE: Bounds = Bounds { in_line: 2, about_to: 0, everywhere: true, ..CALLS };
+/// Three are.
+const THREE: Bounds = Bounds { waiters: 3, in_line: 3, ..IN_LINE };
+/// They look by the clock.
+const CLOCKS: Bounds = Bounds { clocks: true, ..IN_LINE };
+const DEATH: Bounds = Bounds { kills: 1, ..CLOCKS };
+/// One waiter, whose connections are cut.
+const CUTS: Bounds = Bounds { waiters: 1, in_line: 1, cuts: 2, ..IN_LINE };
+
+#[track_caller]
+fn is_clean(bounds: Bounds) {
+    search::is_clean(&bounds);
+}
+
+/// What goes wrong without a clause, and after how many steps.
+#[track_caller]
+fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
+    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
+}
+
+#[test]
+fn calls_alone_let_in_all_who_wait_in_their_order() {
+    for bounds in [CALLS, RIVALS, COMES, IN_LINE, THREE] {
+        is_clean(bounds);
+    }
+}
+
+#[test]
+fn calls_alone_are_enough_when_one_freezes_leaves_or_is_cut_off() {
+    is_clean(Bounds { freezes: 1, ..IN_LINE });
+    is_clean(Bounds { interrupts: 1, ..IN_LINE });
+    is_clean(Bounds { cuts: 2, ..IN_LINE });
+    is_clean(Bounds { lates: 1, ..CALLS });
+    is_clean(Bounds { cuts: 3, interrupts: 1, ..CUTS });
+}
+
+#[test]
+fn one_node_that_restarts_or_cannot_be_reached_stops_nobody() {
+    is_clean(Bounds { restarts: 1, ..IN_LINE });
+    is_clean(Bounds { outages: 1, ..IN_LINE });
+}
+
+#[test]
+fn with_looks_the_dead_stop_nobody() {
+    is_clean(CLOCKS);
+    is_clean(DEATH);
+    is_clean(Bounds { quick_pauses: true, ..CLOCKS });
+}
+
+#[test]
+fn a_part_of_the_lock_must_be_given_back_with_a_place_in_line_and_after_a_pause() {
+    without(Without::RollBack, IN_LINE, LEFT_BEHIND, 44);
+    without(Without::KeepsPlace, CLOCKS, OVERTAKEN, 26);
+    without(Without::Pause, CALLS, HOPELESS, 2);
+}
+
+#[test]
+fn tries_must_be_told_apart_and_undone_by_the_next_request() {
+    without(Without::OwnToken, Bounds { lates: 1, ..RIVALS }, TWO_HOLDERS, 22);
+    without(Without::TakeCarries, CUTS, LEFT_BEHIND, 29);
+    without(Without::LeaveCarries, Bounds { cuts: 3, interrupts: 1, ..CUTS }, LEFT_BEHIND, 25);
+}
+
+#[test]
+fn the_line_must_be_one_on_all_nodes_and_keep_others_out() {
+    without(Without::OneTicket, RIVALS, OVERTAKEN, 19);
+    without(Without::Reservation, CALLS, OVERTAKEN, 7);
+    without(Without::StepOut, IN_LINE, LEFT_BEHIND, 15);
+}
+
+#[test]
+fn whoever_makes_room_must_call_and_whoever_waits_must_hear_and_look() {
+    without(Without::ReleaseCalls, IN_LINE, HOPELESS, 2);
+    without(Without::LeaveCalls, Bounds { interrupts: 1, ..IN_LINE }, HOPELESS, 2);
+    without(Without::SubscribedFirst, COMES, HOPELESS, 3);
+    without(Without::Looks, DEATH, HOPELESS, 6);
+}
+
+#[test]
+fn a_node_that_has_forgotten_must_not_vote() {
+    without(Without::Quarantine, Bounds { restarts: 1, ..IN_LINE }, TWO_HOLDERS, 18);
+}
+
+/// The larger bounds.
+#[test]
+fn larger_bounds_are_clean() {
+    if std::env::var_os("LARGE_MODELS").is_none() {
+        return;
+    }
+    is_clean(Bounds { in_line: 0, about_to: 0, ..CALLS });
+    is_clean(Bounds { about_to: 0, clocks: true, ..CALLS });
+    is_clean(Bounds { waiters: 3, in_line: 2, about_to: 1, ..IN_LINE });
+    is_clean(Bounds { clocks: true, quick_pauses: true, ..RIVALS });
+    is_clean(Bounds { freezes: 1, ..CLOCKS });
+    is_clean(Bounds { interrupts: 1, ..CLOCKS });
+    is_clean(Bounds { cuts: 1, ..CLOCKS });
+    is_clean(Bounds { lates: 1, ..CLOCKS });
+    is_clean(Bounds { restarts: 1, ..CLOCKS });
+    is_clean(Bounds { outages: 1, ..CLOCKS });
+    is_clean(Bounds { kills: 2, ..CLOCKS });
+}

@@ -1,0 +1,325 @@
+//! All that is known at one moment: by the nodes, by their clients, and by the search.
+
+use super::super::bits::{Field, packed, variants};
+
+pub(super) const NODES: usize = 3;
+/// The most that may wait in line.
+pub(super) const WAITERS: usize = 3;
+/// The client that has the lock to begin with.
+pub(super) const HOLDER: usize = WAITERS;
+
+/// The lock is free, and reserved for nobody.
+pub(super) const FREE: u8 = 0;
+
+/// The token of a client's latest try.
+pub(super) const fn token(client: usize) -> u8 {
+    1 + 2 * client as u8
+}
+
+/// The token of any try of a waiter before that.
+pub(super) const fn earlier(waiter: usize) -> u8 {
+    2 + 2 * waiter as u8
+}
+
+/// The free lock is reserved for this waiter.
+pub(super) const fn reserved(waiter: usize) -> u8 {
+    8 + waiter as u8
+}
+
+variants! {
+    /// What is between a waiter and a node. Requests over one connection are taken up in their order.
+    Request {
+        Nothing,
+        /// Requests under way: a try,
+        Take,
+        /// what undoes it and keeps the place in line, behind the try or alone,
+        TakeUndo,
+        Undo,
+        /// what leaves the line of a node whose grant is not needed,
+        TakeStepOut,
+        StepOut,
+        /// what takes back all,
+        TakeLeave,
+        Leave,
+        Release,
+        /// The answers to a try.
+        Granted,
+        Held,
+        Reserved,
+        Young,
+        /// None: the node cannot be reached, or has lost the connection.
+        Fault,
+    }
+}
+
+variants! {
+    /// What undoes a try, over a connection that its client has given up: the server takes it up when it likes.
+    Late { Nothing, OfLatest, OfEarlier }
+}
+
+packed! {
+    /// What a waiter has with one node.
+    Side {
+        request: Request = 4,
+        /// By whose token it is held, and how many are in line before the waiter, as the answer says.
+        by: u8 = 3,
+        rank: u8 = 2,
+        late: Late = 2,
+        /// The node sees it listen.
+        hears: bool = 1,
+        /// Messages that it has not read.
+        go: bool = 1,
+        head: bool = 1,
+        in_line: bool = 1,
+        /// It has read "go" since it looked the last time.
+        called: bool = 1,
+        /// The node has not confirmed that it has undone all tries before the latest.
+        carries: bool = 1,
+    }
+}
+
+packed! {
+    Node {
+        /// [`FREE`], a token, or [`reserved`].
+        key: u8 = 4,
+        /// Ticks until that runs out.
+        left: u8 = 2,
+        /// Ticks until the node has a vote.
+        young: u8 = 2,
+        /// Nobody can reach it.
+        away: bool = 1,
+        /// The first holder's release is under way.
+        releases: bool = 1,
+        /// For [`super::Without::OneTicket`]: the second waiter is in line before the first.
+        turned: bool = 1,
+        sides: [Side; WAITERS],
+    }
+}
+
+variants! {
+    Life { Alive, Frozen, Dead }
+}
+
+variants! {
+    /// What a waiter does.
+    Phase {
+        /// It has not come yet.
+        New,
+        /// It waits until a quorum would be heard.
+        Listening,
+        Waiting,
+        /// A try is under way.
+        Trying,
+        RollingBack,
+        Holding,
+        /// It gives back all that it has.
+        Leaving,
+        Done,
+    }
+}
+
+variants! {
+    /// Whether the waiter has been in line on a quorum while another had the lock. Not known to the program.
+    Stands {
+        Not,
+        Yes,
+        /// It has met a failure, after which its place is not promised.
+        Excused,
+    }
+}
+
+/// When a waiter looks: now, after a random pause, in so many ticks and this, or never.
+pub(super) const NOW: u8 = 0;
+pub(super) const PAUSE: u8 = 1;
+pub(super) const NEVER: u8 = 7;
+
+packed! {
+    Waiter {
+        phase: Phase = 3,
+        life: Life = 2,
+        /// [`NOW`], [`PAUSE`], ticks and [`PAUSE`], [`NEVER`].
+        look: u8 = 3,
+        /// Ticks since the requests of the try were sent.
+        age: u8 = 2,
+        stands: Stands = 2,
+    }
+}
+
+packed! {
+    /// What else can happen.
+    Rest {
+        /// The first holder has the lock.
+        held: bool = 1,
+        kills: u8 = 2,
+        freezes: u8 = 2,
+        interrupts: u8 = 2,
+        restarts: u8 = 2,
+        outages: u8 = 2,
+        cuts: u8 = 2,
+        lates: u8 = 2,
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct State {
+    pub(super) nodes: [Node; NODES],
+    pub(super) waiters: [Waiter; WAITERS],
+    pub(super) rest: Rest,
+}
+
+pub(super) type Packed = [u64; NODES + 1];
+
+impl Request {
+    /// The node has it, and will take it up.
+    pub(super) fn is_under_way(self) -> bool {
+        use Request::{Leave, Release, StepOut, Take, TakeLeave, TakeStepOut, TakeUndo, Undo};
+        matches!(self, Take | TakeUndo | Undo | TakeStepOut | StepOut | TakeLeave | Leave | Release)
+    }
+
+    pub(super) fn is_answer(self) -> bool {
+        use Request::{Fault, Granted, Held, Reserved, Young};
+        matches!(self, Granted | Held | Reserved | Young | Fault)
+    }
+}
+
+impl Side {
+    pub(super) fn ask(&mut self, request: Request) {
+        (self.request, self.by, self.rank) = (request, 0, 0);
+    }
+}
+
+impl Node {
+    pub(super) fn is_free(&self) -> bool {
+        self.key == FREE || self.reserved().is_some()
+    }
+
+    pub(super) fn reserved(&self) -> Option<usize> {
+        (0..WAITERS).find(|&waiter| self.key == reserved(waiter))
+    }
+
+    pub(super) fn delete_key(&mut self) {
+        (self.key, self.left) = (FREE, 0);
+    }
+
+    /// The waiters in line, the first one first.
+    pub(super) fn line(&self) -> impl Iterator<Item = usize> + use<> {
+        let order = if self.turned { [1, 0, 2] } else { [0, 1, 2] };
+        let sides = self.sides;
+        order.into_iter().filter(move |&waiter: &usize| sides[waiter].in_line)
+    }
+
+    pub(super) fn first(&self) -> Option<usize> {
+        self.line().next()
+    }
+
+    /// The waiter has no lease, no place in line and no reservation here.
+    pub(super) fn knows_nothing_of(&self, waiter: usize) -> bool {
+        ![token(waiter), earlier(waiter), reserved(waiter)].contains(&self.key) && !self.sides[waiter].in_line
+    }
+}
+
+impl Waiter {
+    /// It wants the lock, and can do something for that.
+    pub(super) fn wants(&self) -> bool {
+        self.life == Life::Alive
+            && matches!(self.phase, Phase::Listening | Phase::Waiting | Phase::Trying | Phase::RollingBack)
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.life == Life::Alive && self.phase == Phase::Holding
+    }
+
+    pub(super) fn is_pausing(&self) -> bool {
+        self.life == Life::Alive && self.phase == Phase::Waiting && self.look == PAUSE
+    }
+
+    /// Its place in line is not promised from now on.
+    pub(super) fn excuse(&mut self) {
+        if !matches!(self.phase, Phase::New | Phase::Done) {
+            self.stands = Stands::Excused;
+        }
+    }
+
+    /// It waits no more.
+    pub(super) fn end(&mut self, phase: Phase) {
+        let stands = if self.stands == Stands::Excused { Stands::Excused } else { Stands::Not };
+        *self = Waiter { phase, life: self.life, stands, ..Waiter::default() };
+    }
+}
+
+impl State {
+    /// The nodes are alike: their order does not matter.
+    pub(super) fn pack(self) -> Packed {
+        let mut packed = [0; NODES + 1];
+        for (node, column) in self.nodes.iter().zip(&mut packed) {
+            *column = node.pack();
+        }
+        packed[..NODES].sort_unstable();
+        packed[NODES] = self.waiters.pack() | self.rest.pack() << 36;
+        packed
+    }
+
+    pub(super) fn unpack(packed: &Packed) -> State {
+        State {
+            nodes: std::array::from_fn(|node| Node::unpack(packed[node])),
+            waiters: Field::unpack(packed[NODES]),
+            rest: Rest::unpack(packed[NODES] >> 36),
+        }
+    }
+
+    /// How many nodes are like this.
+    pub(super) fn count(&self, is: impl Fn(&Node) -> bool) -> usize {
+        self.nodes.iter().filter(|node| is(node)).count()
+    }
+
+    /// Changes what a client has with each node that can be reached.
+    pub(super) fn each_side(&mut self, me: usize, change: impl Fn(&mut Side)) {
+        for node in &mut self.nodes {
+            let side = &mut node.sides[me];
+            side.ask(if node.away { Request::Nothing } else { side.request });
+            if !node.away {
+                change(side);
+            }
+        }
+    }
+
+    /// Something goes on that takes less than a pause: half a second passes only behind that.
+    pub(super) fn is_busy(&self) -> bool {
+        let nodes = || self.nodes.iter().filter(|node| !node.away);
+        nodes().any(|node| node.releases)
+            || self.waiters.iter().enumerate().any(|(me, waiter)| {
+                let sides = || nodes().map(|node| &node.sides[me]);
+                let alive = waiter.life == Life::Alive;
+                let acts = match waiter.phase {
+                    Phase::Waiting => waiter.look == NOW || sides().any(|side| side.go || side.head || !side.hears),
+                    Phase::Listening | Phase::Trying | Phase::RollingBack | Phase::Leaving => true,
+                    Phase::New | Phase::Holding | Phase::Done => false,
+                };
+                alive && acts || waiter.life != Life::Dead && sides().any(|side| side.request.is_under_way())
+            })
+    }
+
+    /// A waiter makes a random pause.
+    pub(super) fn pauses(&self) -> bool {
+        self.waiters.iter().any(Waiter::is_pausing)
+    }
+
+    /// Whether the client believes in its lease.
+    pub(super) fn holds(&self, client: usize) -> bool {
+        if client == HOLDER { self.rest.held } else { self.waiters[client].holds() }
+    }
+
+    /// The client has stopped its job in time, as its lease has not been renewed on a quorum.
+    pub(super) fn lose(&mut self, client: usize) {
+        if client == HOLDER {
+            self.rest.held = false;
+        } else {
+            self.waiters[client].excuse();
+            self.waiters[client].end(Phase::Done);
+        }
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        (0..=HOLDER).any(|client| self.holds(client))
+    }
+}
