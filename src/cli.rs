@@ -490,6 +490,8 @@ pub(crate) struct StatusArgs {
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
+    ///
+    /// On a terminal q ends it, as Ctrl-C does.
     #[arg(long, value_name = "D", value_parser = watch, default_missing_value = "2s", num_args = 0..=1)]
     #[arg(conflicts_with_all = ["token", "exit_code", "ran_within"])]
     pub(crate) watch: Option<Duration>,

@@ -3,6 +3,7 @@
 
 use crate::error::Error;
 use crate::output;
+use crate::sys::keyboard::Keyboard;
 use crate::sys::{inherited, signals, streams};
 use crate::text::cut;
 use nix::libc;
@@ -17,7 +18,9 @@ const EMPTY_BELOW: &str = "\x1b[J";
 
 /// The terminal's alternate screen, which dropping this leaves.
 #[derive(Debug)]
-pub(crate) struct Screen;
+pub(crate) struct Screen {
+    keys: Option<Keyboard>,
+}
 
 impl Screen {
     /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was ignored at
@@ -31,14 +34,21 @@ impl Screen {
             return Ok(None);
         }
         output::show(ENTER)?;
+        let screen = Screen { keys: Keyboard::open() };
         // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
         if !inherited::is_ignored(libc::SIGINT) {
-            ctrlc::set_handler(|| {
-                leave();
+            let keys = screen.keys.as_ref().map(Keyboard::handle);
+            ctrlc::set_handler(move || {
+                leave(keys.as_ref());
                 signals::end_by(libc::SIGINT);
             })?;
         }
-        Ok(Some(Screen))
+        Ok(Some(screen))
+    }
+
+    /// The keys pressed on it.
+    pub(crate) fn keys(&self) -> Option<&Keyboard> {
+        self.keys.as_ref()
     }
 
     /// The number of columns of the terminal.
@@ -61,19 +71,21 @@ impl Screen {
     /// # Errors
     /// The errors of standard output.
     pub(crate) fn without(&self, pause: impl FnOnce()) -> Result<(), Error> {
-        leave();
+        leave(self.keys());
         pause();
+        self.keys.iter().for_each(Keyboard::take);
         output::show(ENTER)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        leave();
+        leave(self.keys());
     }
 }
 
-fn leave() {
+fn leave(keys: Option<&Keyboard>) {
+    keys.into_iter().for_each(Keyboard::give_back);
     let _ = output::show(LEAVE);
 }
 

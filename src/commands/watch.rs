@@ -8,7 +8,9 @@ use crate::output;
 use crate::screen::Screen;
 use crate::sys::clock::{local_date, unix_time};
 use crate::sys::signals::Signals;
+use crate::sys::wait::Readable;
 use crate::text::exact;
+use futures_util::future::OptionFuture;
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use std::time::Duration;
 /// The signals that end the watch, and those of a terminal for a new size and for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
-/// Shows the page of `look` at this interval, until a signal ends it. `look` gets the columns of a screen, to fit its page.
+/// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit its page.
 ///
 /// # Errors
 /// The errors of `look`, unless Redis may come back; those of standard output; the signal.
@@ -27,6 +29,7 @@ pub(super) async fn watch(
 ) -> anyhow::Result<Exit> {
     let signals = signals(&READ)?;
     let screen = Screen::open()?;
+    let keys = screen.as_ref().and_then(Screen::keys).map(Readable::new).transpose().map_err(Error::cannot_wait)?;
     loop {
         let refreshed = async {
             let page = match look(screen.as_ref().map(|_| Screen::columns())).await {
@@ -38,6 +41,7 @@ pub(super) async fn watch(
             tokio::time::sleep(every).await;
             Ok::<_, anyhow::Error>(())
         };
+        let quit = keys.as_ref().map(|keys| keys.next(|keys| keys.has(b'q').then_some(())));
         tokio::select! {
             biased;
             arrived = signals.next(Signals::next) => match (arrived.signal, &screen) {
@@ -47,6 +51,7 @@ pub(super) async fn watch(
                 (libc::SIGTSTP, None) => stop(),
                 (signal, _) => return Err(Error::Interrupted(signal).into()),
             },
+            Some(()) = OptionFuture::from(quit) => return Ok(Exit::DONE),
             refreshed = refreshed => refreshed?,
         }
     }
@@ -58,7 +63,7 @@ fn show(page: Result<String, String>, every: Duration, is_json: bool, screen: Op
     match (screen, page) {
         (Some(screen), page) => {
             let page = page.unwrap_or_else(|error| output::line(&error));
-            screen.show(&format!("redlock status, every {}: {now}\n\n{page}", exact(every)))
+            screen.show(&format!("redlock status, every {}, q quits: {now}\n\n{page}", exact(every)))
         }
         (None, Ok(page)) if is_json => output::show(&page),
         (None, Ok(page)) => output::show(&page.lines().map(|line| format!("{now}  {line}\n")).collect::<String>()),

@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod files;
 pub(crate) mod host;
 pub(crate) mod inherited;
+pub(crate) mod keyboard;
 pub(crate) mod packets;
 pub(crate) mod process;
 pub(crate) mod random;

@@ -115,7 +115,7 @@ fn the_newest_runs_are_kept_and_the_last_success() {
     assert!(!redis.exists(&part("other", "log")) && !redis.exists(&part("other", "open")));
     for number in ["x", "-1", "1001"] {
         let test = redlock(&redis, "acquire backup").env("REDLOCK_LOG", number).status(64);
-        test.stderr(message(["in REDLOCK_LOG: not a number of runs"])).run();
+        test.stderr(message(["in REDLOCK_LOG: not a whole number from 0 to 1000"])).run();
     }
     redlock(&redis, "status --log 3").status(64).stderr(message(["--log are for run and acquire only"])).run();
 }

@@ -476,23 +476,31 @@ fn watch_has_failed_last_runs_above_what_is_held() {
 }
 
 #[test]
-fn ctrl_c_and_ctrl_z_leave_the_screen_of_watch_and_fg_enters_it_again() {
+fn q_leaves_the_watch_and_the_terminal_as_it_was() {
     let redis = Redis::start();
     acquire_for(&redis, "backup", "1h");
     let terminal = Terminal::bash(&redis);
-    let leaves = |key: &str| {
-        terminal.types(key);
-        terminal.shows("\u{1b}[?1049l");
-        terminal.prompts();
+    let watch = || {
+        terminal.enters("TERM=xterm redlock status --watch 100ms");
+        terminal.shows("q quits");
+        terminal.shows("backup");
     };
-    terminal.enters("TERM=xterm redlock status --watch 100ms");
-    terminal.shows("backup");
+    let leaves = |keys: &str| {
+        terminal.types(keys);
+        terminal.shows("\u{1b}[?1049l");
+        terminal.prompts(); // The shell reads whole lines, which are echoed.
+    };
+    watch();
+    leaves("xQq");
+    assert_eq!(terminal.status(), 0);
+    watch();
+    leaves("\u{3}");
+    watch();
     leaves("\u{1a}");
     terminal.enters("fg");
-    terminal.shows("\u{1b}[?1049h");
-    terminal.shows("backup");
-    leaves("\u{3}");
-    assert_eq!(terminal.status(), 130);
+    terminal.shows("q quits");
+    leaves("q");
+    assert_eq!(terminal.status(), 0);
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! Keyboard pressed on the terminal that is standard input, without the line that a terminal waits for.
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
+use nix::unistd::{getpgrp, read, tcgetpgrp};
+use std::io::{Stdin, stdin};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// A terminal that hands over each key at once and shows none; its signals (Ctrl-C, Ctrl-Z) stay.
+#[derive(Debug)]
+pub(crate) struct Keyboard {
+    stdin: Stdin,
+    before: Termios,
+}
+
+impl AsFd for Keyboard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stdin.as_fd()
+    }
+}
+
+impl Keyboard {
+    /// None where standard input is no terminal, or hands over each key already: another program reads it.
+    pub(crate) fn open() -> Option<Keyboard> {
+        let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
+        let keys = Keyboard { stdin: stdin(), before };
+        keys.take();
+        Some(keys)
+    }
+
+    /// The same for another thread.
+    pub(crate) fn handle(&self) -> Keyboard {
+        Keyboard { stdin: stdin(), before: self.before.clone() }
+    }
+
+    /// Asks the terminal for keys, again after [`Keyboard::give_back`].
+    pub(crate) fn take(&self) {
+        let mut with_keys = self.before.clone();
+        with_keys.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO;
+        self.set(&with_keys);
+    }
+
+    /// Leaves the terminal as it was.
+    pub(crate) fn give_back(&self) {
+        self.set(&self.before);
+    }
+
+    /// True if this key has been pressed since the last look.
+    pub(crate) fn has(&self, key: u8) -> bool {
+        let is_there = || poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1);
+        let mut keys = [0; 64];
+        while self.is_foreground() && is_there() {
+            match read(self, &mut keys) {
+                Ok(0) | Err(_) => return false,
+                Ok(count) if keys[..count].contains(&key) => return true,
+                Ok(_) => {}
+            }
+        }
+        false
+    }
+
+    /// In the background the terminal is another's: the shell's, mostly.
+    fn set(&self, attributes: &Termios) {
+        if self.is_foreground() {
+            let _ = tcsetattr(self, SetArg::TCSANOW, attributes);
+        }
+    }
+
+    fn is_foreground(&self) -> bool {
+        tcgetpgrp(self).is_ok_and(|group| group == getpgrp())
+    }
+}
