@@ -1,4 +1,4 @@
-//! What the waiters do, and what happens to them and to the nodes.
+//! What the waiters do, what the nodes take up, and the time that passes.
 
 use super::super::quorum::{Tally, Verdict, middle, quorum};
 use super::state::{HOLDER, Late, Life, NEVER, NODES, NOW, Node, PAUSE, Phase, Request, Side, Stands, State, token};

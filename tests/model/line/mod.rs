@@ -5,7 +5,7 @@
 //! The release of the first holder, what undoes a try, and what leaves the line reach each node at another moment. Waiters are
 //! numbered by their tickets, the same on all nodes, and come in any order. A tick is half a second: the searches with clocks
 //! have looks, and leases and reservations that run out; the others have calls alone. Requests take less than a random pause
-//! and pauses less than a tick, unless a search says that they may be quick. What can happen besides: [`failures`].
+//! (a tick may end in it), unless a search says that pauses may be quick. What can happen besides: [`failures`].
 //!
 //! What must hold:
 //!
