@@ -62,5 +62,6 @@ try earlier-forgotten nodes::cuts::a_waiter_does_not_stand_behind_its_own_try sr
     's/earlier\.push\(last\.clone\(\)\)/let _ = \&last/'
 try large-job-late run::margins::the_more_processes src/keeper.rs 's/EACH_DEATH \* u32/Duration::ZERO * u32/'
 try node-seeds-readers lock::fencing::a_master_that_lost_its_counter src/lock/attempt.rs 's/seeds\.then\(unix_time\)/Some(unix_time())/'
-try memory-lies chaos::on_one src/lock/scripts/journal.lua 's/then run\.s = code/then run.x = "0"/'
+try memory-lies chaos::on_one src/lock/scripts/journal.lua \
+    's/by = by and short/if word == "signaled" then word, code = "exited", "0" end\n  by = by and short/'
 exit $alive
