@@ -122,7 +122,7 @@ impl ProgressLine {
         output::say(&format!("{:?}: {text}", self.name));
     }
 
-    /// The time, the name, the place in line, the holder, and last the trouble: the end of the line may be cut.
+    /// The time, the name, the position in line, the holder, and last the trouble: the end of the line may be cut.
     fn text(&self, waiting: &WaitReport, ago: Duration) -> String {
         let waited = Duration::from_secs(Boot::now().since(self.start).as_secs());
         let time = match (waited, self.wait) {

@@ -136,7 +136,7 @@ impl FromReply for Answer {
             longest: longest.max(reply.get("longest").as_time()).unwrap_or_default(),
             uptime: uptime.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
             starts_in: Duration::from_secs(starts_in),
-            run_id: node.get("run").as_text().filter(|run| !run.is_empty()).map(str::to_owned),
+            run_id: node.get("run_id").as_text().filter(|run_id| !run_id.is_empty()).map(str::to_owned),
             fence: count("fence").unwrap_or(0),
             place: reply.get("place").as_small_count(),
             free: reply.get("free").items().iter().filter_map(Reply::as_small_count).collect(),

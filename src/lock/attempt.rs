@@ -51,7 +51,7 @@ pub(super) struct Busy {
     pub(super) left: Option<Duration>,
     /// The number of waiters ahead of this one.
     pub(super) rank: Option<u64>,
-    /// Its place in line.
+    /// Its position in line.
     pub(super) ticket: Option<String>,
     /// Nodes where it had not been in line.
     pub(super) queued: Vec<usize>,
@@ -182,7 +182,7 @@ impl Lock {
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
             args = args
                 .with_bytes("seen", &holder.token)
-                .with_some("seen_run", run_id.as_ref())
+                .with_some("seen_run_id", run_id.as_ref())
                 .time("seen_left", until.left())
                 .with_some("seen_fence", holder.fencing_token)
                 .with("seen_claim", holder.claim.word())

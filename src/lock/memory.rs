@@ -72,7 +72,7 @@ struct NodeMemory {
     /// The last success and the last failure.
     marks: Vec<Run>,
     counts: Counts,
-    kept: Option<u64>,
+    logged: Option<u64>,
     oldest: Option<Run>,
     more: bool,
 }
@@ -127,7 +127,7 @@ impl FromReply for NodeMemory {
             running: count("running"),
             marks: [mark("success"), mark("failure")].into_iter().flatten().collect(),
             counts: Counts { succeeded: count("succeeded"), failed: count("failed") },
-            kept: reply.get("kept").as_count(),
+            logged: reply.get("logged").as_count(),
             oldest: mark("oldest"),
             more: reply.has("further"),
         })
@@ -158,7 +158,7 @@ impl Memory {
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
         let is_late = |run: &&Run| run.ago < query.since;
-        let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.kept?)));
+        let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.logged?)));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),

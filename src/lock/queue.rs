@@ -28,10 +28,10 @@ const OTHERS_LOOK: Duration = Duration::from_secs(60);
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
 /// An expiry is looked at this much after it is due, by the first one, and up to this much by the others: holder and first
 /// waiters may have died together, and one look of any waiter drops all dead ones before it. But not more often than this
-/// much for each place in line.
+/// much for each waiter ahead.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
-const OTHERS_PER_PLACE: Duration = Duration::from_millis(100);
+const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
 /// The time for the last look, even if the wait is over then: a wait ends as "held" over slow lines too, and not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
 /// After losing part of a lock to a rival in line, wait up to this long before the next try.
@@ -52,7 +52,7 @@ pub(crate) struct WaitReport {
     pub(crate) news: Option<String>,
 }
 
-/// A place in line, and the state of the lock as far as it is known.
+/// A position in line, and the state of the lock as far as it is known.
 struct InLine<'a> {
     request: &'a Request,
     notify: &'a mut dyn FnMut(&WaitReport),
@@ -111,7 +111,7 @@ impl Lock {
             // With numbers given by each node, two waiters could each be first on some of them, for good.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
-        // Of a lock that another has, the first look tells, with the place in line.
+        // Of a lock that another has, the first look tells, with the position in line.
         if line.trouble.is_some() {
             line.notify(self, None);
         }
@@ -302,7 +302,7 @@ fn next_look(busy: &Busy) -> Duration {
         Some(left) if busy.rank == Some(0) => regular.min(left + AFTER_EXPIRY),
         Some(left) => {
             let after = left + OTHERS_AFTER_EXPIRY / 10 + full_jitter(OTHERS_AFTER_EXPIRY * 9 / 10);
-            regular.min(after.max(OTHERS_PER_PLACE.saturating_mul(places)))
+            regular.min(after.max(OTHERS_PER_RANK.saturating_mul(places)))
         }
         None => regular,
     }

@@ -147,7 +147,7 @@ impl Lock {
         let args = owner
             .with("hold", &lease.hold)
             .with("fence", lease.fencing_token)
-            .with_some("run", run)
+            .with_some("run_id", run)
             .flag("alone", self.locks.nodes.len() == 1)
             .time("held", lease.since.elapsed())
             .with_some("entry", lease.entry.as_ref());

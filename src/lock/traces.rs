@@ -107,7 +107,7 @@ impl Traces {
 }
 
 impl Lock {
-    /// Undoes a partial grant and keeps the place in line. Sends no wake-up: the woken waiter would only get a part too.
+    /// Undoes a partial grant and keeps the position in line. Sends no wake-up: the woken waiter would only get a part too.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
         let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).behind();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
@@ -117,7 +117,7 @@ impl Lock {
         }
     }
 
-    /// Takes back all that the traces name: a grant, a place in line, a hold. Ends at `until`, and asks nodes that do not answer again
+    /// Takes back all that the traces name: a grant, a position in line, a hold. Ends at `until`, and asks nodes that do not answer again
     /// until then. The name in the queue must not be used again.
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();

@@ -1,4 +1,4 @@
-//! Cluster: finding the server that has the slot of a lock, and following redirections.
+//! Cluster: finding the server that has the hash slot of a lock, and following redirections.
 //!
 //! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the same
 //! time). So ASKING is of no use while a slot moves: to a request with several keys, some of them missing, a server answers

@@ -5,7 +5,7 @@
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! Only a try that times out takes a slot S. A try that fails sooner is followed by the next after a pause, up to TERM. So
+//! Only a try that times out takes a whole step S. A try that fails sooner is followed by the next after a pause, up to TERM. So
 //! the lease survives every outage shorter than a third of its ttl, whenever it begins.
 
 use crate::lock::{renewal_interval, surely};
@@ -52,12 +52,12 @@ impl Timeline {
 
     /// The deadline of a try that starts at `start`. Three of them fit before SIGTERM.
     pub(crate) fn give_up_at(&self, start: Boot) -> Boot {
-        start + self.node_timeout.min(self.slot())
+        start + self.node_timeout.min(self.step())
     }
 
     /// The time of the next try, after one that started at `start` and timed out.
     pub(crate) fn retry_at(&self, start: Boot) -> Boot {
-        start + self.slot().min(Duration::from_secs(5))
+        start + self.step().min(Duration::from_secs(5))
     }
 
     /// The pause after a try that failed before its deadline.
@@ -66,7 +66,7 @@ impl Timeline {
     }
 
     /// A third of the time between the first try and SIGTERM.
-    fn slot(&self) -> Duration {
+    fn step(&self) -> Duration {
         let first_try = renewal_interval(self.ttl);
         (surely(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)
     }

@@ -121,6 +121,28 @@ fn the_newest_runs_are_kept_and_the_last_success() {
 }
 
 #[test]
+fn the_memory_lasts_for_a_hundred_days_after_the_last_run() {
+    let redis = Redis::start();
+    let days = |n: i64| n * 24 * 3600 * 1000;
+    for kept in ["log", "runs", "open", "ends"] {
+        // Only a job that goes on is in `open` and `ends`.
+        let left = format!("redis-cli -s {} PTTL '{}'", redis.socket().display(), part("backup", kept));
+        for _ in 0..2 {
+            let run = Test::new(&redis).args(["run", "-q", "backup", "-c", &left]).stdout(any()).run();
+            let left: i64 = match kept {
+                "log" | "runs" => redis.pttl(&part("backup", kept)),
+                _ => run.stdout.trim().parse().unwrap(),
+            };
+            assert!(left > days(100) - 60_000, "{kept}: {left} ms");
+            // Much later:
+            for aged in ["log", "runs", "open", "ends"] {
+                redis.command(&["PEXPIRE", &part("backup", aged), &days(50).to_string()]);
+            }
+        }
+    }
+}
+
+#[test]
 fn what_was_not_used_leaves_nothing() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");

@@ -124,7 +124,7 @@ fn the_log_is_searched_where_it_is() {
         let run = entry(&format!("{at:08x}"), i64::from(at) * 60_000, if at % 10 == 0 { "1" } else { "0" });
         redis.command(&["LPUSH", &part("often", "log"), &run]);
     }
-    redis.command(&["HSET", &part("often", "runs"), "kept", "1000"]);
+    redis.command(&["HSET", &part("often", "runs"), "cut", "1000"]);
     assert_eq!(runs(&redis, "often").len(), 1000);
     assert_eq!(runs(&redis, "often -n 1").len(), 1);
     let prefix = |run: &Value| u32::from_str_radix(run["token_prefix"].as_str().unwrap(), 16).unwrap();
@@ -138,7 +138,7 @@ fn the_log_is_searched_where_it_is() {
     // Where it does not reach back so far, that is said.
     let forgotten = "redlock: \"often\": runs before <any> are forgotten (1000 are kept; --log N keeps more)\n";
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(like(forgotten)).run();
-    redis.command(&["HSET", &part("often", "runs"), "kept", "5"]);
+    redis.command(&["HSET", &part("often", "runs"), "cut", "5"]);
     redlock(&redis, "log often --since 2d").stdout(any()).stderr(message(["(1000 are kept;"])).run();
     redlock(&redis, "log often --since 101d").status(64).stderr(message(["remembered for 100 days"])).run();
 }

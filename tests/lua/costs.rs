@@ -25,7 +25,7 @@ fn the_head_of_each_script_says_how_many_commands_it_calls() {
     let redis = Redis::start();
     let (mut scripts, run) = (Scripts::on(redis.connection()), run_id(&redis));
     let take = format!("ttl=60000 now={CLOCK} {OWNER} entry={{\"h\":\"host\"}}");
-    let recreate = format!("{take} fence=5 run={run} hold=base held=5 alone=1");
+    let recreate = format!("{take} fence=5 run_id={run} hold=base held=5 alone=1");
     let of_held = [
         ("release", "hold=base outcome=exited code=0"),
         ("extend", "ttl=70000"),

@@ -187,7 +187,7 @@ impl Scripts {
     #[track_caller]
     fn take_remembering(&mut self, waiter: &str, token: &str, seen: [&str; 4]) -> Reply {
         let [seen, run, left, fence] = seen;
-        let seen = format!("ttl=60000 seen={seen} seen_run={run} seen_left={left} seen_fence={fence}");
+        let seen = format!("ttl=60000 seen={seen} seen_run_id={run} seen_left={left} seen_fence={fence}");
         self.take_with(waiter, token, &seen)
     }
 
@@ -203,7 +203,7 @@ impl Scripts {
     #[track_caller]
     fn recreate(&mut self, token: &str, run_id: &str, alone: bool, hold: &str) -> Reply {
         let alone = if alone { "alone=1" } else { "" };
-        self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run={run_id} hold={hold} {alone}"))
+        self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run_id={run_id} hold={hold} {alone}"))
     }
 
     #[track_caller]

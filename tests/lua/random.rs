@@ -76,7 +76,7 @@ impl Expected {
                     && expected.iter().zip(items).all(|(expected, item)| expected.matches(item))
             }
             (Expected::Identity, Reply::List(items)) => {
-                items.len() == 4 && reply.text("uptime").parse::<u64>().is_ok() && reply.text("run").len() == 40
+                items.len() == 4 && reply.text("uptime").parse::<u64>().is_ok() && reply.text("run_id").len() == 40
             }
             (Expected::Fields(expected), Reply::List(items)) => {
                 let field_matches = |(name, field): (&String, &Expected)| field.matches(reply.get(name));
@@ -180,7 +180,7 @@ impl Run<'_> {
                 let texts = seen.as_ref().map(|seen| (seen.left.to_string(), seen.fence.to_string()));
                 if let (Some(seen), Some((left, fence))) = (&seen, &texts) {
                     let run = if seen.before { ANOTHER_RUN } else { &run_id };
-                    optional.extend([("seen", seen.token), ("seen_run", run), ("seen_left", left)]);
+                    optional.extend([("seen", seen.token), ("seen_run_id", run), ("seen_left", left)]);
                     optional.push(("seen_fence", fence));
                 }
                 let reply = self.script("take", &arguments, &optional);
@@ -252,7 +252,7 @@ impl Run<'_> {
                 let (same, alone) = (self.chance.below(5) > 0, self.chance.below(2) == 0);
                 let hold = self.chance.one_of(&["", "base", "h1", "h2"]);
                 let run_id = if same { self.run_id.clone() } else { ANOTHER_RUN.to_owned() };
-                let optional = [("run", &*run_id), ("alone", if alone { "1" } else { "" }), ("hold", hold)];
+                let optional = [("run_id", &*run_id), ("alone", if alone { "1" } else { "" }), ("hold", hold)];
                 let reply = self.script("recreate", &arguments, &optional);
                 (reply, self.model.recreate(&token, ttl, fence, &by, same, alone, hold))
             }

@@ -9,7 +9,7 @@ const ANOTHER_RUN: &str = "0123456789abcdef0123456789abcdef01234567";
 #[track_caller]
 fn tells_identity(redis: &Redis, reply: &Reply, word: &str) {
     let node = reply.get("node");
-    assert_eq!((reply.word(), node.text("run")), (word, &*run_id(redis)), "{reply:?}");
+    assert_eq!((reply.word(), node.text("run_id")), (word, &*run_id(redis)), "{reply:?}");
     assert!(node.text("uptime").parse::<u64>().unwrap() < 3600, "{reply:?}");
 }
 
@@ -79,7 +79,10 @@ fn where_info_and_time_are_refused_nothing_fails_but_a_quarantine() {
     let mut scripts = Scripts::on(connection);
     let unknown = |reply: &Reply| {
         let node = reply.get("node");
-        assert_eq!((node.get("uptime"), node.get("run")), (&Reply::Text(String::new()), &Reply::Text(String::new())));
+        assert_eq!(
+            (node.get("uptime"), node.get("run_id")),
+            (&Reply::Text(String::new()), &Reply::Text(String::new()))
+        );
     };
     assert_eq!(scripts.run("inspect", "").word(), "free");
     let reply = scripts.take_after("3600", "", "t");
@@ -167,7 +170,7 @@ fn a_lease_is_created_again_before_all_that_wait_and_as_it_was() {
 fn an_answer_of_before_the_restart_creates_nothing_behind_it() {
     let mut redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
-    let before = scripts.run("extend", "token=t ttl=60000 hold=base renew=1").get("node").text("run").to_owned();
+    let before = scripts.run("extend", "token=t ttl=60000 hold=base renew=1").get("node").text("run_id").to_owned();
     redis.restart();
     let mut scripts = Scripts::on(redis.connection());
     assert_eq!(scripts.recreate("t", &before, false, "base"), word("restarted"));
@@ -207,7 +210,7 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     let mut scripts = Scripts::on(redis.connection());
     scripts.take("", "t", "60000", "");
     let seen = scripts.take("waiter", "u", "60000", "");
-    let (before, fence) = (seen.get("node").text("run").to_owned(), CLOCK);
+    let (before, fence) = (seen.get("node").text("run_id").to_owned(), CLOCK);
     redis.restart();
     let mut scripts = Scripts::on(redis.connection());
     let reply = scripts.take_remembering("waiter", "u", ["t", &before, "60000", fence]);
@@ -217,7 +220,7 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     // It holds off newcomers too, until the holder is back.
     assert_eq!(scripts.take("", "v", "60000", "").word(), "reserved");
     let run = run_id(&redis);
-    let back = format!("token=t ttl=60000 fence={fence} {OWNER} run={run} alone=1 hold=base");
+    let back = format!("token=t ttl=60000 fence={fence} {OWNER} run_id={run} alone=1 hold=base");
     assert_eq!(scripts.run("recreate", &back).word(), "extended");
     assert!(!redis.exists(&part("reserved")));
     // It has released: the counter stands at its fencing token, and nothing is kept any more.

@@ -132,7 +132,7 @@ impl Run<'_> {
                     false => "other",
                 };
                 let run = &self.run_id;
-                let more = format!("fence=5 hold=base run={run} {OWNER}{}", at(place));
+                let more = format!("fence=5 hold=base run_id={run} {OWNER}{}", at(place));
                 ("recreate", format!("token={token} claim={claim} ttl=60000 {more}"), expected)
             }
             14 => {
@@ -333,7 +333,7 @@ fn what_has_run_out_and_was_not_swept_yet_is_nobodys_and_in_nobodys_way() {
     let listed = || redis.query::<Vec<String>>(&["ZRANGE", &part("members"), "0", "-1"]);
     assert_eq!(scripts.run("extend", "token=tc claim=slots:6 ttl=60000").word(), "gone");
     assert_eq!(listed(), ["tb", "tc", "td", "te", "tf"]);
-    let at_d = format!("token=tx claim=slots:6 place=3 ttl=60000 fence=5 hold=base run={} {OWNER}", run_id(&redis));
+    let at_d = format!("token=tx claim=slots:6 place=3 ttl=60000 fence=5 hold=base run_id={} {OWNER}", run_id(&redis));
     assert_eq!(scripts.run("recreate", &at_d).word(), "extended");
     assert_eq!(listed(), ["tc", "te", "tf", "tx"]);
     let reply = take(&mut scripts, "", "ty", "exclusive");

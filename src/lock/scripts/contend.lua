@@ -6,7 +6,7 @@ local function turned_away(outcome, fields)
   return answer_from_reads(outcome, fields)
 end
 
--- Gives the waiter a place in line, its old one if it has one.
+-- Puts the waiter in line, with its old ticket if it has one.
 local function refused(outcome, fields)
   with_facts(fields)
   if me and value ~= nil then
@@ -48,8 +48,8 @@ end
 -- Keeps the lock for the holder that this run of the server has forgotten, unless it was here again: then the counter is not
 -- below its fencing token.
 local function keep_for_holder()
-  local run, left, fence = ARG.seen_run, tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
-  if not ARG.seen or not run or who.run == '' or who.run == run then return false end
+  local run_id, left, fence = ARG.seen_run_id, tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
+  if not ARG.seen or not run_id or who.run_id == '' or who.run_id == run_id then return false end
   if not left or left < 1 or not fence then return false end
   local count = counter(ARG.seen_slot)
   if count > fence or count == fence and ARG.seen_claim ~= 'shared' then return false end

@@ -39,7 +39,7 @@ end
 -- as old as a release that is said again.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
-  if not oldest and redis.call('HEXISTS', RUNS, 'kept') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
+  if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
   return oldest and ended_at(oldest) > server_ms() - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 
@@ -84,7 +84,7 @@ local function correct_end(token, word, code, by, late)
 end
 
 -- The run of this lease, which the server has forgotten in a restart, as its release tells it whole.
-local function note_forgotten()
+local function remember_forgotten()
   local word = ARG.gone or ARG.outcome or 'unused'
   pcall(function()
     if server_ms() == 0 or not ARG.entry or word == 'unused' then return end

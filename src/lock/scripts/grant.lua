@@ -22,7 +22,7 @@ local function grant(fence, count, place)
     redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
   end
   if place then redis.call('ZADD', P, place, ARG.token) end
-  if shape then members.note_ttl(tonumber(ARG.ttl)) end
+  if shape then members.set_longest(tonumber(ARG.ttl)) end
   set_counter(count, place)
   local since = ARG.held and digits(server_us() - ARG.held * 1000) or server_us()
   redis.call('HSET', record_of(ARG.token), 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', since,

@@ -1,7 +1,7 @@
 -- Stands behind run.lua in what ends runs: the end of a run, written into the log. Cost: 8 calls.
 -- A run stays the text that it is (run.lua): as a quote inside a value is escaped, `"b":"` is always the name of a field.
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local KEPT_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
 
 -- The number in this field of a run, nil if it has none. (A plain search is the fastest.)
 local function number_of(run, name)
@@ -74,11 +74,11 @@ local function push(runs, first, most, at)
   end
   if redis.call('LPUSH', LOG, unpack(runs)) > most then
     redis.call('LTRIM', LOG, '0', digits(most - 1))
-    if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+    if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
   end
   -- Both are renewed once a day.
   if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-    for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, KEPT_MS) end
+    for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
   end
   return are_last
 end
@@ -103,7 +103,7 @@ local function count_end(run, is_last)
   if not result then return end
   keep_last(run, result, is_last)
   local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
-  if count == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+  if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 
 -- How many runs the log of this one keeps.
@@ -141,6 +141,6 @@ local function write_end(token, word, code, by)
   log_end(run, end_of(run), outcome_of(word, code, by), nil, not shape)
 end
 
-local function note_end(...)
+local function remember_end(...)
   pcall(write_end, ...)
 end

@@ -4,9 +4,9 @@ if is_held then return release_hold(correct_end) end
 local known = told_end(ARG.token)
 local is_by_token = not ARG.began -- not by the run itself, which says later what came of it
 -- Where others have the lock, it is the answers of all nodes together that say whether it was lost.
-local run = not known and ARG.run and (ARG.gone or is_vacant()) and node().run
-if run and run ~= '' and run ~= ARG.run then
-  note_forgotten()
+local run_id = not known and ARG.run_id and (ARG.gone or is_vacant()) and node().run_id
+if run_id and run_id ~= '' and run_id ~= ARG.run_id then
+  remember_forgotten()
 elseif ARG.gone then
   correct_end(ARG.token, ARG.gone, ARG.code)
 elseif ARG.code and is_by_token then

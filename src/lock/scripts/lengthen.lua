@@ -2,7 +2,7 @@
 
 -- The lease of this token ends ttl ms from now: notes that in the memory, if its run is there (run.lua). A run may outlast
 -- what the memory and the counters last.
-local function note_deadline(token, ttl)
+local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end
   if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
     for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
@@ -14,12 +14,12 @@ local function lengthen(token, ttl)
   local left = until_end(token)
   if left < 0 or left >= ttl then return left end
   if shape then
-    members.note_ttl(ttl)
+    members.set_longest(ttl)
     members.expire(token, ttl)
   else
     for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
   end
-  note_deadline(token, ttl)
+  remember_deadline(token, ttl)
   return ttl
 end
 

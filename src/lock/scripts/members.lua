@@ -36,7 +36,7 @@ if shape or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 
   -- Notes the ttl of one: as long may a node that restarts have forgotten it.
-  function members.note_ttl(ttl)
+  function members.set_longest(ttl)
     redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
   end
 

@@ -4,12 +4,12 @@
 -- Cost: INFO, as much as five other calls.
 local function node()
   local info = redis.pcall('INFO', 'server')
-  if type(info) ~= 'string' then return {uptime = '', run = ''} end
+  if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
   local function field(name)
     local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
     return string.match(info, '^[%w-]*', (last or #info) + 1)
   end
-  return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+  return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 
 -- An answer that rests on what was read alone. A replica's word is none: it refuses a write, be it one that changes nothing.

@@ -12,7 +12,7 @@
 -- Answers are name, value, name, value too, and always have an `outcome`, and `more` where it is set. `holders` is a list of such
 -- lists: value, left (ms, PTTL), the owner record and now (us), of a member its claim and slot; or type and left for a key that is no
 -- string. With members there are `members` (their number), `next` (ms, until one of them runs out) and `longest`. `node` is uptime (s)
--- and run, '' where INFO is refused.
+-- and run_id, '' where INFO is refused.
 -- What scripts spend is the creation of their functions, and numbers that become texts: so what is rarely needed stands behind a
 -- return or inside a function, and what is often called has texts for constants and for the clock. All behind the prelude stands
 -- inside one function (scripts.rs), as the names around a function cost nothing to find.

@@ -5,7 +5,7 @@
 --      renews the lease, for as long as that would have lasted, that it was released)
 --      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known),
 --      told (that takes the place of the end that this node was told)
---      the run, for a server that has restarted without it: run (of the server, when it last confirmed the lease), began (ms ago),
+--      the run, for a server that has restarted without it: run_id (of the server, when it last confirmed the lease), began (ms ago),
 --      fence, slot, entry (see run.lua; nil: no memory)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 -- Reads K, H, of the holds of another job no more; frees K, L, H (of a member M, P and its record), calls the next, and writes the memory.
@@ -51,4 +51,4 @@ local function release_hold(note)
 end
 
 -- The rest is in late.lua.
-if is_held and not ARG.gone then return release_hold(note_end) end
+if is_held and not ARG.gone then return release_hold(remember_end) end

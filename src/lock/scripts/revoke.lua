@@ -7,10 +7,10 @@
 local FREED = 100
 
 -- The lock was freed for all its holders: runs that began before have ended by that, see close.lua.
-local function note_forced()
+local function remember_force()
   if redis.call('EXISTS', OPEN) == 0 then return end
   redis.pcall('HSET', RUNS, 'forced', cjson.encode({t = '', y = short(ARG.by, 100), b = digits(server_ms())}))
-  redis.pcall('PEXPIRE', RUNS, FENCE_MS)
+  redis.pcall('PEXPIRE', RUNS, LOG_MS)
 end
 
 -- Ends the lease of this token. Returns the outcome.
@@ -18,7 +18,7 @@ local function end_one(token)
   local record = record_of(token)
   if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
   if not ARG.force and redis.call('HEXISTS', record, 'kept') == 0 then return 'revoked' end
-  note_end(token, 'revoked', nil, ARG.by)
+  remember_end(token, 'revoked', nil, ARG.by)
   drop(token)
   return 'released'
 end
@@ -26,9 +26,9 @@ end
 -- Ends the leases of all members at once.
 local function force_all()
   local first = redis.call('ZRANGE', M, 0, FREED - 1)
-  for _, member in ipairs(first) do note_end(member, 'revoked', nil, ARG.by) end
+  for _, member in ipairs(first) do remember_end(member, 'revoked', nil, ARG.by) end
   members.forget(first) -- the records of the others run out
-  note_forced()
+  remember_force()
   members.delete_mark()
   return 'released'
 end

@@ -4,7 +4,7 @@
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in open),
 --   log (list: the last runs that have ended, the last to end in front),
 --   runs (hash: success, failure: of the runs that were told as one, the one that ended last; once: of the successes with
---     --once-per, the one that began last; succeeded, failed: how many were told; kept: there once the log was cut;
+--     --once-per, the one that began last; succeeded, failed: how many were told; cut: there once the log was cut;
 --     forced: an object whose y and b say who freed the lock for all its holders, and when)
 -- A run is a JSON object of texts, without spaces: t token, b began (ms), f fence, i place; then ARG.entry, what its redlock knows of it
 -- (run.rs): h host, p pid, u user, l label, w waited (ms), q if it had --once-per, n how many runs to keep, if not 20; then its end:
@@ -29,6 +29,6 @@ local function write_begin(fence, place)
 end
 
 -- The same, if there is a memory: without a clock there is none. Cost: 4 calls.
-local function note_begin(fence, place)
+local function remember_begin(fence, place)
   if ARG.entry and server_ms() ~= 0 then pcall(write_begin, fence, place) end
 end

@@ -1,7 +1,7 @@
 -- Tells the memory of a lock: its runs, as run.lua says. Changes nothing.
 -- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended less than that
 --      ago), failed (only those that have not ended well: by status 0, or released without one)
--- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced), kept (how many are in a log that was cut)
+-- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced), logged (how many are in a log that was cut)
 --      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them), oldest (the last of
 --      them, with since), and unless `from`
 --      is given: over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
@@ -10,10 +10,10 @@
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 local PAGE = 200
 local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
-local names = {'success', 'failure', 'succeeded', 'failed', 'kept', 'forced'}
+local names = {'success', 'failure', 'succeeded', 'failed', 'cut', 'forced'}
 local fields = {clock = digits(now), ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
-fields.kept = fields.kept and redis.call('LLEN', LOG)
+fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
 -- The runs of these tokens, each followed by what stands behind it.
 local function open_runs(tokens, step)

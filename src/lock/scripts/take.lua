@@ -6,12 +6,12 @@
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
 --      entry (of its run for the memory, see run.lua; nil: no memory)
 --      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
---      of a lease that the waiter has seen: seen (its token), seen_run (of the node then), seen_left (ms), seen_fence, seen_claim,
+--      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms), seen_fence, seen_claim,
 --      seen_slot
--- Answers: granted (fence, place, longest, node), taken (free: other places, longest, node), held (holders, node, place in line),
---      reserved (left, longest, node, place in line), young (longest, node, place in line), other-shape (holders, node),
+-- Answers: granted (fence, place, longest, node), taken (free: other places, longest, node), held (holders, node, position),
+--      reserved (left, longest, node, position), young (longest, node, position), other-shape (holders, node),
 --      ran (success, clock in ms: see run.lua)
---      place in line: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
+--      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN and ENDS.
 -- Cost: 14 calls for an exclusive lock that is free, 4 of them for the memory.
 local me, who = ARG.waiter, node()
@@ -59,7 +59,7 @@ local function take()
   local is_seed = (fence == 0 or not is_shared) and least < tonumber(ARG.now or 0)
   fence = is_seed and ARG.now or digits(least)
   grant(fence, fence, place)
-  note_begin(fence, place)
+  remember_begin(fence, place)
   if shape then hand_over() end
   return granted(fence, place)
 end

@@ -74,7 +74,7 @@ redis.call('ZADD', M, digits(ends), token)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
 members.expire_all()
 end
-function members.note_ttl(ttl)
+function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)
@@ -97,12 +97,12 @@ end
 end
 local function node()
 local info = redis.pcall('INFO', 'server')
-if type(info) ~= 'string' then return {uptime = '', run = ''} end
+if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
 local function field(name)
 local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
 return string.match(info, '^[%w-]*', (last or #info) + 1)
 end
-return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
@@ -174,7 +174,7 @@ return answer_from_reads('gone', {node = flat(node()), longest = shape and redis
 end
 return answer_from_reads('other', holders(10))
 end
-local function note_deadline(token, ttl)
+local function remember_deadline(token, ttl)
 if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end
 if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
 for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
@@ -184,12 +184,12 @@ local function lengthen(token, ttl)
 local left = until_end(token)
 if left < 0 or left >= ttl then return left end
 if shape then
-members.note_ttl(ttl)
+members.set_longest(ttl)
 members.expire(token, ttl)
 else
 for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
 end
-note_deadline(token, ttl)
+remember_deadline(token, ttl)
 return ttl
 end
 local function extend_lease(record)

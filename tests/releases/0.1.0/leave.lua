@@ -74,7 +74,7 @@ redis.call('ZADD', M, digits(ends), token)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
 members.expire_all()
 end
-function members.note_ttl(ttl)
+function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)

@@ -74,7 +74,7 @@ redis.call('ZADD', M, digits(ends), token)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
 members.expire_all()
 end
-function members.note_ttl(ttl)
+function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)
@@ -159,12 +159,12 @@ if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end
 local function node()
 local info = redis.pcall('INFO', 'server')
-if type(info) ~= 'string' then return {uptime = '', run = ''} end
+if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
 local function field(name)
 local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
 return string.match(info, '^[%w-]*', (last or #info) + 1)
 end
-return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
@@ -209,11 +209,11 @@ redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
 redis.call('PEXPIRE', OPEN, FENCE_MS)
 redis.call('PEXPIRE', ENDS, FENCE_MS)
 end
-local function note_begin(fence, place)
+local function remember_begin(fence, place)
 if ARG.entry and server_ms() ~= 0 then pcall(write_begin, fence, place) end
 end
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local KEPT_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -267,10 +267,10 @@ table.sort(runs, function(one, other) return ends[one] < ends[other] end)
 end
 if redis.call('LPUSH', LOG, unpack(runs)) > most then
 redis.call('LTRIM', LOG, '0', digits(most - 1))
-if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, KEPT_MS) end
+for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
 end
 return are_last
 end
@@ -288,7 +288,7 @@ local result = result_of(run)
 if not result then return end
 keep_last(run, result, is_last)
 local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
-if count == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 local function most_of(run)
 return number_of(run, 'n') or 20
@@ -313,7 +313,7 @@ local run = take_open(token)
 if not run or word == 'unused' then return end
 log_end(run, end_of(run), outcome_of(word, code, by), nil, not shape)
 end
-local function note_end(...)
+local function remember_end(...)
 pcall(write_end, ...)
 end
 local is_held, hold = find_hold(ARG.token, ARG.hold)
@@ -349,7 +349,7 @@ hand_over()
 end
 return answer('released')
 end
-if is_held and not ARG.gone then return release_hold(note_end) end
+if is_held and not ARG.gone then return release_hold(remember_end) end
 local function holder(token)
 local record, fields = redis.call('HGETALL', record_of(token)), {}
 for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -450,7 +450,7 @@ end
 end
 local function is_cut_behind()
 local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
-if not oldest and redis.call('HEXISTS', RUNS, 'kept') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
+if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
 return oldest and ended_at(oldest) > server_ms() - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 local function told_end(token)
@@ -486,7 +486,7 @@ end
 log_end(run, ended or end_of(run), outcome or outcome_of(word, code, by), at)
 end)
 end
-local function note_forgotten()
+local function remember_forgotten()
 local word = ARG.gone or ARG.outcome or 'unused'
 pcall(function()
 if server_ms() == 0 or not ARG.entry or word == 'unused' then return end
@@ -497,9 +497,9 @@ end
 if is_held then return release_hold(correct_end) end
 local known = told_end(ARG.token)
 local is_by_token = not ARG.began -- not by the run itself, which says later what came of it
-local run = not known and ARG.run and (ARG.gone or is_vacant()) and node().run
-if run and run ~= '' and run ~= ARG.run then
-note_forgotten()
+local run_id = not known and ARG.run_id and (ARG.gone or is_vacant()) and node().run_id
+if run_id and run_id ~= '' and run_id ~= ARG.run_id then
+remember_forgotten()
 elseif ARG.gone then
 correct_end(ARG.token, ARG.gone, ARG.code)
 elseif ARG.code and is_by_token then

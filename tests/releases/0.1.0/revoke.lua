@@ -74,7 +74,7 @@ redis.call('ZADD', M, digits(ends), token)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
 members.expire_all()
 end
-function members.note_ttl(ttl)
+function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)
@@ -159,12 +159,12 @@ if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end
 local function node()
 local info = redis.pcall('INFO', 'server')
-if type(info) ~= 'string' then return {uptime = '', run = ''} end
+if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
 local function field(name)
 local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
 return string.match(info, '^[%w-]*', (last or #info) + 1)
 end
-return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
@@ -248,11 +248,11 @@ redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
 redis.call('PEXPIRE', OPEN, FENCE_MS)
 redis.call('PEXPIRE', ENDS, FENCE_MS)
 end
-local function note_begin(fence, place)
+local function remember_begin(fence, place)
 if ARG.entry and server_ms() ~= 0 then pcall(write_begin, fence, place) end
 end
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local KEPT_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -306,10 +306,10 @@ table.sort(runs, function(one, other) return ends[one] < ends[other] end)
 end
 if redis.call('LPUSH', LOG, unpack(runs)) > most then
 redis.call('LTRIM', LOG, '0', digits(most - 1))
-if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, KEPT_MS) end
+for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
 end
 return are_last
 end
@@ -327,7 +327,7 @@ local result = result_of(run)
 if not result then return end
 keep_last(run, result, is_last)
 local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
-if count == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 local function most_of(run)
 return number_of(run, 'n') or 20
@@ -352,7 +352,7 @@ local run = take_open(token)
 if not run or word == 'unused' then return end
 log_end(run, end_of(run), outcome_of(word, code, by), nil, not shape)
 end
-local function note_end(...)
+local function remember_end(...)
 pcall(write_end, ...)
 end
 local PART = 1000
@@ -368,24 +368,24 @@ if #tokens < PART then return tokens end
 return tokens, last .. ' ' .. digits(last == deadline and before + alike or alike)
 end
 local FREED = 100
-local function note_forced()
+local function remember_force()
 if redis.call('EXISTS', OPEN) == 0 then return end
 redis.pcall('HSET', RUNS, 'forced', cjson.encode({t = '', y = short(ARG.by, 100), b = digits(server_ms())}))
-redis.pcall('PEXPIRE', RUNS, FENCE_MS)
+redis.pcall('PEXPIRE', RUNS, LOG_MS)
 end
 local function end_one(token)
 local record = record_of(token)
 if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
 if not ARG.force and redis.call('HEXISTS', record, 'kept') == 0 then return 'revoked' end
-note_end(token, 'revoked', nil, ARG.by)
+remember_end(token, 'revoked', nil, ARG.by)
 drop(token)
 return 'released'
 end
 local function force_all()
 local first = redis.call('ZRANGE', M, 0, FREED - 1)
-for _, member in ipairs(first) do note_end(member, 'revoked', nil, ARG.by) end
+for _, member in ipairs(first) do remember_end(member, 'revoked', nil, ARG.by) end
 members.forget(first) -- the records of the others run out
-note_forced()
+remember_force()
 members.delete_mark()
 return 'released'
 end

@@ -74,7 +74,7 @@ redis.call('ZADD', M, digits(ends), token)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
 members.expire_all()
 end
-function members.note_ttl(ttl)
+function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)
@@ -97,12 +97,12 @@ end
 end
 local function node()
 local info = redis.pcall('INFO', 'server')
-if type(info) ~= 'string' then return {uptime = '', run = ''} end
+if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
 local function field(name)
 local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
 return string.match(info, '^[%w-]*', (last or #info) + 1)
 end
-return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
@@ -112,10 +112,10 @@ end
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 local PAGE = 200
 local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
-local names = {'success', 'failure', 'succeeded', 'failed', 'kept', 'forced'}
+local names = {'success', 'failure', 'succeeded', 'failed', 'cut', 'forced'}
 local fields = {clock = digits(now), ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
-fields.kept = fields.kept and redis.call('LLEN', LOG)
+fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 local function open_runs(tokens, step)
 local told = {}
 for i = 1, #tokens, step do

@@ -74,7 +74,7 @@ redis.call('ZADD', M, digits(ends), token)
 redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
 members.expire_all()
 end
-function members.note_ttl(ttl)
+function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)
@@ -159,12 +159,12 @@ if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end
 local function node()
 local info = redis.pcall('INFO', 'server')
-if type(info) ~= 'string' then return {uptime = '', run = ''} end
+if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
 local function field(name)
 local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
 return string.match(info, '^[%w-]*', (last or #info) + 1)
 end
-return {uptime = field('uptime_in_seconds:'), run = field('run_id:')}
+return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
@@ -213,7 +213,7 @@ redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
 redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
 end
 if place then redis.call('ZADD', P, place, ARG.token) end
-if shape then members.note_ttl(tonumber(ARG.ttl)) end
+if shape then members.set_longest(tonumber(ARG.ttl)) end
 set_counter(count, place)
 local since = ARG.held and digits(server_us() - ARG.held * 1000) or server_us()
 redis.call('HSET', record_of(ARG.token), 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', since,
@@ -232,7 +232,7 @@ redis.call('ZADD', ENDS, digits(server_ms() + ARG.ttl), ARG.token)
 redis.call('PEXPIRE', OPEN, FENCE_MS)
 redis.call('PEXPIRE', ENDS, FENCE_MS)
 end
-local function note_begin(fence, place)
+local function remember_begin(fence, place)
 if ARG.entry and server_ms() ~= 0 then pcall(write_begin, fence, place) end
 end
 local me, who = ARG.waiter, node()
@@ -271,7 +271,7 @@ local least = is_shared and fence or fence + 1
 local is_seed = (fence == 0 or not is_shared) and least < tonumber(ARG.now or 0)
 fence = is_seed and ARG.now or digits(least)
 grant(fence, fence, place)
-note_begin(fence, place)
+remember_begin(fence, place)
 if shape then hand_over() end
 return granted(fence, place)
 end
@@ -316,7 +316,7 @@ return answer_from_reads('gone', {node = flat(node()), longest = shape and redis
 end
 return answer_from_reads('other', holders(10))
 end
-local function note_deadline(token, ttl)
+local function remember_deadline(token, ttl)
 if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end
 if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
 for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
@@ -326,12 +326,12 @@ local function lengthen(token, ttl)
 local left = until_end(token)
 if left < 0 or left >= ttl then return left end
 if shape then
-members.note_ttl(ttl)
+members.set_longest(ttl)
 members.expire(token, ttl)
 else
 for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
 end
-note_deadline(token, ttl)
+remember_deadline(token, ttl)
 return ttl
 end
 local function extend_lease(record)
@@ -352,7 +352,7 @@ local left = redis.call('PTTL', K)
 if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local KEPT_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -406,10 +406,10 @@ table.sort(runs, function(one, other) return ends[one] < ends[other] end)
 end
 if redis.call('LPUSH', LOG, unpack(runs)) > most then
 redis.call('LTRIM', LOG, '0', digits(most - 1))
-if redis.call('HSETNX', RUNS, 'kept', '1') == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, KEPT_MS) end
+for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
 end
 return are_last
 end
@@ -427,7 +427,7 @@ local result = result_of(run)
 if not result then return end
 keep_last(run, result, is_last)
 local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
-if count == 1 then redis.call('PEXPIRE', RUNS, KEPT_MS) end
+if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 local function most_of(run)
 return number_of(run, 'n') or 20
@@ -452,7 +452,7 @@ local run = take_open(token)
 if not run or word == 'unused' then return end
 log_end(run, end_of(run), outcome_of(word, code, by), nil, not shape)
 end
-local function note_end(...)
+local function remember_end(...)
 pcall(write_end, ...)
 end
 local CLOSED = 100 -- so many of them are closed by one grant
@@ -522,8 +522,8 @@ local began = run and tonumber(string.match(run, '"b":"(%d+)"'))
 return began and math.abs(server_ms() - began) < tonumber(ARG.once) and {success = run, clock = digits(server_ms())}
 end
 local function keep_for_holder()
-local run, left, fence = ARG.seen_run, tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
-if not ARG.seen or not run or who.run == '' or who.run == run then return false end
+local run_id, left, fence = ARG.seen_run_id, tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
+if not ARG.seen or not run_id or who.run_id == '' or who.run_id == run_id then return false end
 if not left or left < 1 or not fence then return false end
 local count = counter(ARG.seen_slot)
 if count > fence or count == fence and ARG.seen_claim ~= 'shared' then return false end
