@@ -485,8 +485,8 @@ pub(crate) struct StatusArgs {
     pub(crate) exit_code: bool,
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
-    /// Of each NAME, and of each lock that a pattern matches. Even if a later run failed: the line that it prints says so. 69 if no
-    /// quorum of nodes answers. --format nagios prints one line, and exits with 0, 2 or 3.
+    /// Asks for such a run of each NAME, and of each lock that a pattern matches. A later run that failed does not change the
+    /// status, but the line that is printed tells it. Exit 69 if no quorum of nodes answers. --format nagios prints one line, and exits with 0, 2 or 3.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
@@ -512,7 +512,7 @@ pub(crate) struct LogArgs {
     /// Show the last N runs, of all these locks together
     #[arg(short = 'n', long = "lines", value_name = "N", value_parser = whole(0, MOST_LINES))]
     pub(crate) lines: Option<usize>,
-    /// Show runs that ended within the last D, or go on
+    /// Show runs that ended within the last D, or are still running
     #[arg(long, value_name = "D", value_parser = remembered)]
     pub(crate) since: Option<Duration>,
     /// Show only runs that failed, or whose lease ran out

@@ -18,7 +18,7 @@ const MEANT: [(&[&str], &[&str], &str); 19] = [
     (&["run"], &["--json"], "run prints no results; standard output is the job's"),
     (&["run", "acquire"], &["-j"], "--slots?"),
     (&[], &["--json", "-j"], "--format json?"),
-    (&["run", "acquire"], &["--nowait", "--no-wait"], "one try is the default; -n says so"),
+    (&["run", "acquire"], &["--nowait", "--no-wait"], "one try is the default, as with -n"),
     (&[], &["--timeout", "--retry", "-w"], "run and acquire have --wait, wait has --timeout"),
     (&[], &["-t"], "run, acquire and extend have --ttl, wait has --timeout"),
     (&[], &["--expire", "--expires", "--lease"], "run, acquire and extend have --ttl"),

@@ -83,7 +83,7 @@ pub(super) struct Answer {
     pub(super) entered: u64,
     /// The hold for which the lease was renewed is not known there.
     pub(super) forgotten: bool,
-    /// The signature of the revocation.
+    /// Who has revoked the lease: `deploy@web-3`.
     pub(super) revoked_by: String,
     /// The number of waiters ahead of this one; none when it is not in line.
     pub(super) rank: Option<u64>,

@@ -16,9 +16,9 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes something that each of them should do or say after the decision too: once the answers have `decided`,
-    /// waits for the slower nodes as well, but not much longer than that has taken. What a node in quarantine may have forgotten
-    /// counts as not answered.
+    /// Asks all nodes, and does not stop at a quorum, as each node should do or say its part: once the answers have `decided`, it
+    /// waits for the slower nodes too, but not much longer than the decision has taken. What a node in quarantine may have
+    /// forgotten counts as not answered.
     pub(super) async fn ask_each(
         &mut self,
         call: &Call,

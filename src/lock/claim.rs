@@ -32,7 +32,7 @@ impl Claim {
         }
     }
 
-    /// What the name of a waiter with this claim begins with: the scripts call only those that fit.
+    /// The first letter of the name of a waiter with this claim: from it the scripts know whether the waiter fits.
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",

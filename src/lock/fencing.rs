@@ -5,8 +5,9 @@
 //! behind are raised, on the condition that they still have the lease and are not ahead. Two winners' quorums share such
 //! a node, where the later one's grant came after the earlier one's token, and is larger.
 //!
-//! A shared lease counts nothing, and over several nodes a node that has lost its counter tells it 0. The others know the last
-//! writer's number if there are q of them; else the clock is larger than that.
+//! A shared lease counts nothing. Over several nodes, a node that has lost its counter answers 0 to it, and is ignored. If q of
+//! the nodes that granted have a counter, one of them knows the last writer's. If fewer have one, the client's clock takes part:
+//! it is larger than any writer's counter.
 //!
 //! The models (tests/model) include this file by its path: of redlock it imports only the other files that they include.
 

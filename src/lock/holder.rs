@@ -44,7 +44,7 @@ pub(crate) struct Holder {
     /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
     #[serde(skip)]
     pub(crate) kept: Option<Duration>,
-    /// The signature of its revocation.
+    /// Who has revoked it: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
 }

@@ -138,7 +138,7 @@ impl Locks {
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        // Of many locks with many runs no more are kept than are asked for.
+        // With many locks of many runs, only as many runs stay in memory as the caller asks for.
         for page in keys.chunks(query.locks_at_a_time(survey.locks.nodes.len())) {
             for (key, memory) in zip(page, survey.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];

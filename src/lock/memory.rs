@@ -215,7 +215,7 @@ impl Survey<'_> {
     }
 }
 
-/// Adds what the nodes tell of a further page of a log. One that does not tell it has told all it can.
+/// Adds a further page of a log to what each node has told. A node that does not answer has told all it can.
 fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     let mut page = page.unwrap_or_default().into_iter();
     for before in told.iter_mut().flatten() {

@@ -55,7 +55,7 @@ impl Owner {
     }
 }
 
-/// The signature under a revocation: `deploy@web-3`.
-pub(super) fn signature() -> String {
+/// Who revokes a lease, for its holder and the log: `deploy@web-3`.
+pub(super) fn user_at_host() -> String {
     format!("{}@{}", sys::host::user(), sys::host::name())
 }

@@ -4,7 +4,7 @@ use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::holder::Holder;
 use super::line::unmoved;
-use super::owner::signature;
+use super::owner::user_at_host;
 use super::quorum::Verdict;
 use super::status::{State, View};
 use super::{Lock, scripts};
@@ -60,7 +60,7 @@ impl Lock {
                 )));
             }
         };
-        let mut args = Args::default().with("by", signature()).flag("force", force);
+        let mut args = Args::default().with("by", user_at_host()).flag("force", force);
         if let Some(token) = token {
             args = args.with_bytes("token", token);
         }

@@ -44,7 +44,7 @@ pub(crate) struct Run {
     pub(crate) status: Option<u8>,
     /// The signal that ended it.
     pub(crate) signal: Option<u8>,
-    /// The signature of the revocation.
+    /// Who has revoked the lease: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
     /// The time since its end, or since it began if it goes on.

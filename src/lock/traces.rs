@@ -1,7 +1,7 @@
 //! The traces that tries to get a lock may have left on the nodes, and the ways to take them back.
 //!
-//! A try that a node has not confirmed to have undone is remembered for that node, and undone by the next request that takes the
-//! lock or leaves (take.lua, undo.lua): what undoes it at once may be lost with the connection.
+//! A try is undone at once, but that request may be lost with its connection. Until a node confirms it, the try is remembered for
+//! that node; the next request that takes the lock or leaves the line carries its token, and undoes it (take.lua, undo.lua).
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;

@@ -236,9 +236,9 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) {
     stdio::let_go_of(0..=2);
 }
 
-/// Starts a program that outlives this process and what ends it. It has a session of its own, no blocked signals, and
-/// no descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper above this
-/// process.
+/// Starts a program that outlives this process, and the signals to its group, terminal or tree. It has a session of its own, no
+/// blocked signals, and no descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper
+/// above this process.
 ///
 /// # Errors
 /// The reason why it could not be executed.

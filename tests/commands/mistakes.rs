@@ -32,8 +32,8 @@ const LINES: [(&str, &str); 79] = [
     ("log --bogus", "unexpected argument '--bogus' found; redlock log -h shows its options"),
     ("--bogus", "unexpected argument '--bogus' found; redlock -h shows how it is used"),
     // Words of other tools.
-    ("run x --nowait -- true", "unexpected argument '--nowait' found; one try is the default; -n says so"),
-    ("acquire x --no-wait", "unexpected argument '--no-wait' found; one try is the default; -n says so"),
+    ("run x --nowait -- true", "unexpected argument '--nowait' found; one try is the default, as with -n"),
+    ("acquire x --no-wait", "unexpected argument '--no-wait' found; one try is the default, as with -n"),
     ("run x --lease 30s -- true", "unexpected argument '--lease' found; run, acquire and extend have --ttl"),
     ("acquire x --expire 30s", "unexpected argument '--expire' found; run, acquire and extend have --ttl"),
     ("run -t 30s x -- true", "unexpected argument '-t' found; run, acquire and extend have --ttl, wait has --timeout"),

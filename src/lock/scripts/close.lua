@@ -7,7 +7,8 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- When and with which outcome force has ended the run: if its lease, which would have lasted until then, was alive at that time.
+-- When and with which outcome force has ended the run: if its lease, which would have lasted until then, was alive at
+-- that time.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if not at or at > server_ms() or began_at(run) > at or (deadline or at) < at then return nil end

@@ -37,16 +37,16 @@ local function free_places()
   return list
 end
 
--- The last success that had --once-per too, if it began less than ARG.once ms ago. By a clock that was set back since, it may
--- be in the future: by up to as much it counts.
+-- The last success that had --once-per too, if it began less than ARG.once ms ago. If the clock was set back
+-- since, the success may lie in the future: it counts if that is by less than ARG.once.
 local function recent_success()
   local run = redis.call('HGET', RUNS, 'once')
   local began = run and tonumber(string.match(run, '"b":"(%d+)"'))
   return began and math.abs(server_ms() - began) < tonumber(ARG.once) and {success = run, clock = digits(server_ms())}
 end
 
--- Keeps the lock for the holder that this run of the server has forgotten, unless it was here again: then the counter is not
--- below its fencing token.
+-- Reserves the lock for the holder that this run of the server has forgotten, unless that was here again since the
+-- restart: then the counter is not below its fencing token.
 local function keep_for_holder()
   local run_id, left, fence = ARG.seen_run_id, tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
   if not ARG.seen or not run_id or who.run_id == '' or who.run_id == run_id then return false end

@@ -1,5 +1,5 @@
 -- Stands behind close.lua in release.lua: the end of a run whose lease is not here.
-local AGAIN_MS = 5000 -- a release is said again for so long
+local AGAIN_MS = 5000 -- a release is sent again for so long
 
 -- True if more is known of the end of the run than that its lease ran out.
 local function has_outcome(run)
@@ -12,7 +12,8 @@ local function is_told(run)
   return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
 end
 
--- The end that was told for this run of the log is not true: neither does it count, nor is it the last; that is one before it.
+-- Takes back the end that was told for this run of the log, which is not true: it no longer counts, and the last
+-- success or failure is a run before it.
 local function discount(told)
   local result = result_of(told)
   if result then redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '-1') end
@@ -35,16 +36,16 @@ local function find_logged(token)
   end
 end
 
--- True if the log may have had a run that ended ARG.ended ms ago: it was cut, and what is left of it ended later. That age may be
--- as old as a release that is said again.
+-- True if the log may have had a run that ended ARG.ended ms ago: it was cut, and what is left of it ended later. A
+-- release may arrive up to AGAIN_MS after it was first sent, with the same ARG.ended.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
   return oldest and ended_at(oldest) > server_ms() - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 
--- What the memory knows of the run of this token, nil if nothing: 'ended' if a release has told its end, 'known' if it goes on, was
--- lost or was revoked, 'unsure' if it may have been forgotten, or cannot be read.
+-- What the memory knows of the run of this token, nil if nothing: 'ended' if a release has told its end, 'known' if it
+-- goes on, was lost or was revoked, 'unsure' if it may have been forgotten, or cannot be read.
 local function told_end(token)
   local ok, known = pcall(function()
     if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
@@ -55,9 +56,9 @@ local function told_end(token)
   return ok and known or not ok and 'unsure' or nil
 end
 
--- Writes the end of a run whose lease is not here, or was lost. What a later grant has closed without an outcome gets this one; only
--- its status, if that comes from who has released a lease that had run out (`late`). A loss that a
--- quorum of the nodes knows takes the place of the end that this one was told.
+-- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
+-- gets this outcome; only its status, if the caller released a lease that had run out (`late`). A loss that a quorum of
+-- the nodes knows replaces the end that this node was told.
 local function correct_end(token, word, code, by, late)
   pcall(function()
     local deadline = tonumber((late or ARG.gone) and redis.call('ZSCORE', ENDS, token) or nil)

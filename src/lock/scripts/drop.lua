@@ -10,8 +10,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if it had been granted. A user who may not delete lets it run out: the take was refused halfway. (Of members
--- that is out of the list.)
+-- Undoes a take; true if it had been granted. A user who may not delete lets it run out: the take was refused halfway.
+-- (Of members that is out of the list.)
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not shape then redis.call('PEXPIRE', K, 1) end

@@ -8,5 +8,6 @@ local fence, count = tonumber(ARG.fence), counter(ARG.place)
 if count > fence and shape ~= 'shared' then return answer_from_reads('higher') end
 set_counter(digits(math.max(count, fence)), ARG.place)
 local record = record_of(ARG.token)
-if redis.call('EXISTS', record) == 1 then redis.call('HSET', record, 'fence', ARG.fence) end -- one made anew would never expire
+-- A record that this created would never expire.
+if redis.call('EXISTS', record) == 1 then redis.call('HSET', record, 'fence', ARG.fence) end
 return answer('raised')

@@ -12,8 +12,8 @@ local function set_counter(n, place)
   redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Gives the lock to ARG.token for ARG.ttl, beside those that it fits beside, with this fencing token; the counter of them then
--- stands at `count`. ARG.held: for how long (ms) the token has had it already.
+-- Gives the lock to ARG.token for ARG.ttl, beside those that it fits beside, with this fencing token; the counter of
+-- them then stands at `count`. ARG.held: for how long (ms) the token has had it already.
 local function grant(fence, count, place)
   if value == false then
     shape = ARG.claim ~= 'exclusive' and ARG.claim or nil

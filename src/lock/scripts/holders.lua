@@ -1,6 +1,7 @@
 -- Stands behind node.lua and record.lua: who has the lock.
 
--- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is known.
+-- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is
+-- known.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -11,7 +12,8 @@ local function holder(token)
   return flat(fields)
 end
 
--- Those who have the lock, as the fields of an answer. At most so many members (nil: all), the one that lasts longest among them.
+-- Those who have the lock, as the fields of an answer. At most so many members (nil: all), the one that lasts longest
+-- among them.
 local function holders(most)
   if value == false then return {holders = {}} end
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
@@ -27,7 +29,8 @@ local function holders(most)
   end
   local live = '(' .. digits(server_ms())
   local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-  local count = redis.pcall('ZCOUNT', M, live, '+inf') -- a user who may not still learns of a mark that the lock is held
+  -- A user who may not count members still learns from the mark that the lock is held.
+  local count = redis.pcall('ZCOUNT', M, live, '+inf')
   if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
   return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
 end

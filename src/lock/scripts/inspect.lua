@@ -1,8 +1,8 @@
 -- Tells who has a lock and who waits for it. Changes nothing.
 -- ARG: bytes (how many of a value to return; nil: all), most (how many holders to name), named (a token: its holder is
 --      named too), waiters (how many to name; nil: none)
--- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, one that redlock wrote with holds;
---      waiting, clock); clock is in ms
+-- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, one that redlock wrote
+--      with holds; waiting, clock); clock is in ms;
 --      with waiters: waiters (name, ticket, name, ticket, ...; the first in line)
 -- Cost: 7 calls.
 local fields = value == false and {} or holders(tonumber(ARG.most))

@@ -1,7 +1,8 @@
 -- Stands behind run.lua in what ends runs: the end of a run, written into the log. Cost: 8 calls.
--- A run stays the text that it is (run.lua): as a quote inside a value is escaped, `"b":"` is always the name of a field.
+-- A run stays the text that it is (run.lua): as a quote inside a value is escaped, `"b":"` is always the name of a
+-- field.
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 
 -- The number in this field of a run, nil if it has none. (A plain search is the fastest.)
 local function number_of(run, name)
@@ -56,12 +57,13 @@ local function result_of(run)
   return has_ended(run, ',"x":"0"') and 'success' or 'failure'
 end
 
--- Puts runs that have ended into the log, which keeps so many: in the order of their ends, the first of them then (ms); nil if they
--- are surely the last. One may be there already, at `at`, with another end. True if they are the last.
+-- Puts runs that have ended into the log, in the order of their ends; the log keeps the newest `most`. `first` is when
+-- the first of them ended (ms), nil if all in the log are surely older. One of them may be in the log already, at `at`,
+-- with another end. Returns true if no run in the log ended later.
 local function push(runs, first, most, at)
   local newest = first and redis.call('LINDEX', LOG, '0')
   local are_last = not at and not (newest and ended_at(newest) > first)
-  if not are_last then -- the newest are put again: those that ended later, and all up to that at `at`
+  if not are_last then -- takes out the runs that ended later, and all as far as `at`, and puts them back sorted
     local taken, ends = 0, {}
     for i, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
       if i - 1 > (at or -1) and ended_at(run) <= first then break end
@@ -83,15 +85,15 @@ local function push(runs, first, most, at)
   return are_last
 end
 
--- True if this run, whose end is told now, is to take the place of the one in RUNS, which ended (once: began) earlier, or by a
--- clock that was set back since.
+-- True if this run, whose end is told now, is to take the place of the one in RUNS, which ended (once: began) earlier,
+-- or by a clock that was set back since.
 local function is_newer(run, field)
   local time = field == 'once' and began_at or ended_at
   local known = time(redis.call('HGET', RUNS, field) or '')
   return known <= time(run) or known > server_ms()
 end
 
--- Keeps a run whose end is known, if it is the last success or failure.
+-- Puts a run whose end is known into RUNS, if it is the last success or failure.
 local function keep_last(run, result, is_last)
   if is_last or is_newer(run, result) then redis.call('HSET', RUNS, result, run) end
   if result == 'success' and string.find(run, '"q":', 1, true) and is_newer(run, 'once') then redis.call('HSET', RUNS, 'once', run) end
@@ -111,8 +113,8 @@ local function most_of(run)
   return number_of(run, 'n') or 20
 end
 
--- Puts a run into the log, with this end in place of what it may have, and counts it. It may be there already, at `at`. `is_last`: none
--- has ended later.
+-- Puts a run into the log, with this end in place of what it may have, and counts it. It may be there already, at `at`.
+-- `is_last`: none has ended later.
 local function log_end(run, ended, outcome, at, is_last)
   local most = at and math.huge or most_of(run)
   run = with_end(run, ended, outcome)
@@ -127,8 +129,8 @@ local function take_open(token)
   return run
 end
 
--- When the job of this run has ended: as long after its beginning as its redlock says, since the request may have waited for the
--- server, and the server's clock may have been changed; else ARG.ended ms ago.
+-- When the job of this run has ended: as long after its beginning as its redlock says, since the request may have
+-- waited for the server, and the server's clock may have been changed; else ARG.ended ms ago.
 local function end_of(run)
   local ended = tonumber(ARG.ended) or 0
   return ARG.began and began_at(run) + math.max(ARG.began - ended, 0) or server_ms() - ended

@@ -1,7 +1,7 @@
 -- Stands behind record.lua in what makes leases last longer.
 
--- The lease of this token ends ttl ms from now: notes that in the memory, if its run is there (run.lua). A run may outlast
--- what the memory and the counters last.
+-- The lease of this token ends ttl ms from now: writes that into the memory, if its run is there (run.lua). A run may
+-- last longer than the memory and the counters, so their expiry is renewed too.
 local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(server_ms() + ttl), token) ~= 1 then return end
   if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
@@ -23,8 +23,9 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- The same for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. A lease that is kept after
--- its job is not prolonged: the request is late. What a hold has added stays when it ends: others may count on it by then.
+-- The same for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. A lease that is
+-- kept after its job is not prolonged: the request is late. What a hold has added stays when it ends: others may count
+-- on it by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))

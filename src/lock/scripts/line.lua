@@ -1,5 +1,6 @@
 -- Stands behind drop.lua in what takes, frees or leaves the lock: who fits, and who is next.
--- Cost: hand_over one call where nobody waits, else 7: EXISTS, ZRANGE, ZPOPMIN, PUBLISH, SET, and of the second ZRANGE, PUBLISH.
+-- Cost: hand_over one call where nobody waits, else 7: EXISTS, ZRANGE, ZPOPMIN, PUBLISH, SET, and of the second ZRANGE,
+-- PUBLISH.
 local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
 local BURIED = 500       -- no script drops more waiters that do not listen
 
@@ -9,17 +10,19 @@ local function fits(claim)
   return claim == shape and (shape == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(shape, 7)))
 end
 
--- Calls the first in line that listens, if it fits, and reserves the lock for it; otherwise tells it to keep watch. Does no more
--- than that either while another is called: that call would be overwritten. Returns its id (me, if it is the caller), false when
--- the line is empty, nil when the first is not called or there is `more` to do.
+-- Calls the first in line that listens, if it fits, and reserves the lock for it; otherwise tells it to keep watch.
+-- Does no more than that either while another is called: that call would be overwritten. Returns its id (me, if it is
+-- the caller), false when the line is empty, nil when the first is not called or there is `more` to do.
 local function call_next(me)
-  -- The claim of a waiter, which its name begins with. One for slots fits if any place is free: of another number it will be told.
+  -- The claim of a waiter, by the first letter of its name. One for slots fits if any place is free; if it asks for
+  -- another number of slots, its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and shape ~= 'shared' and shape or 'exclusive'
   end
 
-  -- True if the waiter listens; else it is dead, and dropped. An error (a missing permission, say) must not make it look dead.
+  -- True if the waiter listens; else it is dead, and dropped. An error (a missing permission, say) must not make it
+  -- look dead.
   local function tell(waiter, text)
     local listeners = redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text)
     if listeners ~= 0 then return true end
@@ -42,7 +45,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- Before the call, and also when it will turn out that the first is dead: a server writes first what was published last.
+      -- Before the call, and also when it will turn out that the first is dead: a server writes first what was
+      -- published last.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -53,8 +57,8 @@ local function call_next(me)
   end
 end
 
--- A lease has just ended, or one was granted that others fit beside. Never fails: what has been freed must not look as if it were
--- not.
+-- A lease has just ended, or one was granted that others fit beside. Never fails: what has been freed must not look as
+-- if it were not.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

@@ -1,5 +1,5 @@
--- Stands behind the prelude in all scripts: what is done to the members of a lock that bears a mark, or is to bear one. Of an
--- exclusive lock nothing of this is created, and it needs no command of this.
+-- Stands behind the prelude in all scripts: what is done to the members of a lock that bears a mark, or is to bear one.
+-- Of an exclusive lock nothing of this is created, and it needs no command of this.
 local SWEPT = 100 -- no script forgets more members that have run out
 local members = {}
 
@@ -11,8 +11,8 @@ if shape or ARG.claim and ARG.claim ~= 'exclusive' then
     value, shape = false, nil
   end
 
-  -- The latest deadline of the members, if it lies ahead. Otherwise the mark goes with all beside it, and is none for the rest of
-  -- the script.
+  -- The latest deadline of the members, if it lies ahead. Otherwise the mark goes with all beside it, and is none for
+  -- the rest of the script.
   function members.last_deadline()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
     if last and tonumber(last) > server_ms() then return last end
@@ -50,8 +50,8 @@ if shape or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would be passed
--- over.
+-- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would
+-- be passed over.
 if shape then
   local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
   if #over > 0 then members.forget(over) end

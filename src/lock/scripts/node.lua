@@ -12,7 +12,8 @@ local function node()
   return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
 end
 
--- An answer that rests on what was read alone. A replica's word is none: it refuses a write, be it one that changes nothing.
+-- An answer that rests on what was read alone. A replica's word is none: it refuses a write, be it one that changes
+-- nothing.
 local function answer_from_reads(outcome, fields)
   local refused = redis.pcall('HDEL', L, '')
   if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end

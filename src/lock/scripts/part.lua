@@ -1,9 +1,9 @@
--- Stands behind members.lua in what goes through all members: a part of them at a time, in the order in which they run out, so that
--- one that is extended meanwhile comes once more. Cost: one call.
+-- Stands behind members.lua in what goes through all members: a part of them at a time, in the order in which they run
+-- out, so that one that is extended meanwhile comes once more. Cost: one call.
 local PART = 1000
 
--- The members from a place on (nil: from the first), and the next place, nil behind the last. A place is a deadline, and the number
--- of those with that deadline that were before it.
+-- The members from a position on (nil: from the first), and the next position, nil behind the last. A position is a
+-- deadline, and the number of members with that deadline that were before it.
 local function part_of_members(from)
   local deadline, before = string.match(from or '0 0', '^(%d+) (%d+)$')
   local list = redis.call('ZRANGE', M, deadline, '+inf', 'BYSCORE', 'LIMIT', before, PART, 'WITHSCORES')

@@ -5,7 +5,8 @@ local function record_of(token)
   return shape and BASE .. 'member:' .. token or L
 end
 
--- True if the lease is this token's, and the hold that it names. A token of another library may only look as if it named one.
+-- True if the lease is this token's; and the hold that the token names. (A token of another library may look as if it
+-- named a hold, and does not.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not shape and is_held_by(token .. '.' .. hold), nil
@@ -17,8 +18,8 @@ local function until_end(token)
   return redis.call('PTTL', K)
 end
 
--- Who has revoked the lease with this record: alone, or together with all members that were granted before. (One that seems to come
--- from the future was granted before the clock was set back.)
+-- Who has revoked the lease with this record: `by` if it was revoked alone, else who has revoked all members that were
+-- granted before a moment. (A member that seems to come from the future was granted before the clock was set back.)
 local function revoked_by(by, since)
   if by or not shape then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''

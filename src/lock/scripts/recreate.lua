@@ -1,9 +1,9 @@
--- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue nor
--- the reservation: the holder goes before all that wait.
--- ARG: token, place, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms), entry (see run.lua)
---      run_id (of the node that said gone; nil: refused), alone (the only node)
--- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node, and it
---      has granted a later lease since), revoked (by), other (holders)
+-- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue
+-- nor the reservation: the holder goes before all that wait.
+-- ARG: token, place, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms),
+--      entry (see run.lua), run_id (of the node that said gone; nil: refused), alone (the only node)
+-- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node,
+--      and it has granted a later lease since), revoked (by), other (holders)
 -- Cost: 19 calls.
 local who, fence, left = node(), tonumber(ARG.fence), tonumber(ARG.ttl)
 local was_here = is_held_by(ARG.token)

@@ -1,14 +1,15 @@
--- Releases one hold of a lease, and frees the lock with the last one. May be repeated, and late: all copies name the same hold,
--- or none.
--- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest told), keep (how
---      long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key that tells the process that
---      renews the lease, for as long as that would have lasted, that it was released)
---      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil: not known),
---      told (that takes the place of the end that this node was told)
---      the run, for a server that has restarted without it: run_id (of the server, when it last confirmed the lease), began (ms ago),
---      fence, slot, entry (see run.lua; nil: no memory)
+-- Releases one hold of a lease, and frees the lock with the last one. May be repeated, and late: all copies name the
+-- same hold, or none.
+-- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest
+--      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
+--      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
+--      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil:
+--      not known), told (that takes the place of the end that this node was told)
+--      the run, for a server that has restarted without it: run_id (of the server, when it last confirmed the lease),
+--      began (ms ago), fence, slot, entry (see run.lua; nil: no memory)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
--- Reads K, H, of the holds of another job no more; frees K, L, H (of a member M, P and its record), calls the next, and writes the memory.
+-- Reads K, H, of the holds of another job no more; frees K, L, H (of a member M, P and its record), calls the next, and
+-- writes the memory.
 -- Cost: 13 calls where nobody waits, 8 of them for the memory, and 2 more where its log is full.
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 local keep = tonumber(ARG.keep)

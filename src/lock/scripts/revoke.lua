@@ -1,7 +1,7 @@
 -- Ends others' leases: safely (they can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all that there are), by (the signature), force, from (goes on there)
--- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder cannot be
---      told), gone (node), other (holders)
+-- ARG: token (nil: all that there are), by (user@host), force, from (goes on there)
+-- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
+--      cannot be told), gone (node), other (holders)
 --      from: where to go on with the leases that are kept though their jobs have ended, which are freed
 -- Cost: 7 calls; with `force` 15.
 local FREED = 100

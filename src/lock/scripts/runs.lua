@@ -1,10 +1,11 @@
 -- Tells the memory of a lock: its runs, as run.lua says. Changes nothing.
--- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended less than that
---      ago), failed (only those that have not ended well: by status 0, or released without one)
--- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced), logged (how many are in a log that was cut)
---      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them), oldest (the last of
---      them, with since), and unless `from`
---      is given: over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
+-- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended
+--      less than that ago), failed (only those that have not ended well: by status 0, or released without one)
+-- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced),
+--      logged (how many are in a log that was cut),
+--      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them),
+--      oldest (the last of them, with since), and unless `from` is given:
+--      over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
 --      going (the first runs that go on), running (how many do)
 -- Cost: 10 calls, with one run.
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'

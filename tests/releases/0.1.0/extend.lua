@@ -159,7 +159,7 @@ known[token] = true
 end
 local live = '(' .. digits(server_ms())
 local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-local count = redis.pcall('ZCOUNT', M, live, '+inf') -- a user who may not still learns of a mark that the lock is held
+local count = redis.pcall('ZCOUNT', M, live, '+inf')
 if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
 return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
 end

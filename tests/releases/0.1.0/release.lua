@@ -213,7 +213,7 @@ local function remember_begin(fence, place)
 if ARG.entry and server_ms() ~= 0 then pcall(write_begin, fence, place) end
 end
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -254,7 +254,7 @@ end
 local function push(runs, first, most, at)
 local newest = first and redis.call('LINDEX', LOG, '0')
 local are_last = not at and not (newest and ended_at(newest) > first)
-if not are_last then -- the newest are put again: those that ended later, and all up to that at `at`
+if not are_last then -- takes out the runs that ended later, and all as far as `at`, and puts them back sorted
 local taken, ends = 0, {}
 for i, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
 if i - 1 > (at or -1) and ended_at(run) <= first then break end
@@ -374,7 +374,7 @@ known[token] = true
 end
 local live = '(' .. digits(server_ms())
 local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-local count = redis.pcall('ZCOUNT', M, live, '+inf') -- a user who may not still learns of a mark that the lock is held
+local count = redis.pcall('ZCOUNT', M, live, '+inf')
 if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
 return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
 end
@@ -421,7 +421,7 @@ end
 if #closed > 0 then push(closed, first, most) end
 end)
 end
-local AGAIN_MS = 5000 -- a release is said again for so long
+local AGAIN_MS = 5000 -- a release is sent again for so long
 local function has_outcome(run)
 return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
 end

@@ -301,7 +301,7 @@ known[token] = true
 end
 local live = '(' .. digits(server_ms())
 local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-local count = redis.pcall('ZCOUNT', M, live, '+inf') -- a user who may not still learns of a mark that the lock is held
+local count = redis.pcall('ZCOUNT', M, live, '+inf')
 if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
 return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
 end
@@ -352,7 +352,7 @@ local left = redis.call('PTTL', K)
 if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 local SEARCHED = 200        -- so many of the newest are looked through for a run that ended without a word
-local LOG_MS = '8726400000' -- 101 days, and again as soon as less than 100 are left: so old may a run be that is asked for
+local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -393,7 +393,7 @@ end
 local function push(runs, first, most, at)
 local newest = first and redis.call('LINDEX', LOG, '0')
 local are_last = not at and not (newest and ended_at(newest) > first)
-if not are_last then -- the newest are put again: those that ended later, and all up to that at `at`
+if not are_last then -- takes out the runs that ended later, and all as far as `at`, and puts them back sorted
 local taken, ends = 0, {}
 for i, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
 if i - 1 > (at or -1) and ended_at(run) <= first then break end
