@@ -66,7 +66,8 @@ pub(crate) struct Keeper {
 }
 
 /// Forks the keeper, and replaces this process' standard input and output, which belong to the job, by /dev/null. This
-/// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
+/// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group. The keeper
+/// and the job inherit every descriptor that redlock's caller left open.
 ///
 /// # Errors
 /// The kernel's, without room for a descriptor or a process.

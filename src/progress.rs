@@ -1,4 +1,4 @@
-//! The line of a waiter on standard error: on a terminal a live line, elsewhere a line at once and every minute.
+//! What a waiter sees on standard error: on a terminal one live line of text, elsewhere a line at once and every minute.
 
 use crate::lock::{Blocker, WaitReport};
 use crate::output;
@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// The interval at which a line is repeated where it cannot be redrawn.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// The line of a waiter; it is cleared when dropped.
+/// The live line of text that a waiter sees; it is cleared when dropped.
 #[derive(Debug)]
 pub(crate) struct ProgressLine {
     name: String,

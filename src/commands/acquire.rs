@@ -33,7 +33,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
     if let Some(guard) = guard {
-        guard.hand_over(&lease)?;
+        guard.send_lease(&lease)?;
     }
     Ok(Exit::DONE)
 }

@@ -231,7 +231,7 @@ impl Blocker {
     }
 }
 
-/// The words of the nodes on each lease, by its token and its place.
+/// What the nodes say of each lease, which its token and its slot identify.
 pub(super) fn leases<'a>(blockers: &[&'a Blocker]) -> Vec<Vec<&'a Holder>> {
     let mut leases: Vec<Vec<&Holder>> = Vec::new();
     for holder in blockers.iter().flat_map(|by| by.holders()) {
@@ -243,7 +243,7 @@ pub(super) fn leases<'a>(blockers: &[&'a Blocker]) -> Vec<Vec<&'a Holder>> {
     leases
 }
 
-/// The obstacle that most nodes name, by its place in the list, and the number of those nodes.
+/// The obstacle that most nodes name, by its index, and the number of those nodes.
 pub(super) fn most_named(blockers: &[&Blocker]) -> Option<(usize, usize)> {
     let votes = |by: &Blocker| blockers.iter().filter(|other| by.is(other)).count();
     let weight = |by: &Blocker| (votes(by), by.holders().iter().any(|holder| !holder.token.is_empty()));

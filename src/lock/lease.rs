@@ -80,7 +80,7 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds what a node needs to note the run after a restart without its memory: the run of the server when it last confirmed
+    /// Adds what a node needs to log the run after a restart without its memory: the run of the server when it last confirmed
     /// the lease, the beginning (ms ago), and what the run is.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let args = args.with_some("run_id", self.backing[node].run.as_ref()).with_some("slot", self.place);

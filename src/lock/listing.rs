@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The number of runs above those that are asked for that may be kept until the oldest are dropped.
+/// How many more runs than are asked for may be in memory before the oldest are dropped.
 const SURPLUS: usize = 10_000;
 
 /// The locks of a list.
@@ -24,7 +24,7 @@ pub(crate) struct Selection<'a> {
     pub(crate) names: &'a [String],
 }
 
-/// The runs of several locks, by their beginning: of each what the caller keeps of it.
+/// The runs of several locks, by their beginning, each as the caller's row.
 #[derive(Debug)]
 pub(crate) struct RunListing<R> {
     pub(crate) runs: Vec<R>,
@@ -35,12 +35,12 @@ pub(crate) struct RunListing<R> {
     pub(crate) gaps: Gaps,
 }
 
-/// A run that was found: its places in time, and what is kept of it.
+/// A run that was found: its times, to sort by, and the caller's row.
 #[derive(Debug)]
 struct Found<R> {
     age: (bool, Duration),
     began: (Option<Duration>, Option<u64>),
-    kept: R,
+    row: R,
 }
 
 /// What a list lacks: the nodes that did not answer, and the locks that too few nodes can tell of.
@@ -120,8 +120,8 @@ impl Locks {
         Ok(gaps)
     }
 
-    /// The runs of the selected locks: of all together the newest, as many as the query says. `keep` is given each with the name
-    /// of its lock, and returns what is to be kept of it: there may be very many.
+    /// The runs of the selected locks: of all together the newest, as many as the query says. `row` makes
+    /// of each, and the name of its lock, what stays in memory: there may be very many.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -129,7 +129,7 @@ impl Locks {
         &mut self,
         selection: Selection<'_>,
         query: RunQuery,
-        keep: impl Fn(&str, &Run) -> R,
+        row: impl Fn(&str, &Run) -> R,
     ) -> Result<RunListing<R>, Error> {
         let (mut gaps, mut found, mut running, mut forgotten) = (Gaps::default(), Vec::new(), Vec::new(), Vec::new());
         let (mut survey, mut keys) = (Survey::of(self), BTreeSet::new());
@@ -157,7 +157,7 @@ impl Locks {
                 found.extend(runs.iter().map(|run| Found {
                     age: run.age(),
                     began: (run.began, run.fencing_token),
-                    kept: keep(name, run),
+                    row: row(name, run),
                 }));
             }
             if found.len() > query.most.saturating_add(SURPLUS) {
@@ -167,7 +167,7 @@ impl Locks {
         leave_newest(&mut found, query.most);
         found.sort_by_key(|found| found.began);
         gaps.nodes = survey.failed_nodes();
-        Ok(RunListing { runs: found.into_iter().map(|found| found.kept).collect(), running, forgotten, gaps })
+        Ok(RunListing { runs: found.into_iter().map(|found| found.row).collect(), running, forgotten, gaps })
     }
 }
 

@@ -70,7 +70,7 @@ struct NodeMemory {
     runs: Vec<Run>,
     running: u64,
     /// The last success and the last failure.
-    marks: Vec<Run>,
+    results: Vec<Run>,
     counts: Counts,
     logged: Option<u64>,
     oldest: Option<Run>,
@@ -83,7 +83,7 @@ impl RunQuery {
 
     /// The number of locks of which so many nodes are asked in one request.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // Of the log, of those that have ended without a word, and the marks.
+        // Of the log, of those that have ended without a word, the last success and the last failure.
         let runs = 2 * self.each(nodes).min(PAGE) + 4;
         (RUNS / runs).clamp(1, LOCKS)
     }
@@ -98,7 +98,7 @@ impl FromReply for NodeMemory {
     fn from_reply(reply: &Reply) -> Option<NodeMemory> {
         let now = reply.get("clock").as_time().filter(|now| !now.is_zero());
         let read = |text: &Reply, untold| Run::read(text.as_text().unwrap_or_default(), untold, now);
-        let mark = |name: &str| reply.has(name).then(|| read(reply.get(name), RunOutcome::Unreadable));
+        let run_in = |name: &str| reply.has(name).then(|| read(reply.get(name), RunOutcome::Unreadable));
         let mut runs: Vec<Run> =
             reply.get("going").items().iter().map(|text| read(text, RunOutcome::Running)).collect();
         for pair in reply.get("over").items().chunks_exact(2) {
@@ -111,7 +111,7 @@ impl FromReply for NodeMemory {
             }
         }
         // Who has freed the lock for all its holders has ended the leases that there were then.
-        if let Some(force) = mark("forced").filter(|force| force.began <= now) {
+        if let Some(force) = run_in("forced").filter(|force| force.began <= now) {
             let is_ended =
                 |run: &&mut Run| run.began <= force.began && run.ended.is_none_or(|end| Some(end) >= force.began);
             for run in runs.iter_mut().filter(is_ended) {
@@ -125,10 +125,10 @@ impl FromReply for NodeMemory {
         Some(NodeMemory {
             runs,
             running: count("running"),
-            marks: [mark("success"), mark("failure")].into_iter().flatten().collect(),
+            results: [run_in("success"), run_in("failure")].into_iter().flatten().collect(),
             counts: Counts { succeeded: count("succeeded"), failed: count("failed") },
             logged: reply.get("logged").as_count(),
-            oldest: mark("oldest"),
+            oldest: run_in("oldest"),
             more: reply.has("further"),
         })
     }
@@ -145,11 +145,12 @@ impl Memory {
         let known = || nodes.iter().flatten();
         let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
         let mut runs = merge(&all, needed);
-        let marks: Vec<&[Run]> = known().map(|node| node.marks.as_slice()).collect();
-        let mut marks = merge(&marks, needed);
-        marks.retain(|mark| runs.iter().all(|run| run.token != mark.token));
-        marks.extend(runs.iter().cloned());
-        let last = |is: fn(&&Run) -> bool| marks.iter().filter(is).min_by_key(|run| (run.is_ahead, run.age())).cloned();
+        let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
+        let mut results = merge(&results, needed);
+        results.retain(|result| runs.iter().all(|run| run.token != result.token));
+        results.extend(runs.iter().cloned());
+        let last =
+            |is: fn(&&Run) -> bool| results.iter().filter(is).min_by_key(|run| (run.is_ahead, run.age())).cloned();
         let asked = |run: &Run| run.failed() || matches!(run.outcome, RunOutcome::Expired | RunOutcome::Unreadable);
         runs.retain(|run| !query.failed || asked(run));
         // The script leaves out what is too old in the log alone.

@@ -5,7 +5,7 @@ use crate::sys;
 use crate::text::safe;
 use serde::{Deserialize, Serialize};
 
-/// The owner of a lease, a run or a place in line; what is not known of it is none. Never the job's arguments, which may hold
+/// The owner of a lease or a run, or a waiter; what is not known of it is none. Never the job's arguments, which may hold
 /// secrets.
 ///
 /// A further fact is sent by [`Owner::add_to`], written by grant.lua, read by `Holder::read`, agreed upon by `agreed`, and shown

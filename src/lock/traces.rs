@@ -31,9 +31,9 @@ pub(super) struct Traces {
     token: Option<String>,
     /// The name in the queue, of a caller that queues.
     pub(super) waiter: Option<String>,
-    /// The place in the queue, once there is one.
+    /// Its ticket in the queue, once it has one.
     pub(super) ticket: Option<String>,
-    /// The place that the next try asks for; none: any.
+    /// The slot that the next try asks for; none: any.
     pub(super) place: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,

@@ -69,12 +69,12 @@ impl Reply {
         }
     }
 
-    /// The text at this place of a list; otherwise nothing.
+    /// The text at this index of a list; otherwise nothing.
     pub(crate) fn text(&self, at: usize) -> &str {
         self.at(at).as_text().unwrap_or_default()
     }
 
-    /// The number at this place, unless it is negative.
+    /// The number at this index, unless it is negative.
     pub(crate) fn count(&self, at: usize) -> Option<u64> {
         self.at(at).as_count()
     }

@@ -54,7 +54,7 @@ async fn acquire(
         tokio::select! {
             biased;
             error = supervisor.interrupted() => error,
-            error = keep(supervisor, grants) => error,
+            error = renew_all(supervisor, grants) => error,
             () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
         }
     };
@@ -70,12 +70,12 @@ async fn acquire(
 }
 
 /// Renews the leases that there are until one is lost.
-async fn keep(supervisor: &Supervisor, grants: &mut [Grant<'_>]) -> Error {
-    let keep = async |Grant { lock, lease }: &mut Grant<'_>| {
+async fn renew_all(supervisor: &Supervisor, grants: &mut [Grant<'_>]) -> Error {
+    let renew = async |Grant { lock, lease }: &mut Grant<'_>| {
         let loss = supervisor.renewer(lock, lease, true).renew(lock, lease, &|| {}).await;
         Err::<Infallible, Error>(lost_before_start(&lock.name, &loss))
     };
-    match try_join_all(grants.iter_mut().map(keep)).await {
+    match try_join_all(grants.iter_mut().map(renew)).await {
         Err(error) => error,
         Ok(_) => std::future::pending().await,
     }

@@ -91,7 +91,7 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Internal`] when the guard is gone.
-    pub(crate) fn hand_over(mut self, lease: &Lease) -> Result<(), Error> {
+    pub(crate) fn send_lease(mut self, lease: &Lease) -> Result<(), Error> {
         self.without_lease = None;
         let gone = |_| Error::Internal("the process that was to renew the lease was killed".to_owned());
         self.socket.send(lease).map_err(gone)
@@ -123,7 +123,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
     let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.ward.clone());
     let renewer = Renewer::new(messages, timeline, task.continue_when_lost, &lease);
-    let loss = task.keep(&renewer, lock, &mut lease).await?;
+    let loss = task.renew_for_ward(&renewer, lock, &mut lease).await?;
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
     }
@@ -136,7 +136,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 
 impl GuardTask {
     /// Renews the lease until the ward has ended or the lease was released, or is lost; returns the loss.
-    async fn keep(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
+    async fn renew_for_ward(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
         // Goes off when SIGTERM is due.
         let overdue = Watchdog::new();
         let moved = || {

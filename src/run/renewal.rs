@@ -71,11 +71,11 @@ impl Renewer {
             let (start, pause) = (Boot::now(), self.timeline.pause());
             not_before = start + pause.min(SOON);
             let (give_up, retry) = (self.timeline.give_up_at(start), self.timeline.retry_at(start));
-            let mut note = |lease: &Lease| {
+            let mut on_vote = |lease: &Lease| {
                 self.valid_until.set(lease.valid_until());
                 moved();
             };
-            match lock.renew(lease, Try { give_up, pause }, &mut note).await {
+            match lock.renew(lease, Try { give_up, pause }, &mut on_vote).await {
                 Renewal::Confirmed => {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());

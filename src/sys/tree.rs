@@ -185,15 +185,15 @@ impl Descendants<'_> {
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
         self.look();
         let mut round = KillRound::default();
-        let mut note = |pid, sent| match sent {
+        let mut count = |pid, sent| match sent {
             Err(Errno::EPERM) => round.refused.push(pid),
             _ => round.signalled.push(pid),
         };
         if self.seen.is_empty() && !self.root.has_ended() {
-            note(self.root.pid(), self.root.signal(signal));
+            count(self.root.pid(), self.root.signal(signal));
         }
         for process in &self.seen {
-            note(process.pid, send_surely(process, signal));
+            count(process.pid, send_surely(process, signal));
             if process.stopped {
                 let _ = send_surely(process, libc::SIGCONT);
             }

@@ -31,7 +31,7 @@ local function extend_lease(record)
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 
--- A place behind all others: the present time, or one more than the last place.
+-- A score behind all others of a sorted set: the present time, or one more than the last score.
 local function behind_all(set)
   local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
   return digits(math.max(server_us(), (tonumber(last) or 0) + 1))
