@@ -463,8 +463,8 @@ pub(crate) struct ReleaseArgs {
     pub(crate) force: bool,
     /// Tell the log how it went: the exit status of what was done
     ///
-    /// From 0 to 255. In a trap, in single quotes: trap 'redlock release NAME --token "$token" --status $? || :' EXIT, and behind it
-    /// trap 'exit 130' HUP INT TERM, as bash runs the former after a signal with 0
+    /// From 0 to 255. In a trap, in single quotes: trap 'redlock release NAME --token "$token" --status $? || :' EXIT, and a second
+    /// one: trap 'exit 130' HUP INT TERM, since after a signal bash runs the first with status 0
     #[arg(long, value_name = "S", value_parser = whole(0, u8::MAX), conflicts_with_all = ["revoke", "force"])]
     pub(crate) status: Option<u8>,
 }

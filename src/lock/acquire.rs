@@ -45,7 +45,7 @@ impl Lock {
         acquired
     }
 
-    /// May be dropped at any await; then, and after an error, the traces says what has to be withdrawn.
+    /// May be dropped at any await; then, and after an error, `traces` says what has to be withdrawn.
     async fn obtain(
         &mut self,
         traces: &mut Traces,
@@ -72,8 +72,8 @@ impl Lock {
         self.wait_in_line(traces, request, start, busy, trouble, notify).await
     }
 
-    /// Tries, and again for a while when rivals that tried at the same time got a part each, as one of them should get all, or
-    /// when a password may be in the middle of its rotation.
+    /// Tries. Tries again for a while if rivals tried at the same time and each got a part, since one of them should get all, or
+    /// if a password may be in the middle of its rotation.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
         // A single try ends by itself.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };

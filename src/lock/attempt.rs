@@ -66,7 +66,7 @@ pub(super) struct LastSeenLease {
     pub(super) run_id: Option<String>,
     /// The latest end of that lease.
     pub(super) until: Boot,
-    /// The longest time that it may last, until that is counted from the end of the connection.
+    /// The longest time that it may last. None once `until` counts it from the end of the connection.
     pub(super) longest: Option<Duration>,
 }
 
@@ -155,7 +155,7 @@ impl Lock {
         // Nodes that refuse INFO cannot be put into quarantine.
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
-        // Also one that has granted it has no vote, if a longer lease that another shows makes the quarantine longer.
+        // A node that has granted the lock loses its vote, too, if another one shows a lease that makes the quarantine longer.
         self.locks.without_young(known)
     }
 
@@ -168,8 +168,8 @@ impl Lock {
 
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
-        // The clock is the same number on all nodes, so that they agree on the fencing token at once. A shared lease has the last
-        // writer's, which nodes know that have not lost it.
+        // All nodes get the same clock, so that they agree on the fencing token at once. A shared lease needs no clock: it has the
+        // last writer's token, and a node that has not lost its counter knows that.
         let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner
@@ -266,7 +266,7 @@ impl Lock {
             return Attempt::Failure(self.no_quorum(answers));
         }
         let Some((at, votes)) = most_named(&blockers) else {
-            // Others have got a part of it at the same time, or of the same place; or no node has said anything of the lock.
+            // Rivals have got a part of the lock or of the place at the same time; or no node has said anything of the lock.
             return match answers.count(|take| is_granted(take) || is_held(take)) {
                 0 => Attempt::Failure(self.no_quorum(answers)),
                 _ => Attempt::split(),
@@ -276,7 +276,7 @@ impl Lock {
         if answers.verdict(|take| take.outcome == Outcome::OtherShape) == Verdict::Yes {
             return Attempt::Failure(Error::OtherShape(Box::new(self.held_by(by)), self.claim()));
         }
-        // A node that has said nothing may stand behind it too.
+        // A node that has said nothing may have granted it to the same holder.
         let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Young { .. })).count();
         Attempt::Busy(Box::new(Busy {
             by,
@@ -295,7 +295,7 @@ fn ran(answers: &Answers<Answer>) -> Option<&Run> {
     answers.said().find(|take| take.outcome == Outcome::Ran)?.ran.as_ref()
 }
 
-/// True if so many nodes have it held, or so many fail, that the reason for the refusal is known.
+/// True if the reason for the refusal is known: on enough nodes others hold the lock, or enough nodes cannot grant it.
 fn is_explained(answers: &Answers<Answer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Young);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
@@ -312,8 +312,8 @@ fn is_granted(take: &Answer) -> bool {
     take.outcome == Outcome::Granted
 }
 
-/// How long those that have not answered yet are waited for when a quorum has granted the lock: they should have it too, in case one
-/// of the quorum is lost. More, if the quorum has lost its fencing counters in part: theirs spare the lease a number of its own.
+/// How long to wait for slower nodes when a quorum has granted the lock: they should have the lease too, in case a node of the
+/// quorum is lost. Longer if a part of the quorum has lost its fencing counter: a slower node may still have it.
 fn courtesy(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
@@ -329,7 +329,7 @@ fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     free.sort_unstable();
     let places: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
     let most = places.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
-    // What granted the one that was asked for does not tell others.
+    // A node that granted the place that was asked for does not name others.
     let is_enough = most > 0 && most + answers.count(is_granted) >= quorum(answers.nodes());
     places.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
 }

@@ -27,7 +27,7 @@ impl Lock {
                     }
                 }
             }
-            // A job keeps the length of the lease that it re-enters; a token that is asked for is to last.
+            // A job leaves the ttl of the lease that it re-enters as it is; the lease of `--token` gets the ttl of this call.
             Reenter::Must(token) => {
                 let entered = self.enter(traces, token, request, Some(request.ttl)).await?;
                 return entered.map(Some).ok_or_else(|| self.not_ours(token, NotOurs::NoneToReenter));

@@ -21,7 +21,7 @@ pub(crate) struct Holder {
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
     pub(crate) claim: Claim,
-    /// Its place, of a lock that has several.
+    /// Its slot, of a lock that has several.
     pub(crate) slot: Option<u32>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
@@ -144,7 +144,7 @@ impl Holder {
         std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
     }
 
-    /// The longest that this lease can have been good for, as far as it is known.
+    /// The longest time that this lease can last, as far as it is known.
     pub(crate) fn longest(&self) -> Duration {
         self.ttl.max(self.lease).unwrap_or_default()
     }

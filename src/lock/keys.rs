@@ -4,7 +4,7 @@ use super::fields::Args;
 use crate::redis::{Call, Script};
 
 /// Separates the lock's key from the part, and the parts of a waiter's name. No name has a control character, so no lock's key
-/// can look like one of ours.
+/// can look like one of redlock's.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
 /// The other keys of a lock, behind its own, in the order that the scripts expect.
@@ -90,8 +90,8 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// True if all keys of the lock can be put into its slot: they carry the lock's own tag, or the whole key as their
-/// tag, which a `}` in it would end too early.
+/// True if all keys of the lock can be put into its hash slot: they carry the lock's own hash tag, or else its whole key as
+/// the tag. A `}` in the key would end that tag too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')
 }

@@ -182,7 +182,7 @@ impl Survey<'_> {
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let found = self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"))).await?;
-            // What the pattern does not match is no server's word on a lock.
+            // A key that the pattern does not match, or that is not the lock's own, is left out.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(found.into_iter().filter(is_meant));
         }

@@ -228,8 +228,8 @@ fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     }
 }
 
-/// The runs of all nodes, each once. A run whose end was told to any node has ended so, unless `needed` nodes know a loss. Of another one, a take that got no
-/// quorum may have left traces: it counts if `needed` nodes know it.
+/// The runs of all nodes, each once. A run whose end was told to any node has ended so, unless `needed` nodes know a loss. A run
+/// without such an end counts if `needed` nodes know it: it may be left over from a take that got no quorum.
 fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in nodes.iter().copied().flatten() {

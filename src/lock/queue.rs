@@ -164,7 +164,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Tries to take the lock, and if it is not our turn decides when to try again.
+    /// Tries to take the lock, and if it is not this waiter's turn decides when to try again.
     async fn look(
         &mut self,
         traces: &mut Traces,
@@ -218,7 +218,7 @@ impl Lock {
 }
 
 impl InLine<'_> {
-    /// The nodes have told who has the lock, and how far we are in line.
+    /// The nodes have told who has the lock, and how far this waiter is in line.
     fn update(&mut self, busy: Busy) {
         self.queued = true;
         self.look = Boot::now()
@@ -231,7 +231,7 @@ impl InLine<'_> {
         self.remember();
     }
 
-    /// Keeps in mind which lease a single server has, for the case that it forgets it.
+    /// Remembers which lease a single server has, in case the server restarts without it.
     fn remember(&mut self) {
         // Of several the one that lasts longest.
         let last = self.busy.by.holders().iter().max_by_key(|holder| holder.lease);

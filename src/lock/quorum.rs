@@ -22,7 +22,7 @@ pub(crate) fn surely(ttl: Duration) -> Duration {
 
 /// The end of validity: the q-th largest of the nodes' deadlines, none when fewer than q nodes have one.
 ///
-/// Node i keeps our key until its deadline at least, so before this moment a quorum has it, and a rival can get no more
+/// Node i keeps the holder's key until its deadline at least, so before this moment a quorum has it, and a rival can get no more
 /// than the other nodes, which are fewer than q.
 pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))

@@ -1,4 +1,4 @@
-//! The answer of a holder to nodes that say that its lease is gone. Pure: no clock, no I/O.
+//! What a holder does about nodes that say that its lease is gone. Pure: no clock, no I/O.
 //!
 //! A node *backs* a lease while it keeps the key, and after a restart without memory while its quarantine keeps rivals
 //! out. The lease is valid until the moment from which fewer than q nodes back it. A search through all that can happen
@@ -29,7 +29,7 @@ pub(crate) enum NodeReport<T, R> {
 pub(crate) struct Backing<T, R> {
     /// The time until which the node surely backs the lease, from its last confirmation.
     pub(crate) until: Option<T>,
-    /// The run of the node that gave it.
+    /// The run_id of the server that gave that confirmation.
     pub(crate) run: Option<R>,
     /// The key was taken away on purpose: this node never gets the lease again.
     pub(crate) removed: bool,
@@ -106,7 +106,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = Some(*until);
                 node.run = run.clone();
             }
-            // Not passed when it was asked: ours was taken away before theirs could come.
+            // Not passed when it was asked: this lease was taken away before the other's could come.
             NodeReport::Another => {
                 node.removed |= node.until.is_some_and(|until| round.sent < until);
                 node.until = None;

@@ -1,5 +1,5 @@
-//! Releasing a lease, or one hold of it. It is said again, over new connections, to nodes that do not answer: a restart or a broken
-//! connection at a job's end costs neither the rest of the ttl nor the job's success.
+//! Releasing a lease, or one hold of it. The request is sent again, over new connections, to nodes that do not answer: a restart
+//! or a broken connection at a job's end costs neither the rest of the ttl nor the job's success.
 
 use super::answer::{Answer, Outcome};
 use super::ask::linger;
@@ -17,9 +17,9 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The longest time for which a release is said again.
+/// The longest time for which a release is sent again.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
-/// The pause before it is said again to nodes that refuse a connection.
+/// The pause before it is sent again to nodes that refuse a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The content of a release.

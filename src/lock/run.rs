@@ -25,7 +25,7 @@ pub(crate) struct Run {
     pub(crate) token_prefix: Option<String>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// Its place, of a lock that has several.
+    /// Its slot, of a lock that has several.
     pub(crate) slot: Option<u32>,
     /// By the server's clock, as all its times: time since 1970.
     #[serde(rename = "began_at", serialize_with = "date")]

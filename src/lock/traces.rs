@@ -117,8 +117,8 @@ impl Lock {
         }
     }
 
-    /// Takes back all that the traces name: a grant, a position in line, a hold. Ends at `until`, and asks nodes that do not answer again
-    /// until then. The name in the queue must not be used again.
+    /// Takes back all that the traces name: a grant, a position in line, a hold. Ends at `until`; until
+    /// then it asks again where a node does not answer. The name in the queue must not be used again.
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {

@@ -1,4 +1,4 @@
-//! Keyboard pressed on the terminal that is standard input, without the line that a terminal waits for.
+//! Keys pressed on the terminal that is standard input, each read at once: the terminal does not wait for the end of a line.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
