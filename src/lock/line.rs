@@ -9,7 +9,8 @@ use std::time::Duration;
 
 /// More requests than the dead of any real line need.
 const ROUNDS: usize = 200;
-/// What a caller that has what it wants spends on the others. If that is not enough, a live waiter's next look does the rest.
+/// The time that a caller which is done with its own lock gives to the line. If it is too short, a live waiter's next look does
+/// the rest.
 pub(super) const COURTESY: Duration = Duration::from_millis(250);
 
 /// True for each node that has more to do than one script may.

@@ -116,8 +116,8 @@ impl fmt::Display for RunOutcome {
 }
 
 impl RunOutcome {
-    /// The weight of a node's word on a run: an end that was told wins over a loss, which a node that has forgotten the lease
-    /// assumes, and that over an expiry.
+    /// The weight of what a node says of a run. An end that was told wins over a loss, as a node that has forgotten the lease
+    /// takes it for lost; a loss wins over an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
             RunOutcome::Running | RunOutcome::Unreadable => 0,

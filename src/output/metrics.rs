@@ -70,7 +70,7 @@ fn holder(of: &Status) -> Values {
     Some(vec![([("host", host), ("user", user), ("label", label)].map(label_of).concat(), 1.0)])
 }
 
-/// Locks as metrics: of each metric the lines so far, as those of one metric stand together.
+/// Locks as metrics. The lines are collected for each metric, since all lines of one metric have to stand together.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics([String; METRICS.len()]);
 

@@ -1,6 +1,6 @@
 -- Stands behind take.lua: all that comes before a grant, or instead of it.
 
--- Grants nothing: what an earlier try had is for the next.
+-- Grants nothing. If an earlier try of this caller held the lock, that is free now, and the next waiter is called.
 local function turned_away(outcome, fields)
   if freed then hand_over() end
   return answer_from_reads(outcome, fields)

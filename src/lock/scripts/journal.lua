@@ -108,7 +108,7 @@ local function count_end(run, is_last)
   if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 
--- How many runs the log of this one keeps.
+-- The number of runs that the log keeps, by what this run says.
 local function most_of(run)
   return number_of(run, 'n') or 20
 end

@@ -25,8 +25,8 @@ local freed = undo_earlier()
 
 -- The first free place from this one on, round; nil when there is none.
 local function free_from(first)
-  -- True if all places between these are taken. Of a free lock none is: what a mark that was deleted by hand has left
-  -- is nothing.
+  -- True if all places between these are taken. Of a free lock none is, though P may still be there: a mark that was
+  -- deleted by hand leaves it.
   local function are_taken(first, last)
     return shape and redis.call('ZCOUNT', P, first, last) >= last - first + 1
   end
