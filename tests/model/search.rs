@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::Instant;
 
 /// More states than any of the searches has; what is cut off here was not searched.
-pub(super) const MOST: usize = 5_000_000;
+pub(super) const MOST: usize = 20_000_000;
 /// What is wrong where a hope may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
