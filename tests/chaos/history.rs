@@ -186,9 +186,12 @@ pub(super) fn judge(lines: &[Line]) -> Judgement {
             }
             Event::Overlap => judgement.violations.push(format!("overlap: {line}")),
             Event::Beside => {
-                // Whose time was over is late, as who renews nothing may be; whose was not has lost it to another.
-                let beside =
-                    |one: &&Line| one.until.is_some_and(|until| line.at < until) && conflicts(one.kind, line.kind);
+                // Whose time was over is late, as who renews nothing may be, the one that comes in as well; whose was not has lost it
+                // to another.
+                let in_time = |one: &Line| one.until.map(|until| line.at < until);
+                let beside = |one: &&Line| {
+                    in_time(one) == Some(true) && in_time(line) != Some(false) && conflicts(one.kind, line.kind)
+                };
                 if let Some(other) = state.bounded.iter().find(beside) {
                     judgement.violations.push(format!("overlap: {line}; beside: {other}"));
                 }
@@ -257,6 +260,9 @@ mod tests {
             enter a x - 8 t5 13 230 400 -
             beside a x - 9 t6 15 450 - -
             leave a x - 8 t5 13 460 400 -
+            enter a x - 10 t8 13 462 469 -
+            beside a x - - foreign 14 468 465 -
+            leave a x - 10 t8 13 469 469 -
             enter a x - - foreign 13 470 900 -
             leave a x - - foreign 13 480 900 -
             enter b p 0 5 t7 13 230 - -
@@ -271,6 +277,7 @@ mod tests {
             "overlap a x - 5 t1 10 100 - -",
             "enter a x - 5 t1 10 100 200 -\nbeside a x - 6 t2 11 199 - -",
             "enter a s - 5 t1 10 100 200 -\nbeside a x - 6 t2 11 199 - -",
+            "enter a x - 5 t1 10 100 200 -\nbeside a x - - foreign 11 199 300 -",
             "enter a x - 5 t1 10 100 - -\nenter a x - 5 t2 10 100 - -",
             "enter a x - 5 t1 10 100 - -\nenter a x - 4 t2 10 100 - -",
             "enter a x - 5 t1 10 100 - -\nenter a x - 6 t2 10 100 - -\nenter a x - 5 t1 10 120 - -",
