@@ -64,4 +64,8 @@ try large-job-late run::margins::the_more_processes src/keeper.rs 's/EACH_DEATH 
 try node-seeds-readers lock::fencing::a_master_that_lost_its_counter src/lock/attempt.rs 's/seeds\.then\(unix_time\)/Some(unix_time())/'
 try memory-lies chaos::on_one src/lock/scripts/journal.lua \
     's/by = by and short/if word == "signaled" then word, code = "exited", "0" end\n  by = by and short/'
+try renewal-from-answer run::margins::a_renewal src/lock/renew.rs 's/sent \+ surely/Boot::now() + surely/g'
+try last-lease-decides run::margins::of_several src/run/supervision.rs 's/\.min_by_key/.max_by_key/'
+try undo-overtakes nodes::masters::nodes_that_timed_out src/lock/traces.rs 's/\)\.behind\(\)/)/g'
+try once-in-haste commands::once_per::a_success src/lock/attempt.rs 's/is_once => return Boot::NEVER/is_once => courtesy(start, answers)/'
 exit $alive

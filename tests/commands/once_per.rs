@@ -1,7 +1,9 @@
 //! `run --once-per` from thirty hosts at once: never again after a success that a living node knows, whatever fails, restarts or has
 //! its clock changed, and never blocked for more than twice its time.
 
-use crate::support::{Directory, Ended, Redis, Running, SOON, Test, eventually, ms, perhaps, redlock};
+use crate::support::{
+    Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, eventually, message, ms, perhaps, redlock, several,
+};
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,6 +91,20 @@ fn restarts_in_between_repeat_no_success() {
         }
         hosts.end(hosts.all("1h"), 0, 3, 1);
     }
+}
+
+/// Two of three masters forget the success and grant at once: what the third one knows still counts, though it comes late.
+#[test]
+fn a_success_that_a_slow_master_alone_knows_counts() {
+    let masters = several(3);
+    redlock(&masters, "run -q backup --once-per 1h -- true").run();
+    let runs = "{redlock:backup}:\u{1f}runs";
+    eventually(SOON, "all know it", || masters.iter().all(|master| master.exists(runs)));
+    masters[..2].iter().for_each(|master| master.command(&["FLUSHALL"]));
+    let slow = Proxy::new(&masters[2], Mode::Delay(ms(150)));
+    let urls = [masters[0].url(), masters[1].url(), slow.url()].to_vec();
+    let late = redlock(&urls, "run -q backup --once-per 1h --node-timeout 5s -- echo started").status(75);
+    late.stderr(message(["\"backup\" ran on"])).run();
 }
 
 #[test]

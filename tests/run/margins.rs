@@ -1,7 +1,10 @@
 //! The job is dead before its lease can expire on the server, whatever happens to server, redlock and machine. The same with short
 //! leases and large jobs, which only a quiet machine kills in time, is in `tests/alone/margins.rs`.
 
-use crate::support::{Besides, Cut, Redis, SOON, any, cut_off_many, eventually, redlock};
+use crate::support::{
+    Besides, Cut, Mode, Proxy, Redis, Running, SOON, acquire, any, cut_off_many, eventually, is_renewed,
+    key_is_renewed, ms, redlock, release,
+};
 use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 
@@ -49,6 +52,61 @@ fn left(timer: &Path) -> i64 {
     seconds.parse::<i64>().unwrap() * 1_000 + nanoseconds.parse::<i64>().unwrap() / 1_000_000
 }
 
+/// Stops redlock, and expects that the keeper is going to kill the job so many milliseconds before the first of these keys expires.
+#[track_caller]
+fn is_to_be_killed_before(redis: &Redis, job: &Running, keys: &[&str], ttl: i64, earlier: i64) {
+    let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));
+    // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
+    job.send(Signal::SIGSTOP);
+    let mut before_expiry = || {
+        // In this order: whatever passes in between makes the difference larger, never smaller.
+        let lefts = keys.iter().map(|key| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap());
+        lefts.min().unwrap() - left(&timer)
+    };
+    eventually(SOON, "the processes are counted", || before_expiry() < ttl / 4);
+    let least = (0..20).map(|_| before_expiry()).min().unwrap();
+    assert!(least + 2 >= earlier, "to be killed {least} ms before the expiry, not {earlier}");
+}
+
+#[test]
+fn a_renewal_counts_from_before_it_was_sent() {
+    // In milliseconds: 1 % and 2 ms of drift, the margin of a tenth, and the way to the server.
+    const TTL: i64 = 8_000;
+    const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + 100;
+    let redis = Redis::start();
+    let slow = Proxy::new(&redis, Mode::Delay(ms(100)));
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = redlock(&slow, format!("run -q backup --grace 0 --ttl {TTL}ms -- sh -c")).arg("echo ready; read line");
+    let job = test.stdin_from(reader).any_end().stderr(any()).spawn();
+    job.prints("ready");
+    is_renewed(&redis);
+    eventually(SOON, "the answer has come", || redis.pttl("redlock:backup") < TTL - 1_200);
+    is_to_be_killed_before(&redis, &job, &["redlock:backup"], TTL, EARLIER);
+    job.send(Signal::SIGCONT);
+    drop(writer);
+    job.finish();
+}
+
+#[test]
+fn of_several_leases_the_first_to_end_decides() {
+    // In milliseconds: 1 % and 2 ms of drift, and the margin of a tenth.
+    const TTL: i64 = 8_000;
+    const EARLIER: i64 = TTL / 100 + 2 + TTL / 10;
+    let redis = Redis::start();
+    let token = acquire(&redis, "b");
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = redlock(&redis, format!("run -q --name a --name b --wait 20s --grace 0 --ttl {TTL}ms -- sh -c"));
+    let job = test.arg("echo ready; read line").stdin_from(reader).any_end().stderr(any()).spawn();
+    key_is_renewed(&redis, "redlock:a");
+    eventually(SOON, "the lease of a is a second old", || redis.pttl("redlock:a") < TTL - 1_000);
+    release(&redis, "b", &token);
+    job.prints("ready");
+    is_to_be_killed_before(&redis, &job, &["redlock:a", "redlock:b"], TTL, EARLIER);
+    job.send(Signal::SIGCONT);
+    drop(writer);
+    job.finish();
+}
+
 #[test]
 fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
     const PROCESSES: i64 = 600;
@@ -62,17 +120,7 @@ fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
     let test = test.args([script, "sh", &PROCESSES.to_string()]).stdin_from(reader).any_end().stderr(any());
     let job = test.spawn();
     job.prints("ready");
-    let (mut connection, timer) = (redis.connection(), timer_of(job.keeper()));
-    // Nothing is renewed any more. The keeper counts the processes when half of the time to the kill is over.
-    job.send(Signal::SIGSTOP);
-    let mut before_expiry = || {
-        // In this order: whatever passes in between makes the difference larger, never smaller.
-        let expires: i64 = redis::cmd("PTTL").arg("redlock:backup").query(&mut connection).unwrap();
-        expires - left(&timer)
-    };
-    eventually(SOON, "the processes are counted", || before_expiry() < TTL / 4);
-    let least = (0..20).map(|_| before_expiry()).min().unwrap();
-    assert!(least + 2 >= EARLIER, "to be killed {least} ms before the expiry, not {EARLIER}");
+    is_to_be_killed_before(&redis, &job, &["redlock:backup"], TTL, EARLIER);
     job.send(Signal::SIGCONT);
     drop(writer);
     job.finish();
