@@ -392,7 +392,7 @@ return has_ended(run, ',"x":"0"') and 'success' or 'failure'
 end
 local function push(runs, first, most, at)
 local newest = first and redis.call('LINDEX', LOG, '0')
-local are_last = not at and not (newest and ended_at(newest) > first)
+local are_last = not at and #runs == 1 and not (newest and ended_at(newest) > first)
 if not are_last then -- takes out the runs that ended later, and all as far as `at`, and puts them back sorted
 local taken, ends = 0, {}
 for i, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
