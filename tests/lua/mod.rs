@@ -3,6 +3,7 @@
 
 mod costs;
 mod holds;
+mod memory;
 mod model;
 mod random;
 mod restarts;
@@ -90,11 +91,6 @@ impl Reply {
         }
     }
 
-    /// Of what has no name.
-    fn number(&self) -> i64 {
-        if let Reply::Int(n) = self { *n } else { panic!("{self:?} is no number") }
-    }
-
     fn word(&self) -> &str {
         self.text("outcome")
     }
@@ -113,37 +109,32 @@ struct Scripts {
 
 impl Scripts {
     fn on(connection: Connection) -> Scripts {
-        Scripts::behind(connection, "")
-    }
-
-    /// With these lines in front of each of them.
-    fn behind(connection: Connection, lines: &str) -> Scripts {
-        let compiled = |(name, body)| (name, redis::Script::new(&format!("{lines}{body}")));
-        Scripts { connection, scripts: scripts().into_iter().map(compiled).collect() }
+        Scripts::changed(connection, "", &[])
     }
 
     /// With bounds that a few members and waiters reach: so many are forgotten, dropped, freed or looked through by one script.
     fn bounded(connection: Connection, most: usize) -> Scripts {
-        let bounded = |(name, body): (String, String)| {
-            let lines = body.lines().map(|line| match line.split_once(" = ") {
-                Some((front, _)) if BOUNDS.iter().any(|bound| front == format!("local {bound}")) => {
-                    format!("{front} = {most}\n")
-                }
-                _ => format!("{line}\n"),
+        Scripts::changed(connection, "", &BOUNDS.map(|bound| (bound, most.to_string())))
+    }
+
+    /// With these lines in front of each of them, and these constants in place of theirs.
+    fn changed(connection: Connection, lines: &str, constants: &[(&str, String)]) -> Scripts {
+        let changed = |(name, body): (String, String)| {
+            let body = constants.iter().fold(body, |body, (constant, value)| {
+                let theirs = Regex::new(&format!(r"(?m)^local {constant} = .*$")).unwrap();
+                theirs.replace(&body, format!("local {constant} = {value}")).into_owned()
             });
-            (name, redis::Script::new(&lines.collect::<String>()))
+            (name, redis::Script::new(&format!("{lines}{body}")))
         };
-        Scripts { connection, scripts: scripts().into_iter().map(bounded).collect() }
+        Scripts { connection, scripts: scripts().into_iter().map(changed).collect() }
     }
 
     /// On a server that says this of its age. (A clock that was set back cannot be had here.)
     fn aged(connection: Connection, uptime: &str) -> Scripts {
         let info = format!("'uptime_in_seconds:{uptime}\\r\\nrun_id:0a\\r\\n'");
         let pcall = format!("function(c, ...) if c == 'INFO' then return {info} end return server.pcall(c, ...) end");
-        Scripts::behind(
-            connection,
-            &format!("local server = redis; local redis = {{call = server.call, pcall = {pcall}}}\n"),
-        )
+        let lines = format!("local server = redis; local redis = {{call = server.call, pcall = {pcall}}}\n");
+        Scripts::changed(connection, &lines, &[])
     }
 
     /// Runs a script with arguments such as `token=t hold=a`.

@@ -1,41 +1,27 @@
-//! What the scripts do to one lock, said once more in Rust: the lock, the record of its lease, its holds, the fencing
-//! counter, the queue and the reservation. Written from the description of the lock, not from the Lua.
+//! What the scripts do to one lock, said once more in Rust, from the description of the lock: who has it, who waits, and (in
+//! memory.rs) what it remembers. Each script gives its answer, the messages that it publishes, and the keys that are left.
 
+use super::memory::Memory;
+use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a free lock is kept for a waiter that was called.
-pub(super) const RESERVED_MS: i64 = 1000;
+/// Members, or a line: with a number for each. They go by that number, then by name.
+pub(super) type Scores = BTreeMap<String, i64>;
+pub(super) type Record = BTreeMap<String, String>;
 
-/// What an answer must look like.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expected {
-    /// [`SOME_TIME`] stands for the present.
-    Text(String),
-    Int(i64),
-    List(Vec<Expected>),
-    /// Names and values, in any order.
-    Fields(BTreeMap<String, Expected>),
-    /// An expiry: about so many milliseconds are left; −1 and −2 exactly.
-    Left(i64),
-    /// Uptime and identity of the node.
-    Identity,
-}
+/// What the server says of itself, and is made to say.
+pub(super) const UPTIME_S: i64 = 100;
+pub(super) const RUN_ID: &str = "this";
+/// The hash of all tokens.
+pub(super) const NONCE: &str = "0123456789abcdef";
+/// How long a free lock is promised to a waiter: a reservation ends by chance here, not by time.
+pub(super) const RESERVED_MS: i64 = 700_000;
+/// What outlasts leases: the fencing counters and the runs that go on, and the runs that have ended.
+const FENCE_MS: i64 = 100 * 24 * 3_600_000;
+const LOG_MS: i64 = 101 * 24 * 3_600_000;
 
-/// The quarantine that a young node of these tests is asked for.
-pub(super) const YOUNG_S: i64 = 1_000_000;
-
-/// What stands in a record instead of the time of day.
-pub(super) const SOME_TIME: &str = "some time";
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    Text(String),
-    /// Another type than a string.
-    Other,
-}
-
-/// Something with an expiry, at this millisecond.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A key that expires, at this millisecond.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Timed<T> {
     pub(super) value: T,
     pub(super) ends: Option<i64>,
@@ -43,597 +29,922 @@ pub(super) struct Timed<T> {
 
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    /// Milliseconds since the start.
-    pub(super) now: i64,
-    pub(super) lock: Option<Timed<Value>>,
-    pub(super) lease: Option<Timed<BTreeMap<String, String>>>,
-    pub(super) counter: Option<u64>,
-    /// Ticket, waiter; the first in line first.
-    pub(super) queue: BTreeSet<(u64, String)>,
+    /// The server's clock.
+    pub(super) us: i64,
+    /// So many members or waiters one script forgets, drops or frees.
+    pub(super) most: usize,
+    /// A token, a mark, or (none) another type than a string.
+    pub(super) lock: Option<Timed<Option<String>>>,
+    pub(super) lease: Option<Timed<Record>>,
+    pub(super) records: BTreeMap<String, Timed<Record>>,
+    /// Token, deadline in ms.
+    pub(super) members: Timed<Scores>,
+    pub(super) places: Scores,
+    /// Hold, when it entered.
+    pub(super) holds: Timed<Scores>,
+    pub(super) counter: Option<i64>,
+    /// Place, its counter.
+    pub(super) counters: Scores,
+    /// Waiter, ticket.
+    pub(super) queue: Scores,
     pub(super) reserved: Option<Timed<String>>,
-    /// The oldest first.
-    pub(super) holds: Option<Timed<Vec<String>>>,
+    pub(super) memory: Memory,
     pub(super) listening: BTreeSet<String>,
-    /// Channel and text of what somebody heard.
+    /// Who heard what.
     pub(super) heard: Vec<(String, String)>,
+    pub(super) args: BTreeMap<&'static str, String>,
+    buried: usize,
+    more: bool,
 }
 
-/// What a waiter remembers of a lease that it saw.
-pub(super) struct Seen<'a> {
-    pub(super) token: &'a str,
-    /// On another run of the server than the present one.
-    pub(super) before: bool,
-    pub(super) left: i64,
-    pub(super) fence: u64,
+/// Who is next.
+enum Next {
+    Called(String),
+    LineIsEmpty,
+    NotCalled,
 }
 
-pub(super) struct Owner<'a> {
-    pub(super) host: &'a str,
-    pub(super) label: &'a str,
+pub(super) fn limit(claim: &str) -> Option<i64> {
+    claim.strip_prefix("slots:").map(|limit| limit.parse().unwrap())
 }
 
-fn text(text: impl Into<String>) -> Expected {
-    Expected::Text(text.into())
+fn texts(scores: &Scores) -> Json {
+    scores.iter().map(|(name, score)| (name.clone(), json!(score.to_string()))).collect()
 }
 
-fn fields<const N: usize>(fields: [(&str, Expected); N]) -> BTreeMap<String, Expected> {
-    fields.map(|(name, field)| (name.to_owned(), field)).into()
+/// Names in the order of their numbers.
+pub(super) fn in_order(scores: &Scores) -> Vec<(String, i64)> {
+    let mut list: Vec<_> = scores.iter().map(|(name, score)| (name.clone(), *score)).collect();
+    list.sort_by(|one, other| (one.1, &one.0).cmp(&(other.1, &other.0)));
+    list
 }
 
-fn answer<const N: usize>(outcome: &str, more: [(&str, Expected); N]) -> Expected {
-    let mut fields = fields(more);
-    fields.insert("outcome".to_owned(), text(outcome));
-    Expected::Fields(fields)
+fn node() -> Json {
+    json!({"uptime": UPTIME_S.to_string(), "run_id": RUN_ID})
 }
 
-fn gone() -> Expected {
-    answer("gone", [("node", Expected::Identity)])
-}
-
+/// The arguments, and who has the lock.
 impl Model {
-    fn value(&self) -> Option<&str> {
-        match &self.lock {
-            Some(Timed { value: Value::Text(value), .. }) => Some(value),
-            _ => None,
+    pub(super) fn new(us: i64, most: usize) -> Model {
+        Model { us, most, ..Model::default() }
+    }
+
+    /// A key is deleted by hand.
+    pub(super) fn delete(&mut self, key: &str) {
+        match key {
+            "lock" => self.lock = None,
+            "lease" => self.lease = None,
+            "holds" => self.holds = Timed::default(),
+            "reserved" => self.reserved = None,
+            "queue" => self.queue.clear(),
+            "fence" => self.counter = None,
+            _ => self.counters.clear(),
         }
     }
 
-    fn is_other_type(&self) -> bool {
-        matches!(self.lock, Some(Timed { value: Value::Other, .. }))
+    /// The server has lost all that it had.
+    pub(super) fn forget_all(&mut self) {
+        let listening = std::mem::take(&mut self.listening);
+        *self = Model { listening, ..Model::new(self.us, self.most) };
     }
 
-    /// Whether this token holds the lock. Nobody's token is empty, whatever others write.
-    fn is_ours(&self, token: &str) -> bool {
-        !token.is_empty() && self.value() == Some(token)
-    }
-
-    fn field(&self, name: &str) -> Option<&str> {
-        self.lease.as_ref()?.value.get(name).map(String::as_str)
-    }
-
-    fn left_of(&self, ends: Option<i64>) -> i64 {
-        ends.map_or(-1, |ends| ends - self.now)
-    }
-
-    fn left(&self) -> Expected {
-        Expected::Left(self.lock.as_ref().map_or(-2, |lock| self.left_of(lock.ends)))
-    }
-
-    /// Whether there is a record of the lease that holds the lock.
-    fn has_record(&self) -> bool {
-        self.lease.is_some() && self.value().is_some() && self.field("token") == self.value()
-    }
-
-    /// Who has the lock, with what else is told of it.
-    fn holders<const N: usize>(&self, more: [(&str, Expected); N]) -> Expected {
-        let mut holder = fields(more);
-        holder.insert("left".to_owned(), self.left());
-        match self.value() {
-            None => holder.insert("type".to_owned(), text("list")),
-            Some(value) => holder.insert("value".to_owned(), text(value)),
+    /// One call of a script. In what it answers a name without a value is not there.
+    pub(super) fn call(&mut self, script: &str) -> Json {
+        (self.buried, self.more) = (0, false);
+        self.sweep();
+        let mut answer = match script {
+            "take" => self.take(),
+            "undo" => self.undo_take(),
+            "extend" => self.extend(),
+            "enter" => self.enter(),
+            "recreate" => self.recreate(),
+            "fence" => self.fence(),
+            "release" => self.release(),
+            "revoke" => self.revoke(),
+            "holds" => self.newest_hold(),
+            _ => self.inspect(),
         };
-        if let (true, Some(lease)) = (self.has_record(), &self.lease) {
-            holder.insert("now".to_owned(), text(SOME_TIME));
-            holder.extend(lease.value.iter().map(|(name, value)| (name.clone(), text(value))));
-        }
-        Expected::List(vec![Expected::Fields(holder)])
-    }
-
-    fn not_ours(&self) -> Expected {
-        if self.lock.is_none() { gone() } else { self.other() }
-    }
-
-    fn other(&self) -> Expected {
-        answer("other", [("holders", self.holders([]))])
-    }
-
-    fn count_holds(&self) -> Expected {
-        let holds = self.holds.as_ref().map_or(0, |holds| holds.value.len());
-        Expected::Int(i64::try_from(holds.max(1)).unwrap())
-    }
-
-    /// What is recorded of the ttl of the lease that holds the lock.
-    fn recorded(&self) -> Option<i64> {
-        let ours = self.lease.is_some() && self.field("token") == self.value();
-        ours.then(|| self.field("ttl"))?.map(|ttl| ttl.parse().unwrap())
-    }
-
-    /// Enters a hold, the one that took the lock always before the others. Once given up, that one stays so.
-    fn add_hold(&mut self, hold: &str) {
-        if self.holds.is_none() && hold == "base" {
-            return;
-        }
-        let ends = self.lock.as_ref().and_then(|lock| lock.ends);
-        let holds = self.holds.get_or_insert(Timed { value: vec!["base".to_owned()], ends: None });
-        if !holds.value.iter().any(|known| known == hold) {
-            let at = if hold == "base" { 0 } else { holds.value.len() };
-            holds.value.insert(at, hold.to_owned());
-        }
-        holds.ends = ends;
-    }
-
-    fn tells(&mut self, waiter: &str, what: &str) -> bool {
-        let hears = self.listening.contains(waiter);
-        if hears {
-            self.heard.push((format!("w:{waiter}"), what.to_owned()));
-        }
-        hears
-    }
-
-    /// Whoever is first keeps watch from now on; the dead are dropped.
-    fn tell(&mut self) {
-        while let Some((ticket, waiter)) = self.queue.first().cloned() {
-            if self.tells(&waiter, "head") {
-                return;
-            }
-            self.queue.remove(&(ticket, waiter));
-        }
-    }
-
-    /// Reserves the free lock for the first who hears, unless that is `me`. Returns who it is.
-    fn pass(&mut self, me: &str) -> Option<String> {
-        while let Some((_, waiter)) = self.queue.pop_first() {
-            self.tell();
-            if waiter == me {
-                return Some(waiter);
-            }
-            if self.tells(&waiter, "go") {
-                self.reserved = Some(Timed { value: waiter.clone(), ends: Some(self.now + RESERVED_MS) });
-                return Some(waiter);
-            }
-        }
-        None
-    }
-
-    fn free(&mut self) {
-        self.lock = None;
-        self.lease = None;
-        self.holds = None;
-    }
-
-    fn write(&mut self, token: &str, ttl: i64, fence: u64, by: &Owner<'_>) {
-        let ends = Some(self.now + ttl);
-        self.lock = Some(Timed { value: Value::Text(token.to_owned()), ends });
-        self.holds = None;
-        let fields = [
-            ("token", token),
-            ("fence", &fence.to_string()),
-            ("ttl", &ttl.to_string()),
-            ("since", SOME_TIME),
-            ("host", by.host),
-            ("pid", "1"),
-            ("user", "u"),
-            ("label", by.label),
-        ];
-        let value = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        self.lease = Some(Timed { value, ends });
-    }
-
-    /// Whether the lock is kept after its job.
-    fn is_kept(&self) -> bool {
-        self.has_record() && self.field("kept").is_some()
-    }
-
-    /// The same for a request about a lease, which may be late.
-    fn extend_lease(&mut self, ttl: i64) -> Expected {
-        if self.is_kept() { self.left() } else { self.lengthen(ttl) }
-    }
-
-    /// At least this long, never shorter than before.
-    fn lengthen(&mut self, ttl: i64) -> Expected {
-        let left = self.lock.as_ref().map_or(-2, |lock| self.left_of(lock.ends));
-        if left < 0 || left >= ttl {
-            return Expected::Left(left);
-        }
-        let ends = Some(self.now + ttl);
-        if let Some(lock) = &mut self.lock {
-            lock.ends = ends;
-        }
-        if let Some(lease) = &mut self.lease {
-            lease.ends = ends;
-        }
-        if let Some(holds) = &mut self.holds {
-            holds.ends = ends;
-        }
-        Expected::Left(ttl)
-    }
-
-    fn ticket_of(&self, waiter: &str) -> Option<u64> {
-        self.queue.iter().find(|(_, known)| known == waiter).map(|(ticket, _)| *ticket)
-    }
-
-    fn line_up(&mut self, waiter: &str, ticket: u64) {
-        if self.ticket_of(waiter).is_none() {
-            self.queue.insert((ticket, waiter.to_owned()));
-        }
-    }
-
-    fn drop_out(&mut self, waiter: &str) {
-        self.queue.retain(|(_, known)| known != waiter);
-    }
-
-    /// `ticket` is the one asked for; `given` what the server says if it has to give one, and its clock then.
-    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
-    pub(super) fn take(
-        &mut self,
-        me: &str,
-        token: &str,
-        ttl: i64,
-        ticket: Option<u64>,
-        clock: u64,
-        by: &Owner<'_>,
-        quarantine: bool,
-        seen: Option<&Seen<'_>>,
-        given: Option<u64>,
-        server_us: u64,
-        earlier: &[&str],
-    ) -> Expected {
-        let freed = self.undo(earlier);
-        let answer = self.take_or_queue(me, token, ttl, ticket, clock, by, quarantine, seen, given, server_us);
-        let granted = matches!(&answer, Expected::Fields(fields) if fields["outcome"] == text("granted"));
-        if freed && !granted {
-            self.move_on();
+        if self.more {
+            answer["more"] = json!(1);
         }
         answer
     }
 
-    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
-    fn take_or_queue(
-        &mut self,
-        me: &str,
-        token: &str,
-        ttl: i64,
-        ticket: Option<u64>,
-        clock: u64,
-        by: &Owner<'_>,
-        quarantine: bool,
-        seen: Option<&Seen<'_>>,
-        given: Option<u64>,
-        server_us: u64,
-    ) -> Expected {
-        if self.is_other_type() {
-            return answer("held", [("holders", self.holders([])), ("node", Expected::Identity)]);
+    pub(super) fn arg(&self, name: &str) -> Option<String> {
+        self.args.get(name).cloned()
+    }
+
+    pub(super) fn int(&self, name: &str) -> Option<i64> {
+        self.args.get(name).map(|text| text.parse().unwrap())
+    }
+
+    pub(super) fn token(&self) -> String {
+        self.arg("token").unwrap_or_default()
+    }
+
+    pub(super) fn ms(&self) -> i64 {
+        self.us / 1000
+    }
+
+    pub(super) fn value(&self) -> Option<&str> {
+        self.lock.as_ref()?.value.as_deref()
+    }
+
+    /// The claim of the members.
+    pub(super) fn shape(&self) -> Option<String> {
+        self.value()?.strip_suffix(NONCE)?.strip_suffix('.').map(str::to_owned)
+    }
+
+    /// Whether this token has the lock. None is empty, whatever others write.
+    pub(super) fn has(&self, token: &str) -> bool {
+        let is_live = |ends: &i64| *ends > self.ms();
+        match self.shape() {
+            Some(_) => self.members.value.get(token).is_some_and(is_live),
+            None => !token.is_empty() && self.value() == Some(token),
         }
-        let granted = |fence: &str| answer("granted", [("fence", text(fence)), ("node", Expected::Identity)]);
-        if self.is_ours(token) {
-            self.lengthen(ttl);
-            return granted(self.field("fence").unwrap_or("0"));
+    }
+
+    pub(super) fn record(&self, token: &str) -> Option<&Record> {
+        let record = if self.shape().is_some() { self.records.get(token) } else { self.lease.as_ref() };
+        record.map(|record| &record.value)
+    }
+
+    fn record_mut(&mut self, token: &str) -> &mut Timed<Record> {
+        match self.shape() {
+            Some(_) => self.records.entry(token.to_owned()).or_default(),
+            None => self.lease.get_or_insert_default(),
         }
-        let forgotten = |seen: &&Seen<'_>| seen.before && seen.left > 0 && self.counter.unwrap_or(0) < seen.fence;
-        if let Some(seen) = seen.filter(forgotten).filter(|_| self.lock.is_none() && self.reserved.is_none()) {
-            self.reserved = Some(Timed { value: seen.token.to_owned(), ends: Some(self.now + seen.left) });
+    }
+
+    /// The record of what has the lock, empty where that is another library's.
+    fn own_record(&self, token: &str) -> Record {
+        let owner = if self.shape().is_some() { Some(token) } else { self.value() };
+        let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
+        let mut record = record.cloned().unwrap_or_default();
+        if let Some(by) = self.revoked_by(&record) {
+            record.insert("revoked".to_owned(), by);
         }
-        if self.lock.is_none() && quarantine {
-            return self.refused("young", [], me, ticket, given, server_us);
+        record
+    }
+
+    /// Who has revoked it, alone or with all members that were there.
+    pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
+        if self.shape().is_none() || record.contains_key("revoked") {
+            return record.get("revoked").cloned();
         }
+        let (at, by) = self.lease.as_ref()?.value.get("revoked")?.split_once(' ')?;
+        let since: i64 = record.get("since").map_or(0, |since| since.parse().unwrap());
+        (since <= at.parse().unwrap() || since > self.us).then(|| by.to_owned())
+    }
+
+    fn until_end(&self, token: &str) -> i64 {
+        match (self.shape(), &self.lock) {
+            (Some(_), _) => self.members.value[token] - self.ms(),
+            (None, Some(lock)) => lock.ends.map_or(-1, |ends| ends - self.ms()),
+            (None, None) => -2,
+        }
+    }
+
+    fn place_of(&self, token: &str) -> Option<String> {
+        self.shape()?;
+        self.places.get(token).map(i64::to_string)
+    }
+
+    fn longest(&self) -> Option<String> {
+        self.shape()?;
+        self.lease.as_ref()?.value.get("longest").cloned()
+    }
+
+    fn holder(&self, token: &str) -> Json {
+        let mut holder = json!({"value": token, "left": self.until_end(token), "claim": self.shape()});
+        holder["slot"] = json!(self.place_of(token));
+        if let Some(record) = self.record(token).filter(|record| record.get("token").is_some_and(|own| own == token)) {
+            for (name, value) in record {
+                holder[name] = json!(value);
+            }
+            holder["now"] = json!(self.us.to_string());
+            holder["revoked"] = json!(self.revoked_by(record));
+        }
+        holder
+    }
+
+    /// With those who have the lock. (There are not more than an answer names.)
+    fn with_holders(&self, outcome: &str) -> Json {
+        let live: Vec<_> = self.members.value.iter().filter(|(token, _)| self.has(token)).collect();
+        match (self.shape(), self.value()) {
+            (Some(_), _) => json!({
+                "outcome": outcome, "holders": live.iter().map(|(token, _)| self.holder(token)).collect::<Vec<_>>(),
+                "members": live.len(), "longest": self.longest(), "next": live.iter().map(|one| one.1 - self.ms()).min(),
+            }),
+            (None, Some(token)) => json!({"outcome": outcome, "holders": [self.holder(token)]}),
+            (None, None) => json!({"outcome": outcome, "holders": [{"type": "list", "left": self.until_end("")}]}),
+        }
+    }
+
+    /// What a waiter is told of the node besides.
+    fn with_facts(&self, mut answer: Json) -> Json {
+        (answer["node"], answer["longest"]) = (node(), json!(self.longest()));
+        answer
+    }
+
+    fn is_taken(&self, place: i64) -> bool {
+        self.shape().is_some() && self.places.values().any(|taken| *taken == place)
+    }
+
+    pub(super) fn is_vacant(&self) -> bool {
+        match self.shape() {
+            None => self.lock.is_none(),
+            Some(shape) => {
+                self.arg("claim") == Some(shape) && !self.int("place").is_some_and(|place| self.is_taken(place))
+            }
+        }
+    }
+
+    fn without_lease(&self) -> Json {
+        match self.is_vacant() {
+            true => self.with_facts(json!({"outcome": "gone"})),
+            false => self.with_holders("other"),
+        }
+    }
+}
+
+/// How leases begin, last and end.
+impl Model {
+    fn delete_mark(&mut self) {
+        (self.lock, self.lease, self.members) = (None, None, Timed::default());
+        self.places.clear();
+    }
+
+    fn forget(&mut self, tokens: &[String]) {
+        for token in tokens {
+            self.members.value.remove(token);
+            self.places.remove(token);
+            self.records.remove(token);
+        }
+    }
+
+    /// The lock and its record end then.
+    fn end_at(&mut self, ends: i64) {
+        self.lock.as_mut().unwrap().ends = Some(ends);
+        self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
+    }
+
+    /// The keys last as long as the last member. Without one that is alive they go.
+    fn expire_all(&mut self) {
+        let last = self.members.value.values().copied().max();
+        match last.filter(|last| *last > self.ms()) {
+            None => self.delete_mark(),
+            Some(last) => {
+                self.members.ends = Some(last);
+                self.end_at(last);
+            }
+        }
+    }
+
+    /// Each script forgets some of those that have run out, and the one at the place that is asked for.
+    fn sweep(&mut self) {
+        if self.shape().is_none() {
+            return;
+        }
+        let over = in_order(&self.members.value).into_iter().filter(|(_, ends)| *ends <= self.ms());
+        let over: Vec<_> = over.take(self.most).map(|(token, _)| token).collect();
+        self.forget(&over);
+        if !self.members.value.values().any(|ends| *ends > self.ms()) {
+            return self.delete_mark();
+        }
+        if let (true, Some(place)) = (over.len() == self.most, self.int("place")) {
+            let there = self.places.iter().filter(|(token, at)| **at == place && !self.has(token));
+            let there: Vec<_> = there.map(|(token, _)| token.clone()).collect();
+            self.forget(&there);
+        }
+    }
+
+    /// Makes a member last so long from now.
+    fn expire(&mut self, token: &str, ttl: i64) {
+        let ends = self.ms() + ttl;
+        self.members.value.insert(token.to_owned(), ends);
+        self.record_mut(token).ends = Some(ends + 1000);
+        self.expire_all();
+    }
+
+    fn set_longest(&mut self, ttl: i64) {
+        let lease = &mut self.lease.get_or_insert_default().value;
+        let longest = lease.get("longest").map_or(0, |longest| longest.parse().unwrap());
+        lease.insert("longest".to_owned(), ttl.max(longest).to_string());
+    }
+
+    fn counter(&self, place: Option<&str>) -> i64 {
+        place.map_or(self.counter, |place| self.counters.get(place).copied()).unwrap_or(0)
+    }
+
+    fn set_counter(&mut self, count: i64, place: Option<&str>) {
+        let Some(place) = place else {
+            self.counter = Some(count);
+            return;
+        };
+        let all = count.max(self.counter(Some("all")));
+        self.counters.extend([(place.to_owned(), count), ("all".to_owned(), all)]);
+    }
+
+    fn grant(&mut self, fence: i64, count: i64, place: Option<i64>) {
+        let (token, claim, ttl) = (self.token(), self.arg("claim").unwrap(), self.int("ttl").unwrap());
+        let ends = Some(self.ms() + ttl);
         if self.lock.is_none() {
-            let grant = if let Some(reserved) = &self.reserved {
-                let ours = !me.is_empty() && reserved.value == me;
-                if ours {
-                    self.reserved = None;
-                    self.drop_out(me);
-                }
-                ours
-            } else if self.queue.is_empty() {
-                true
-            } else {
-                if let (false, Some(ticket)) = (me.is_empty(), ticket) {
-                    self.line_up(me, ticket);
-                }
-                self.pass(me).is_none_or(|next| next == me)
-            };
-            if grant {
-                let fence = (self.counter.unwrap_or(0) + 1).max(clock);
-                self.counter = Some(fence);
-                self.write(token, ttl, fence, by);
-                return granted(&fence.to_string());
-            }
+            self.delete_mark(); // what was left of another
+            self.holds = Timed::default();
+            let value = if claim == "exclusive" { token.clone() } else { format!("{claim}.{NONCE}") };
+            self.lock = Some(Timed { value: Some(value), ends });
         }
-        if self.lock.is_some() {
-            let holders = self.holders([]);
-            return self.refused("held", [("holders", holders)], me, ticket, given, server_us);
+        self.places.extend(place.map(|place| (token.clone(), place)));
+        self.set_counter(count, place.map(|place| place.to_string()).as_deref());
+        let since = self.us - 1000 * self.int("held").unwrap_or(0);
+        let times = [("fence", fence), ("since", since)].map(|(name, number)| (name.to_owned(), number.to_string()));
+        let told = ["token", "ttl", "host", "pid", "user", "label"];
+        let told = told.map(|name| (name.to_owned(), self.arg(name).unwrap()));
+        let record = self.record_mut(&token);
+        record.value.extend(times.into_iter().chain(told));
+        record.ends = ends;
+        if self.shape().is_some() {
+            self.set_longest(ttl);
+            self.expire(&token, ttl);
         }
-        let left = Expected::Left(self.left_of(self.reserved.as_ref().unwrap().ends));
-        self.refused("reserved", [("left", left)], me, ticket, given, server_us)
     }
 
-    /// Not granted: puts a waiter into the line, and says at which rank, by which ticket, and whether it was not there before.
-    fn refused<const N: usize>(
-        &mut self,
-        outcome: &str,
-        more: [(&str, Expected); N],
-        me: &str,
-        ticket: Option<u64>,
-        given: Option<u64>,
-        server_us: u64,
-    ) -> Expected {
-        let Expected::Fields(mut fields) = answer(outcome, more) else { unreachable!() };
-        fields.insert("node".to_owned(), Expected::Identity);
-        if !me.is_empty() {
-            if self.ticket_of(me).is_none() {
-                let ticket = ticket.unwrap_or_else(|| {
-                    let last = self.queue.last().map_or(0, |(ticket, _)| *ticket);
-                    let given = given.unwrap();
-                    let by_clock = server_us.abs_diff(given) < 60_000_000;
-                    assert!(given == last + 1 || by_clock && given > last, "ticket {given}");
-                    given
-                });
-                self.line_up(me, ticket);
-                fields.insert("queued".to_owned(), Expected::Int(1));
-            }
-            let rank = self.queue.iter().position(|(_, waiter)| waiter == me).unwrap();
-            fields.insert("rank".to_owned(), Expected::Int(rank.try_into().unwrap()));
-            let told = ticket.or(self.ticket_of(me)).unwrap();
-            fields.insert("ticket".to_owned(), text(told.to_string()));
+    /// Makes a lease last at least so long.
+    fn lengthen(&mut self, token: &str, ttl: i64) -> i64 {
+        let left = self.until_end(token);
+        if left < 0 || left >= ttl {
+            return left;
         }
-        Expected::Fields(fields)
+        if self.shape().is_some() {
+            self.set_longest(ttl);
+            self.expire(token, ttl);
+        } else {
+            self.end_at(self.ms() + ttl);
+            self.holds.ends = Some(self.ms() + ttl);
+        }
+        self.remember_deadline(token, ttl);
+        ttl
     }
 
-    pub(super) fn fence(&mut self, token: &str, fence: u64) -> Expected {
-        if !self.is_ours(token) {
-            return self.not_ours();
+    /// The same for what is asked, was taken for, or is usual. One that is kept after its job is not prolonged.
+    fn extend_lease(&mut self, record: &Record) -> i64 {
+        let token = self.token();
+        if record.contains_key("kept") {
+            return self.until_end(&token);
         }
-        if self.counter.is_some_and(|counter| counter > fence) {
-            return answer("higher", []);
-        }
-        self.counter = Some(fence);
-        if let Some(lease) = &mut self.lease {
-            lease.value.insert("fence".to_owned(), fence.to_string());
-        }
-        answer("raised", [])
+        let taken_for = record.get("ttl").map(|ttl| ttl.parse().unwrap());
+        self.lengthen(&token, self.int("ttl").or(taken_for).or(self.int("default")).unwrap())
     }
 
-    /// Takes back tries whose undoing was not confirmed. Whether one of them had the lock.
-    fn undo(&mut self, tokens: &[&str]) -> bool {
-        let granted = tokens.iter().any(|token| self.is_ours(token));
+    fn count_holds(&self) -> usize {
+        self.holds.value.len().max(1)
+    }
+
+    fn add_hold(&mut self, hold: &str) {
+        if self.holds.value.is_empty() && hold == "base" {
+            return;
+        }
+        if self.holds.value.is_empty() {
+            self.holds.value.insert("base".to_owned(), 0);
+        }
+        let entered = if hold == "base" { 0 } else { self.behind_all(&self.holds.value) };
+        self.holds.value.entry(hold.to_owned()).or_insert(entered);
+        self.holds.ends = self.lock.as_ref().unwrap().ends;
+    }
+
+    /// A number behind all of these.
+    fn behind_all(&self, scores: &Scores) -> i64 {
+        self.us.max(scores.values().max().map_or(0, |last| last + 1))
+    }
+
+    fn drop_lease(&mut self, token: &str) {
+        if self.shape().is_some() {
+            self.forget(&[token.to_owned()]);
+            return self.expire_all();
+        }
+        (self.lock, self.lease, self.holds) = (None, None, Timed::default());
+    }
+
+    fn undo(&mut self, token: &str) -> bool {
+        let granted = self.has(token);
         if granted {
-            self.free();
+            self.drop_lease(token);
         }
+        self.take_open(token);
         granted
     }
 
-    /// What a release leaves to whoever is next.
-    fn move_on(&mut self) {
+    fn undo_earlier(&mut self) -> bool {
+        let earlier = self.arg("earlier").unwrap_or_default();
+        let granted: Vec<bool> = earlier.split_whitespace().map(|token| self.undo(token)).collect();
+        granted.contains(&true)
+    }
+}
+
+/// The line.
+impl Model {
+    /// Whether a lease with this claim conflicts with none.
+    fn fits(&self, claim: &str) -> bool {
+        let Some(shape) = self.shape() else { return self.lock.is_none() };
+        let taken = i64::try_from(self.places.len()).unwrap();
+        claim == shape && limit(claim).is_none_or(|limit| taken < limit)
+    }
+
+    fn claim_of(&self, waiter: &str) -> String {
+        let places = self.shape().filter(|shape| shape != "shared" && waiter.starts_with('p'));
+        places.unwrap_or(if waiter.starts_with('s') { "shared" } else { "exclusive" }.to_owned())
+    }
+
+    fn first_in_line(&self) -> Option<String> {
+        in_order(&self.queue).into_iter().next().map(|(waiter, _)| waiter)
+    }
+
+    /// Whether the waiter hears it. The dead are dropped.
+    fn tell(&mut self, waiter: &str, what: &str) -> bool {
+        if self.listening.contains(waiter) {
+            self.heard.push((waiter.to_owned(), what.to_owned()));
+            return true;
+        }
+        self.queue.remove(waiter);
+        self.buried += 1;
+        self.more |= self.buried == self.most;
+        false
+    }
+
+    fn tell_first(&mut self) {
+        while let (false, Some(waiter)) = (self.more, self.first_in_line()) {
+            if self.tell(&waiter, "head") {
+                return;
+            }
+        }
+    }
+
+    /// Calls the first in line that lives, if it fits; one at a time.
+    fn call_next(&mut self, me: Option<&str>) -> Next {
+        if self.reserved.is_some() {
+            self.tell_first();
+            return Next::NotCalled;
+        }
+        while !self.more {
+            let Some(first) = self.first_in_line() else { return Next::LineIsEmpty };
+            let is_me = me == Some(&first);
+            if is_me || self.fits(&self.claim_of(&first)) {
+                self.queue.remove(&first);
+                self.tell_first();
+                if is_me || self.tell(&first, "go") {
+                    let ends = Some(self.ms() + RESERVED_MS);
+                    self.reserved = (!is_me).then(|| Timed { value: first.clone(), ends });
+                    return Next::Called(first);
+                }
+            } else if self.tell(&first, "head") {
+                return Next::NotCalled;
+            }
+        }
+        Next::NotCalled
+    }
+
+    fn hand_over(&mut self) {
+        self.call_next(None);
+    }
+}
+
+/// The scripts.
+impl Model {
+    fn take(&mut self) -> Json {
+        let freed = self.undo_earlier();
+        let answer = self.take_or_queue();
+        if freed && answer["outcome"] != "granted" {
+            self.hand_over();
+        }
+        answer
+    }
+
+    fn take_or_queue(&mut self) -> Json {
+        let (me, token, claim) = (self.arg("waiter"), self.token(), self.arg("claim").unwrap());
+        let (shape, limit) = (self.shape(), limit(&claim));
+        if self.has(&token) {
+            self.lengthen(&token, self.int("ttl").unwrap());
+            let fence = self.record(&token).and_then(|record| record.get("fence")).map_or("0", String::as_str);
+            return self.with_facts(json!({"outcome": "granted", "fence": fence, "place": self.place_of(&token)}));
+        }
+        let is_kept = self.lease.as_ref().is_some_and(|lease| lease.value.contains_key("kept"));
+        if let (true, Some(ran)) = (self.lock.is_none() || is_kept, self.recent_success()) {
+            return ran;
+        }
+        if self.lock.is_some() && shape.as_ref() != Some(&claim) {
+            let is_other = self.value().is_some() && (limit.is_some() || shape.is_some_and(|shape| shape != "shared"));
+            return if is_other { self.with_facts(self.with_holders("other-shape")) } else { self.refused("held") };
+        }
         if self.lock.is_none() && self.reserved.is_none() {
-            self.pass("");
-        } else {
-            self.tell();
+            self.keep_for_holder();
         }
-    }
-
-    pub(super) fn leave(&mut self, me: &str, token: &str, earlier: &[&str]) -> Expected {
-        self.undo(&[token]);
-        self.undo(earlier);
-        self.drop_out(me);
-        if !me.is_empty() && self.reserved.as_ref().is_some_and(|reserved| reserved.value == me) {
-            self.reserved = None;
+        if self.int("quarantine").is_some_and(|quarantine| UPTIME_S < quarantine + 1) {
+            return self.refused("young");
         }
-        self.move_on();
-        answer("done", [])
-    }
-
-    /// Gives a place back for a grant that is taken back.
-    pub(super) fn rollback(&mut self, me: &str, token: &str, ticket: Option<u64>) -> Expected {
-        if let (true, false, Some(ticket)) = (self.undo(&[token]), me.is_empty(), ticket) {
-            self.line_up(me, ticket);
+        if !self.fits(&claim) {
+            return self.refused("held");
         }
-        answer("done", [])
-    }
-
-    /// `hold`: the one whose token is shown; `renew`: also if it is not known.
-    pub(super) fn extend(&mut self, token: &str, hold: &str, ttl: i64, unknown: i64, renew: bool) -> Expected {
-        let looks_like_a_hold = !hold.is_empty() && self.is_ours(&format!("{token}.{hold}"));
-        if !self.is_ours(token) && !looks_like_a_hold {
-            return self.not_ours();
+        if let (Some(place), Some(limit), false) = (self.int("place"), limit, self.is_vacant()) {
+            let round = (place..limit).chain(0..place);
+            let free: Vec<i64> = round.filter(|place| !self.is_taken(*place)).collect();
+            return self.with_facts(json!({"outcome": "taken", "free": free}));
         }
-        if let Some(by) = self.field("revoked").filter(|_| self.has_record()) {
-            return answer("revoked", [("by", text(by))]);
-        }
-        let by = if looks_like_a_hold || hold.is_empty() { "base" } else { hold };
-        let entered = self.holds.as_ref().is_some_and(|holds| holds.value.iter().any(|known| known == by));
-        let forgotten = by != "base" && !entered;
-        if forgotten && !renew {
-            return answer("no-hold", []);
-        }
-        let ttl = if ttl > 0 { ttl } else { self.recorded().unwrap_or(unknown) };
-        let left = self.extend_lease(ttl);
-        let (holds, node) = (self.count_holds(), Expected::Identity);
-        match forgotten {
-            true => {
-                answer("extended", [("left", left), ("holds", holds), ("forgotten", Expected::Int(1)), ("node", node)])
-            }
-            false => answer("extended", [("left", left), ("holds", holds), ("node", node)]),
-        }
-    }
-
-    pub(super) fn enter(&mut self, token: &str, hold: &str, ttl: i64, unknown: i64) -> Expected {
-        if !self.is_ours(token) {
-            return self.not_ours();
-        }
-        if self.has_record() && self.field("revoked").is_some() {
-            return self.other();
-        }
-        self.add_hold(hold);
-        let recorded = self.recorded();
-        let ttl = if ttl > 0 { ttl } else { recorded.unwrap_or(unknown) };
-        let left = self.extend_lease(ttl);
-        let fence = recorded.and_then(|_| self.field("fence")).map(str::to_owned);
-        let Expected::Fields(mut fields) =
-            answer("extended", [("holds", self.count_holds()), ("left", left), ("node", Expected::Identity)])
-        else {
-            unreachable!()
+        let Some(reserved) = self.reserved.as_ref().map(|reserved| reserved.value.clone()) else {
+            return self.take_or_call(me);
         };
-        fields.extend(fence.map(|fence| ("fence".to_owned(), text(fence))));
-        fields.extend(recorded.map(|ttl| ("ttl".to_owned(), Expected::Int(ttl))));
-        Expected::Fields(fields)
-    }
-
-    /// `hold`: the one that is released, the newest if it is empty.
-    pub(super) fn release(&mut self, token: &str, hold: &str, keep: i64) -> Expected {
-        if self.lock.is_none() {
-            return match &mut self.reserved {
-                Some(reserved) if !token.is_empty() && reserved.value == token && ["", "base"].contains(&hold) => {
-                    if keep > 0 {
-                        reserved.ends = Some(self.now + keep);
-                    } else {
-                        self.reserved = None;
-                        self.pass("");
-                    }
-                    answer("released", [])
-                }
-                _ => gone(),
-            };
-        }
-        let looks_like_a_hold = !hold.is_empty() && self.is_ours(&format!("{token}.{hold}"));
-        if !self.is_ours(token) && !looks_like_a_hold {
-            return self.other();
-        }
-        if let (true, Some(holds)) = (hold.is_empty(), &self.holds) {
-            return answer("newest", [("hold", text(holds.value.last().unwrap()))]);
-        }
-        let hold = if looks_like_a_hold || hold.is_empty() { "newest" } else { hold };
-        match &mut self.holds {
-            Some(holds) => {
-                if hold == "newest" {
-                    holds.value.pop();
-                }
-                holds.value.retain(|known| known != hold);
-                if !holds.value.is_empty() {
-                    return answer("still-held", [("holds", self.count_holds())]);
-                }
-                self.holds = None;
-            }
-            None if hold != "base" && hold != "newest" => {
-                return answer("still-held", [("holds", Expected::Int(1))]);
-            }
-            None => {}
-        }
-        if keep > 0 {
-            let left = self.lock.as_ref().map_or(-1, |lock| self.left_of(lock.ends));
-            if self.is_kept() && left <= keep {
-                return answer("released", []);
-            }
-            let ends = Some(self.now + keep);
-            if let Some(lock) = &mut self.lock {
-                lock.ends = ends;
-            }
-            let lease = self.lease.get_or_insert(Timed { value: BTreeMap::new(), ends });
-            lease.ends = ends;
-            lease.value.insert("kept".to_owned(), SOME_TIME.to_owned());
-        } else {
-            self.free();
-            self.pass("");
-        }
-        answer("released", [])
-    }
-
-    /// `same`: on the run of the server that is meant.
-    #[expect(clippy::too_many_arguments, reason = "they are the script's")]
-    pub(super) fn recreate(
-        &mut self,
-        token: &str,
-        ttl: i64,
-        fence: u64,
-        by: &Owner<'_>,
-        same: bool,
-        alone: bool,
-        hold: &str,
-    ) -> Expected {
-        if !same {
-            return answer("restarted", []);
-        }
-        if self.lock.is_none() {
-            let counter = self.counter.unwrap_or(0);
-            if alone && counter > fence {
-                return answer("higher", []);
-            }
+        if me.as_ref() == Some(&reserved) {
             self.reserved = None;
-            self.counter = Some(counter.max(fence));
-            self.write(token, ttl, fence, by);
-        } else if !self.is_ours(token) {
-            return self.other();
+            self.queue.remove(&reserved);
+            return self.granted();
         }
-        if let Some(by) = self.recorded().and_then(|_| self.field("revoked")) {
-            return answer("revoked", [("by", text(by))]);
-        }
-        let left = self.extend_lease(ttl);
-        if !hold.is_empty() {
-            self.add_hold(hold);
-        }
-        answer("extended", [("left", left), ("holds", self.count_holds()), ("node", Expected::Identity)])
+        self.beside(&reserved)
     }
 
-    /// `token`: of the lease that is meant, if one is.
-    pub(super) fn revoke(&mut self, token: &str, force: bool, by: &str) -> Expected {
-        if self.lock.is_none() {
-            return gone();
+    /// Nobody was called: the first in line is, and that may be me.
+    fn take_or_call(&mut self, me: Option<String>) -> Json {
+        if self.queue.is_empty() {
+            return self.granted();
         }
-        let holders = self.holders([]);
-        let with_holders = |outcome| answer(outcome, [("holders", holders.clone())]);
-        match self.value() {
-            None => return with_holders("foreign"),
-            Some(value) if !token.is_empty() && value != token => return with_holders("other"),
-            Some(_) => {}
+        if let (Some(me), Some(ticket)) = (&me, self.int("ticket")) {
+            self.queue.entry(me.clone()).or_insert(ticket);
         }
-        if !force {
-            if !self.has_record() {
-                return with_holders("foreign");
+        match self.call_next(me.as_deref()) {
+            Next::LineIsEmpty => self.granted(),
+            Next::Called(next) if Some(&next) == me.as_ref() => self.granted(),
+            Next::Called(next) => self.beside(&next),
+            Next::NotCalled if self.more => self.refused("reserved"),
+            Next::NotCalled => self.refused("held"),
+        }
+    }
+
+    /// Another was called: there may be room for both.
+    fn beside(&mut self, reserved: &str) -> Json {
+        let claim = self.arg("claim").unwrap();
+        let initial = if claim == "shared" { 's' } else { 'p' };
+        let taken = i64::try_from(self.places.len()).unwrap();
+        let is_alike = reserved.starts_with(initial) && claim != "exclusive" && self.queue.is_empty();
+        let has_room = self.shape().is_none() || limit(&claim).is_none_or(|limit| taken + 2 <= limit);
+        if is_alike && has_room { self.granted() } else { self.refused("reserved") }
+    }
+
+    fn granted(&mut self) -> Json {
+        let claim = self.arg("claim").unwrap();
+        let first_free = limit(&claim).and_then(|limit| (0..limit).find(|place| !self.is_taken(*place)));
+        let place = limit(&claim).and(self.int("place").or(first_free));
+        let count = self.counter(place.map(|place| place.to_string()).as_deref());
+        let clock = self.int("now").unwrap_or(0);
+        let fence = match claim.as_str() {
+            "shared" if count > 0 => count,
+            "shared" => clock,
+            _ => clock.max(count + 1),
+        };
+        self.grant(fence, fence, place);
+        self.remember_begin(&fence.to_string(), place.map(|place| place.to_string()));
+        if self.shape().is_some() {
+            self.hand_over();
+        }
+        self.close_runs();
+        self.with_facts(json!({"outcome": "granted", "fence": fence.to_string(), "place": place}))
+    }
+
+    fn refused(&mut self, outcome: &str) -> Json {
+        let left = self.reserved.as_ref().map_or(0, |reserved| reserved.ends.unwrap() - self.ms());
+        let answer = match outcome {
+            "held" => self.with_holders(outcome),
+            "reserved" => json!({"outcome": outcome, "left": left}),
+            _ => json!({"outcome": outcome}),
+        };
+        let mut answer = self.with_facts(answer);
+        let is_foreign = self.lock.is_some() && self.value().is_none();
+        if let Some(me) = self.arg("waiter").filter(|_| !is_foreign) {
+            let known = self.queue.get(&me).copied();
+            let ticket = self.int("ticket").or(known).unwrap_or(self.behind_all(&self.queue));
+            self.queue.entry(me.clone()).or_insert(ticket);
+            answer["queued"] = if known.is_none() { json!(1) } else { Json::Null };
+            answer["rank"] = json!(in_order(&self.queue).iter().position(|(waiter, _)| *waiter == me));
+            answer["ticket"] = json!(ticket.to_string());
+        }
+        answer
+    }
+
+    /// A waiter remembers a lease that this run of the server has forgotten.
+    fn keep_for_holder(&mut self) {
+        let (Some(token), Some(left)) = (self.arg("seen"), self.int("seen_left")) else { return };
+        let (fence, is_shared) = (self.int("seen_fence").unwrap(), self.args["seen_claim"] == "shared");
+        let count = self.counter(self.arg("seen_slot").as_deref());
+        let was_here = count > fence || count == fence && !is_shared;
+        if self.args["seen_run_id"] != RUN_ID && left > 0 && !was_here {
+            self.reserved = Some(Timed { value: token, ends: Some(self.ms() + left) });
+        }
+    }
+
+    fn undo_take(&mut self) -> Json {
+        let (me, granted) = (self.arg("waiter"), self.undo(&self.token()));
+        if self.args.contains_key("stay") {
+            if let (true, Some(me), Some(ticket)) = (granted, me, self.int("ticket")) {
+                self.queue.entry(me).or_insert(ticket);
             }
-            let lease = self.lease.as_mut().unwrap();
-            lease.value.entry("revoked".to_owned()).or_insert(by.to_owned());
-            if !lease.value.contains_key("kept") {
-                return with_holders("revoked");
+            return json!({"outcome": "done"});
+        }
+        self.undo_earlier();
+        self.queue.remove(&me.clone().unwrap_or_default());
+        if me.is_some() && self.reserved.as_ref().map(|reserved| &reserved.value) == me.as_ref() {
+            self.reserved = None;
+        }
+        self.hand_over();
+        json!({"outcome": "done"})
+    }
+
+    /// Whether the lease is this one's, and its hold. A token of another library may only look as if it named a hold.
+    fn find_hold(&self) -> (bool, Option<String>) {
+        let (token, hold) = (self.token(), self.arg("hold"));
+        let looks_so = hold.as_ref().is_some_and(|hold| self.shape().is_none() && self.has(&format!("{token}.{hold}")));
+        if self.has(&token) { (true, hold) } else { (looks_so, None) }
+    }
+
+    fn extend(&mut self) -> Json {
+        let (is_held, hold) = self.find_hold();
+        if !is_held {
+            return self.without_lease();
+        }
+        let record = self.own_record(&self.token());
+        if let Some(by) = record.get("revoked") {
+            return json!({"outcome": "revoked", "by": by});
+        }
+        let forgotten = hold.is_some_and(|hold| hold != "base" && !self.holds.value.contains_key(&hold));
+        if forgotten && !self.args.contains_key("renew") {
+            return json!({"outcome": "no-hold"});
+        }
+        let (left, forgotten) = (self.extend_lease(&record), forgotten.then_some(1));
+        json!({"outcome": "extended", "left": left, "holds": self.count_holds(), "forgotten": forgotten, "node": node()})
+    }
+
+    fn enter(&mut self) -> Json {
+        if self.shape().is_some() || !self.has(&self.token()) {
+            return self.without_lease();
+        }
+        let record = self.own_record(&self.token());
+        if record.contains_key("revoked") {
+            return self.with_holders("other");
+        }
+        self.add_hold(&self.arg("hold").unwrap());
+        let (left, ttl) = (self.extend_lease(&record), record.get("ttl").map(|ttl| ttl.parse::<i64>().unwrap()));
+        let (holds, fence) = (self.count_holds(), record.get("fence"));
+        json!({"outcome": "extended", "fence": fence, "holds": holds, "left": left, "ttl": ttl, "node": node()})
+    }
+
+    fn recreate(&mut self) -> Json {
+        let (token, place, fence) = (self.token(), self.arg("place"), self.int("fence").unwrap());
+        let was_here = self.has(&token);
+        if self.arg("run_id").as_deref() != Some(RUN_ID) {
+            return json!({"outcome": "restarted"});
+        }
+        if !was_here {
+            if !self.is_vacant() {
+                return self.without_lease();
+            }
+            let count = self.counter(place.as_deref());
+            let others = if place.is_some() { self.counter(None) } else { self.counter(Some("all")) };
+            if self.args.contains_key("alone") && count.max(others) > fence {
+                return json!({"outcome": "higher"});
+            }
+            self.grant(fence, count.max(fence), self.int("place"));
+            self.remember_begin(&fence.to_string(), place);
+            self.close_runs();
+            let is_mine = |reserved: &Timed<String>| reserved.value == token;
+            if self.shape().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
+                self.reserved = None;
             }
         }
-        self.free();
-        self.pass("");
-        with_holders("released")
+        let record = self.own_record(&token);
+        if let Some(by) = record.get("revoked") {
+            return json!({"outcome": "revoked", "by": by});
+        }
+        let left = if was_here { self.extend_lease(&record) } else { self.int("ttl").unwrap() };
+        if let (Some(hold), None) = (self.arg("hold"), self.shape()) {
+            self.add_hold(&hold);
+        }
+        json!({"outcome": "extended", "left": left, "holds": self.count_holds(), "node": node()})
     }
 
-    /// The newest hold, and whether it has an age.
-    pub(super) fn newest_hold(&self, token: &str) -> Expected {
-        if !self.is_ours(token) {
-            return self.not_ours();
+    fn fence(&mut self) -> Json {
+        let (token, place, fence) = (self.token(), self.arg("place"), self.int("fence").unwrap());
+        if !self.has(&token) {
+            return self.without_lease();
         }
-        let newest = self.holds.as_ref().and_then(|holds| holds.value.last());
-        match newest.map_or("base", String::as_str) {
-            "base" => answer("newest", [("hold", text("base")), ("entered", text("0"))]),
-            hold => answer("newest", [("hold", text(hold)), ("entered", text(SOME_TIME))]),
+        let count = self.counter(place.as_deref());
+        if count > fence && self.shape().as_deref() != Some("shared") {
+            return json!({"outcome": "higher"});
+        }
+        self.set_counter(count.max(fence), place.as_deref());
+        if self.record(&token).is_some() {
+            self.record_mut(&token).value.insert("fence".to_owned(), fence.to_string());
+        }
+        json!({"outcome": "raised"})
+    }
+
+    fn release(&mut self) -> Json {
+        let (is_held, hold) = self.find_hold();
+        if is_held {
+            return self.release_hold(hold);
+        }
+        let known = self.remember_late();
+        let (token, hold) = (self.token(), self.arg("hold"));
+        let is_outer = hold.is_none_or(|hold| hold == "base");
+        let is_promised = self.reserved.as_ref().is_some_and(|reserved| reserved.value == token);
+        if self.lock.is_some() && self.shape().is_none() || !is_outer || !is_promised {
+            let mut answer = self.without_lease();
+            answer["known"] = json!(known);
+            return answer;
+        }
+        match (self.int("keep"), &mut self.reserved) {
+            (Some(keep), Some(reserved)) => reserved.ends = Some(self.us / 1000 + keep),
+            _ => {
+                self.reserved = None;
+                self.hand_over();
+            }
+        }
+        json!({"outcome": "released"})
+    }
+
+    fn release_hold(&mut self, hold: Option<String>) -> Json {
+        let token = self.token();
+        let mut hold = hold;
+        let holds = in_order(&self.holds.value);
+        if let Some((newest, _)) = holds.last() {
+            if !self.args.contains_key("hold") {
+                return json!({"outcome": "newest", "hold": newest});
+            }
+            hold = hold.or(Some(newest.clone()));
+            self.holds.value.remove(hold.as_ref().unwrap());
+        } else if hold.as_ref().is_some_and(|hold| hold != "base") {
+            return json!({"outcome": "still-held", "holds": 1});
+        }
+        if hold.is_none_or(|hold| hold == "base") {
+            self.remember_release(&token);
+        }
+        if !self.holds.value.is_empty() {
+            return json!({"outcome": "still-held", "holds": self.count_holds()});
+        }
+        match self.int("keep") {
+            Some(keep) => self.keep(&token, keep),
+            None => {
+                self.drop_lease(&token);
+                self.hand_over();
+            }
+        }
+        json!({"outcome": "released"})
+    }
+
+    /// The lock stays taken for so long after its job.
+    fn keep(&mut self, token: &str, keep: i64) {
+        if self.own_record(token).contains_key("kept") && self.until_end(token) <= keep {
+            return;
+        }
+        let kept = self.us.to_string();
+        self.record_mut(token).value.insert("kept".to_owned(), kept);
+        if self.shape().is_some() {
+            self.expire(token, keep);
+            self.lease.get_or_insert_default().value.insert("some_kept".to_owned(), "1".to_owned());
+        } else {
+            self.end_at(self.ms() + keep);
         }
     }
 
-    pub(super) fn inspect(&self, most: usize) -> Expected {
-        let waiting = ("waiting", Expected::Int(self.queue.len().try_into().unwrap()));
-        let first = self.queue.iter().take(most);
-        let first = first.flat_map(|(ticket, waiter)| [text(waiter), text(ticket.to_string())]);
-        let waiters = ("waiters", Expected::List(first.collect()));
-        let clock = ("clock", text(SOME_TIME));
-        if self.lock.is_some() {
-            let holders = ("holders", self.holders([("holds", self.count_holds())]));
-            return answer("held", [holders, waiting, waiters, clock]);
+    fn revoke(&mut self) -> Json {
+        let named = self.arg("token");
+        match (self.value().map(str::to_owned), &named) {
+            _ if self.lock.is_none() => return self.without_lease(),
+            (None, _) => return self.with_holders("foreign"),
+            (Some(_), Some(token)) if !self.has(token) => return self.with_holders("other"),
+            _ => {}
         }
-        let left = self.reserved.as_ref().map_or(-2, |reserved| self.left_of(reserved.ends));
-        let outcome = if self.reserved.is_some() { "reserved" } else { "free" };
-        answer(outcome, [("left", Expected::Left(left)), waiting, waiters, clock, ("node", Expected::Identity)])
+        let token = named.or(self.value().filter(|_| self.shape().is_none()).map(str::to_owned));
+        let by_force = self.args.contains_key("force");
+        if token.as_ref().is_some_and(|token| !by_force && !self.own_record(token).contains_key("ttl")) {
+            return self.with_holders("foreign");
+        }
+        let mut answer = self.with_holders("revoked");
+        if let (Some(token), true) = (&token, self.shape().is_some()) {
+            answer = json!({"holders": [self.holder(token)]});
+        }
+        answer["outcome"] = json!(match &token {
+            Some(token) => self.end_one(token, by_force),
+            None if by_force => self.force_all(),
+            None => {
+                let (outcome, from) = self.revoke_all();
+                answer["from"] = json!(from);
+                outcome
+            }
+        });
+        if self.shape().is_some() || self.lock.is_none() {
+            self.hand_over();
+        }
+        answer
+    }
+
+    fn end_one(&mut self, token: &str, by_force: bool) -> &'static str {
+        let by = self.arg("by").unwrap();
+        if !by_force {
+            let record = &mut self.record_mut(token).value;
+            record.entry("revoked".to_owned()).or_insert(by.clone());
+            if !record.contains_key("kept") {
+                return "revoked";
+            }
+        }
+        self.remember_end(token, "revoked", None, Some(&by));
+        self.drop_lease(token);
+        "released"
+    }
+
+    fn force_all(&mut self) -> &'static str {
+        let first: Vec<_> = in_order(&self.members.value).into_iter().take(self.most).map(|(token, _)| token).collect();
+        for token in &first {
+            self.remember_end(token, "revoked", None, self.arg("by").as_deref());
+        }
+        self.forget(&first);
+        self.remember_force();
+        self.delete_mark();
+        "released"
+    }
+
+    /// Revokes all, and frees those whose jobs have ended. With where to go on.
+    fn revoke_all(&mut self) -> (&'static str, Option<&'static str>) {
+        let signed = format!("{} {}", self.us, self.args["by"]);
+        let lease = &mut self.lease.get_or_insert_default().value;
+        lease.insert("revoked".to_owned(), signed);
+        if !lease.contains_key("some_kept") {
+            return ("revoked", None);
+        }
+        let members = in_order(&self.members.value).into_iter().map(|(token, _)| token);
+        let is_kept = |token: &String| self.record(token).is_some_and(|record| record.contains_key("kept"));
+        let kept: Vec<_> = members.filter(is_kept).take(self.most).collect();
+        if kept.is_empty() {
+            return ("revoked", None);
+        }
+        self.forget(&kept);
+        self.expire_all();
+        if self.shape().is_some() { ("revoked", Some("0 0")) } else { ("released", None) }
+    }
+
+    fn newest_hold(&self) -> Json {
+        if !self.has(&self.token()) {
+            return self.without_lease();
+        }
+        let newest = in_order(&self.holds.value).pop().unwrap_or(("base".to_owned(), 0));
+        json!({"outcome": "newest", "hold": newest.0, "entered": newest.1.to_string()})
+    }
+
+    fn inspect(&self) -> Json {
+        let left = self.reserved.as_ref().map_or(-2, |reserved| reserved.ends.unwrap() - self.ms());
+        let mut answer = match (&self.lock, &self.reserved) {
+            (Some(_), _) => self.with_holders("held"),
+            (None, None) => json!({"outcome": "free", "left": left, "node": node()}),
+            (None, Some(_)) => json!({"outcome": "reserved", "left": left, "node": node()}),
+        };
+        let holds = if self.shape().is_some() { 1 } else { self.count_holds() };
+        for holder in answer["holders"].as_array_mut().into_iter().flatten() {
+            holder["holds"] = json!(holds);
+        }
+        let first = in_order(&self.queue).into_iter().take(2);
+        answer["waiters"] = json!(first.flat_map(|(name, ticket)| [name, ticket.to_string()]).collect::<Vec<_>>());
+        (answer["waiting"], answer["clock"]) = (json!(self.queue.len()), json!(self.ms().to_string()));
+        answer
+    }
+}
+
+/// What is in Redis.
+impl Model {
+    /// All keys by their names: what is in them, and how long they last.
+    pub(super) fn keys(&self) -> BTreeMap<String, (Json, i64)> {
+        let left = |ends: Option<i64>| ends.map_or(-1, |ends| ends - self.ms());
+        let (members, holds, memory) = (&self.members, &self.holds, &self.memory);
+        let lock =
+            self.lock.as_ref().map(|lock| (lock.value.as_ref().map_or(json!(["1"]), |value| json!(value)), lock.ends));
+        let timed = [
+            ("lock", lock),
+            ("lease", self.lease.as_ref().map(|lease| (json!(lease.value), lease.ends))),
+            ("reserved", self.reserved.as_ref().map(|reserved| (json!(reserved.value), reserved.ends))),
+        ];
+        let timed = timed.into_iter().filter_map(|(name, key)| key.map(|(value, ends)| (name, value, left(ends))));
+        let lists = [
+            ("fence", json!(self.counter.map_or(String::new(), |counter| counter.to_string())), FENCE_MS),
+            ("queue", texts(&self.queue), 900_000),
+            ("holds", texts(&holds.value), left(holds.ends)),
+            ("members", texts(&members.value), left(members.ends)),
+            ("places", texts(&self.places), left(members.ends)),
+            ("fences", texts(&self.counters), FENCE_MS),
+            ("open", json!(memory.open), FENCE_MS),
+            ("ends", texts(&memory.ends), FENCE_MS),
+            ("log", json!(memory.log), LOG_MS),
+            ("runs", json!(memory.runs), LOG_MS),
+        ];
+        let lists = lists.into_iter().filter(|(_, list, _)| ![json!({}), json!([]), json!("")].contains(list));
+        let record = |(token, record): (&String, &Timed<Record>)| {
+            (format!("member:{token}"), (json!(record.value), left(record.ends)))
+        };
+        let keys = timed.chain(lists).map(|(name, value, left)| (name.to_owned(), (value, left)));
+        keys.chain(self.records.iter().map(record)).collect()
     }
 }

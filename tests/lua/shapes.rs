@@ -1,233 +1,8 @@
-//! Shared leases and slots by chance: after each call the keys are what a model of the one rule says. A node grants a lease when
-//! no live lease that it knows conflicts with it.
+//! What the scripts do with shared leases and slots.
 
-use super::random::Chance;
+use super::random::{clock_us, known_server};
 use super::{CLOCK, LOCK, OWNER, Scripts, heard, listen, part, run_id, waiters, word};
 use crate::support::Redis;
-use std::collections::BTreeMap;
-
-const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "tf"];
-const CLAIMS: [&str; 4] = ["exclusive", "shared", "slots:2", "slots:3"];
-
-/// What is there: the claim in force, and the place of each lease.
-#[derive(Debug, Default)]
-struct Model {
-    claim: &'static str,
-    leases: BTreeMap<&'static str, Option<u32>>,
-}
-
-impl Model {
-    fn limit(claim: &str) -> Option<u32> {
-        claim.strip_prefix("slots:").map(|limit| limit.parse().unwrap())
-    }
-
-    fn is_taken(&self, place: u32) -> bool {
-        self.leases.values().any(|taken| *taken == Some(place))
-    }
-
-    /// The places that are free, from this one on, round.
-    fn free_from(&self, place: u32, limit: u32) -> impl Iterator<Item = u32> {
-        (0..limit).map(move |step| (place + step) % limit).filter(|&place| !self.is_taken(place))
-    }
-
-    /// Whether a lease with this claim fits, and where: at the place that is asked for, or at the first that is free.
-    fn room(&self, claim: &str, place: Option<u32>) -> Result<Option<u32>, &'static str> {
-        let limit = Model::limit(claim);
-        if !self.leases.is_empty() && (self.claim != claim || claim == "exclusive") {
-            let is_other = self.claim != claim && limit.or(Model::limit(self.claim)).is_some();
-            return Err(if is_other { "other-shape" } else { "held" });
-        }
-        let Some(limit) = limit else { return Ok(None) };
-        match (place, self.free_from(0, limit).next()) {
-            (_, None) => Err("held"),
-            (Some(place), _) if self.is_taken(place) => Err("taken"),
-            (place, first) => Ok(place.or(first)),
-        }
-    }
-
-    fn add(&mut self, token: &'static str, claim: &'static str, place: Option<u32>) {
-        self.claim = claim;
-        self.leases.insert(token, place);
-    }
-
-    fn has(&self, token: &str, claim: &str, place: Option<u32>) -> bool {
-        self.claim == claim && self.leases.get(token).is_some_and(|at| place.is_none() || *at == place)
-    }
-
-    /// What a call with this claim on a lease that is not here is told.
-    fn without(&self, claim: &str, place: Option<u32>) -> &'static str {
-        let alike = self.leases.is_empty() || self.claim == claim && claim != "exclusive";
-        if alike && !place.is_some_and(|place| self.is_taken(place)) { "gone" } else { "other" }
-    }
-}
-
-struct Run<'a> {
-    redis: &'a Redis,
-    scripts: Scripts,
-    chance: Chance,
-    run_id: String,
-    model: Model,
-    /// Each script forgets all that have run out.
-    sweeps_all: bool,
-}
-
-impl Run<'_> {
-    fn step(&mut self) -> String {
-        let token = self.chance.one_of(&TOKENS);
-        // Mostly what is in force.
-        let claim = if self.chance.below(3) > 0 && !self.model.leases.is_empty() {
-            self.model.claim
-        } else {
-            self.chance.one_of(&CLAIMS)
-        };
-        let place = Model::limit(claim).map(|limit| u32::try_from(self.chance.below(limit as usize)).unwrap());
-        let model = &mut self.model;
-        // A token belongs to its place.
-        let place = model.leases.get(token).filter(|_| model.claim == claim).copied().unwrap_or(place);
-        let named = place.filter(|_| self.chance.below(2) == 0);
-        let mut granted = None;
-        let at = |place: Option<u32>| place.map_or(String::new(), |place| format!(" place={place}"));
-        let (name, arguments, expected) = match self.chance.below(16) {
-            0..6 => {
-                let expected = match model.room(claim, named) {
-                    _ if model.leases.contains_key(token) => "granted",
-                    Ok(place) => {
-                        granted = Some(place);
-                        "granted"
-                    }
-                    Err(refused) => refused,
-                };
-                ("take", format!("token={token} ttl=60000 now={CLOCK} {OWNER} claim={claim}{}", at(named)), expected)
-            }
-            6..8 => {
-                let had = model.leases.remove(token).is_some();
-                let expected = if had { "released" } else { model.without(claim, None) };
-                ("release", format!("token={token} claim={claim}"), expected)
-            }
-            8 => {
-                model.leases.remove(token);
-                ("undo", format!("token={token}"), "done")
-            }
-            9 => {
-                model.leases.remove(token);
-                ("undo", format!("stay=1 token={token}"), "done")
-            }
-            10..13 => {
-                if model.claim != claim && model.leases.contains_key(token) {
-                    return String::new(); // no lease changes its claim
-                }
-                let expected = if model.has(token, claim, place) { "extended" } else { model.without(claim, place) };
-                ("extend", format!("token={token} claim={claim} ttl=60000{}", at(place)), expected)
-            }
-            13 => {
-                if model.leases.contains_key(token) && model.claim != claim {
-                    return String::new();
-                }
-                let expected = match model.has(token, claim, place) {
-                    true => "extended",
-                    false if model.without(claim, place) == "gone" => {
-                        model.add(token, claim, place);
-                        "extended"
-                    }
-                    false => "other",
-                };
-                let run = &self.run_id;
-                let more = format!("fence=5 hold=base run_id={run} {OWNER}{}", at(place));
-                ("recreate", format!("token={token} claim={claim} ttl=60000 {more}"), expected)
-            }
-            14 => {
-                let expected = match (model.leases.is_empty(), model.leases.remove(token).is_some()) {
-                    (true, _) => "gone",
-                    (false, true) => "released",
-                    (false, false) => "other",
-                };
-                ("revoke", format!("by=me force=1 token={token}"), expected)
-            }
-            // Some run out, or an older version frees all by force, which leaves the members to themselves.
-            _ if self.chance.below(4) == 0 => {
-                self.redis.command(&["DEL", LOCK, &part("lease"), &part("holds")]);
-                model.leases.clear();
-                return "DEL".to_owned();
-            }
-            _ => {
-                let tokens: Vec<_> = TOKENS.into_iter().filter(|_| self.chance.below(2) == 0).collect();
-                for token in tokens.iter().filter(|_| model.claim != "exclusive") {
-                    if model.leases.remove(token).is_some() {
-                        self.redis.command(&["ZADD", &part("members"), "XX", "1", token]);
-                    }
-                }
-                return format!("{tokens:?} run out");
-            }
-        };
-        let reply = self.scripts.run(name, &arguments);
-        assert_eq!(reply.word(), expected, "{name} {arguments} -> {reply:?}\n{:?}", self.model);
-        // The place of one that has run out may not be free yet.
-        if let Some(first_free) = granted {
-            let given = reply.int("place").map(|place| u32::try_from(place).unwrap());
-            let is_later = !self.sweeps_all && named.is_none() && given.is_some_and(|at| !self.model.is_taken(at));
-            assert!(given == first_free || is_later, "{name} {arguments} -> {reply:?}");
-            self.model.add(token, claim, given);
-        }
-        if let ("taken", Some(place), Some(limit)) = (expected, named, Model::limit(claim)) {
-            let told: Vec<u32> =
-                reply.get("free").items().iter().map(|place| u32::try_from(place.number()).unwrap()).collect();
-            let free: Vec<u32> = self.model.free_from(place, limit).collect();
-            let is_part = !self.sweeps_all && told.iter().all(|place| free.contains(place));
-            assert!(told == free || is_part, "{name} {arguments} -> {reply:?} {free:?}");
-        }
-        if let Some(members) = reply.int("members") {
-            assert_eq!(usize::try_from(members).unwrap(), self.model.leases.len(), "{name} {arguments} -> {reply:?}");
-        }
-        format!("{name} {arguments}")
-    }
-
-    /// The keys say the same, but for members that have run out and were not swept yet.
-    fn agrees(&self, step: &str) {
-        let list = |key: &str| -> BTreeMap<String, f64> {
-            self.redis.query::<BTreeMap<String, f64>>(&["ZRANGE", &part(key), "0", "-1", "WITHSCORES"])
-        };
-        let key = self.redis.get(LOCK);
-        let model = &self.model;
-        let known: Vec<&str> = model.leases.keys().copied().collect();
-        let is_mark = key.as_ref().is_some_and(|key| key.starts_with(&format!("{}.", model.claim)));
-        if model.claim == "exclusive" || key.is_none() {
-            assert_eq!(key.as_deref(), known.first().copied(), "{step}: {model:?}");
-            return;
-        }
-        assert!(is_mark, "{step}: {key:?} {model:?}");
-        let members = list("members");
-        let live: Vec<&str> =
-            members.iter().filter(|(_, ends)| **ends > 1.0).map(|(token, _)| token.as_str()).collect();
-        assert_eq!(live, known, "{step}");
-        let places = list("places");
-        for (token, place) in &model.leases {
-            assert_eq!(places.get(*token).copied(), place.map(f64::from), "{step}: {model:?}");
-            assert!(self.redis.exists(&part(&format!("member:{token}"))), "{step}: {token}");
-        }
-        let last = members.values().copied().fold(0.0, f64::max);
-        for key in [LOCK.to_owned(), part("members"), part("lease")] {
-            let ends: f64 = self.redis.query(&["PEXPIRETIME", &key]);
-            assert!(ends >= last || last <= 1.0, "{step}: {key} ends at {ends}, the last lease at {last}");
-        }
-    }
-}
-
-#[test]
-fn leases_that_conflict_are_never_granted_together() {
-    let redis = Redis::start();
-    for seed in 1..=6 {
-        redis.command(&["FLUSHALL"]);
-        // The same where one script does not forget all that have run out.
-        let sweeps_all = seed % 2 == 0;
-        let scripts = Scripts::bounded(redis.connection(), if sweeps_all { 100 } else { 1 });
-        let (chance, run_id) = (Chance::of(seed), run_id(&redis));
-        let mut run = Run { redis: &redis, scripts, chance, run_id, model: Model::default(), sweeps_all };
-        for _ in 0..1_000 {
-            let step = run.step();
-            run.agrees(&step);
-        }
-    }
-}
 
 fn take(scripts: &mut Scripts, waiter: &str, token: &str, claim: &str) -> super::Reply {
     scripts.take_with(waiter, token, &format!("ttl=60000 claim={claim}"))
@@ -403,6 +178,27 @@ fn all_are_freed_by_force_at_once_and_none_can_go_on() {
     for key in ["members", "places"] {
         assert!(!redis.exists(&part(key)), "{key}");
     }
+}
+
+#[test]
+fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::changed(redis.connection(), &known_server(), &[("FREED", "1".to_owned())]);
+    let start = clock_us();
+    let mut at = |second: i64, name, arguments: &str| {
+        let run = format!(r#"{OWNER} entry={{"h":"h","n":"9"}} clock={}"#, start + second * 1_000_000);
+        scripts.run(name, &format!("{arguments} {run}")).word().to_owned()
+    };
+    assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
+    assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
+    // The run of the second is left to a later grant. It has ended by now, before the third, whose lease is shorter.
+    assert_eq!(at(2, "revoke", "by=me force=1"), "released");
+    assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
+    redis.command(&["DEL", LOCK]);
+    assert_eq!(at(4, "take", "token=td ttl=300000"), "granted");
+    let log: Vec<String> = redis.query(&["LRANGE", &part("log"), "0", "-1"]);
+    let log: Vec<&str> = log.iter().map(|run| &run[..9]).collect();
+    assert_eq!((log.len(), log[0]), (3, r#"{"t":"tc""#), "{log:?}");
 }
 
 #[test]

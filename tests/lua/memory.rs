@@ -1,0 +1,289 @@
+//! The memory of runs, in the model of a lock. The head of run.lua says what the letters of a run mean.
+
+use super::model::{Model, RUN_ID, Scores, in_order};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// Token, run.
+    pub(super) open: BTreeMap<String, Json>,
+    pub(super) ends: Scores,
+    /// The last to end in front.
+    pub(super) log: Vec<Json>,
+    /// Behind the log: what the last call has cut off. Of those that ended in the same millisecond it may be any.
+    pub(super) cut: Vec<Json>,
+    pub(super) runs: BTreeMap<&'static str, Json>,
+}
+
+fn number(run: &Json, name: &str) -> i64 {
+    run[name].as_str().map_or(0, |text| text.parse().unwrap())
+}
+
+pub(super) fn began_at(run: &Json) -> i64 {
+    number(run, "b")
+}
+
+pub(super) fn ended_at(run: &Json) -> i64 {
+    began_at(run) + number(run, "d")
+}
+
+/// How the end of a run counts.
+fn result_of(run: &Json) -> Option<&'static str> {
+    match (run["o"].as_str(), run["x"].as_str()) {
+        (Some("released" | "expired"), _) => None,
+        (_, Some("0")) => Some("success"),
+        _ => Some("failure"),
+    }
+}
+
+fn has_outcome(run: &Json) -> bool {
+    ["x", "s", "o"].iter().any(|name| run[name].is_string())
+}
+
+/// Whether a release has told this end.
+fn is_told(run: &Json) -> bool {
+    run["o"].as_str().map_or(has_outcome(run), |word| ["too-long", "released"].contains(&word))
+}
+
+fn outcome_of(word: &str, code: Option<&str>, by: Option<&str>) -> Json {
+    let mut outcome = match word {
+        "exited" => json!({"x": code}),
+        "signaled" => json!({"s": code}),
+        _ => json!({"o": word}),
+    };
+    outcome["y"] = json!(by);
+    outcome
+}
+
+/// The run with this end in place of what it may have.
+fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
+    let fields = run.as_object_mut().unwrap();
+    fields.retain(|name, _| !["d", "x", "s", "o", "y"].contains(&name.as_str()));
+    let told = outcome.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    fields.extend(told.map(|(name, value)| (name.clone(), value.clone())));
+    run["d"] = json!((ended - began_at(&run)).max(0).to_string());
+    run
+}
+
+impl Model {
+    fn new_run(&self, began: i64, fence: &str, place: Option<String>) -> Option<Json> {
+        let mut run: Json = serde_json::from_str(&self.arg("entry")?).unwrap();
+        for (name, value) in [("t", self.token()), ("b", began.to_string()), ("f", fence.to_owned())] {
+            run[name] = json!(value);
+        }
+        if let Some(place) = place {
+            run["i"] = json!(place);
+        }
+        Some(run)
+    }
+
+    pub(super) fn remember_begin(&mut self, fence: &str, place: Option<String>) {
+        let began = self.ms() - self.int("held").unwrap_or(0);
+        let Some(run) = self.new_run(began, fence, place) else { return };
+        self.memory.open.insert(self.token(), run);
+        self.memory.ends.insert(self.token(), self.ms() + self.int("ttl").unwrap());
+    }
+
+    pub(super) fn remember_deadline(&mut self, token: &str, ttl: i64) {
+        let ends = self.ms() + ttl;
+        self.memory.ends.entry(token.to_owned()).and_modify(|deadline| *deadline = ends);
+    }
+
+    pub(super) fn take_open(&mut self, token: &str) -> Option<Json> {
+        self.memory.ends.remove(token);
+        self.memory.open.remove(token)
+    }
+
+    /// Who has freed the lock for all, and when, if this run was there and its lease would have lasted until then.
+    fn forced_end(&self, run: &Json, deadline: Option<i64>) -> Option<(i64, Json)> {
+        let forced = self.memory.runs.get("forced")?;
+        let at = number(forced, "b");
+        let is_meant = began_at(run) <= at && deadline.is_none_or(|deadline| deadline >= at);
+        is_meant.then(|| (at, outcome_of("revoked", None, forced["y"].as_str())))
+    }
+
+    pub(super) fn close_runs(&mut self) {
+        let (token, now, is_shape) = (self.token(), self.ms(), self.shape().is_some());
+        let over = in_order(&self.memory.ends);
+        let over = over.into_iter().filter(|(other, ends)| *other != token && (!is_shape || *ends <= now));
+        let asked = self.arg("entry").map(|entry| number(&serde_json::from_str(&entry).unwrap(), "n"));
+        let mut closed = Vec::new();
+        for (token, ends) in over {
+            let Some(run) = self.take_open(&token) else { continue };
+            let ended = ends.min(now);
+            let forced = self.forced_end(&run, Some(ended));
+            let (at, outcome) = forced.clone().unwrap_or((ended, json!({})));
+            let run = with_end(run, at, &outcome);
+            if forced.is_some() {
+                self.count_end(&run);
+            }
+            closed.push(run);
+        }
+        if let Some(first) = closed.first() {
+            let most = asked.unwrap_or(number(first, "n"));
+            self.push(closed, Some(most));
+        }
+    }
+
+    /// Puts runs into the log, in the order of their ends, and keeps so many.
+    fn push(&mut self, runs: Vec<Json>, most: Option<i64>) {
+        let log = &mut self.memory.log;
+        log.splice(0..0, runs.into_iter().rev());
+        log.sort_by_key(|run| -ended_at(run));
+        let most = most.map_or(log.len(), |most| usize::try_from(most).unwrap().min(log.len()));
+        let cut = log.split_off(most);
+        if !cut.is_empty() {
+            self.memory.runs.insert("cut", json!("1"));
+        }
+        self.memory.cut.extend(cut);
+    }
+
+    /// A run takes the place of one that ended (with `once`: began) earlier.
+    fn keep_last(&mut self, run: &Json, result: &'static str) {
+        let runs = &mut self.memory.runs;
+        let known = |field: &str, time: fn(&Json) -> i64| runs.get(field).map_or(0, time);
+        let is_last = known(result, ended_at) <= ended_at(run);
+        let is_once = result == "success" && run["q"].is_string() && known("once", began_at) <= began_at(run);
+        for (_, field) in [(is_last, result), (is_once, "once")].iter().filter(|(is_newer, _)| *is_newer) {
+            runs.insert(field, run.clone());
+        }
+    }
+
+    fn count(&mut self, result: &str, more: i64) {
+        let field = if result == "success" { "succeeded" } else { "failed" };
+        let count = self.memory.runs.get(field).map_or(0, |count| count.as_str().unwrap().parse().unwrap());
+        self.memory.runs.insert(field, json!((count + more).to_string()));
+    }
+
+    fn count_end(&mut self, run: &Json) {
+        if let Some(result) = result_of(run) {
+            self.keep_last(run, result);
+            self.count(result, 1);
+        }
+    }
+
+    /// Writes a run with its end. One that stood there before is written once more.
+    fn log_end(&mut self, run: Json, ended: i64, outcome: &Json, logged: Option<usize>) {
+        let most = if logged.is_some() { None } else { Some(number(&run, "n")) };
+        if let Some(at) = logged {
+            self.memory.log.remove(at);
+        }
+        let run = with_end(run, ended, outcome);
+        self.count_end(&run);
+        self.push(vec![run], most);
+    }
+
+    fn end_of(&self, run: &Json) -> i64 {
+        let ended = self.int("ended").unwrap_or(0);
+        self.int("began").map_or(self.ms() - ended, |began| began_at(run) + (began - ended).max(0))
+    }
+
+    pub(super) fn remember_end(&mut self, token: &str, word: &str, code: Option<&str>, by: Option<&str>) {
+        if let Some(run) = self.take_open(token).filter(|_| word != "unused") {
+            self.log_end(run.clone(), self.end_of(&run), &outcome_of(word, code, by), None);
+        }
+    }
+
+    /// A lease that is here is released.
+    pub(super) fn remember_release(&mut self, token: &str) {
+        let is_unsure = self.arg("outcome").as_deref() == Some("lost") || !self.args.contains_key("began");
+        let by = self.record(token).filter(|_| is_unsure).and_then(|record| self.revoked_by(record));
+        let told = self.arg("gone").or(self.arg("outcome")).unwrap_or("released".to_owned());
+        let (word, code) = (if by.is_some() { "revoked" } else { &told }, self.arg("code"));
+        if self.args.contains_key("gone") {
+            self.correct_end(token, word, code.as_deref(), by.as_deref(), false);
+        } else {
+            self.remember_end(token, word, code.as_deref(), by.as_deref());
+        }
+    }
+
+    /// A lease that is not here is released. What the memory knows of its run.
+    pub(super) fn remember_late(&mut self) -> Option<&'static str> {
+        let (token, code, gone) = (self.token(), self.arg("code"), self.arg("gone"));
+        let known = self.told_end(&token);
+        let has_restarted = self.arg("run_id").is_some_and(|run_id| run_id != RUN_ID);
+        if known.is_none() && has_restarted && (gone.is_some() || self.is_vacant()) {
+            let word = gone.or(self.arg("outcome")).filter(|word| word != "unused");
+            let run =
+                self.int("began").map(|began| self.new_run(self.ms() - began, &self.args["fence"], self.arg("slot")));
+            if let (Some(word), Some(run)) = (word, run.flatten()) {
+                self.log_end(run.clone(), self.end_of(&run), &outcome_of(&word, code.as_deref(), None), None);
+            }
+        } else if let Some(gone) = gone {
+            self.correct_end(&token, &gone, code.as_deref(), None, false);
+        } else if code.is_some() && !self.args.contains_key("began") {
+            self.correct_end(&token, "expired", code.as_deref(), None, true);
+        }
+        known
+    }
+
+    fn told_end(&self, token: &str) -> Option<&'static str> {
+        if self.memory.open.contains_key(token) {
+            return Some("known");
+        }
+        if let Some(run) = self.memory.log.iter().find(|run| run["t"] == token) {
+            return Some(if is_told(run) { "ended" } else { "known" });
+        }
+        let oldest = self.memory.log.last().filter(|_| self.memory.runs.contains_key("cut"))?;
+        (ended_at(oldest) > self.ms() - self.int("ended").unwrap_or(0) - 5000).then_some("unsure")
+    }
+
+    /// The end of a run whose lease is not here, or was lost; `late` if it had run out when it was released.
+    fn correct_end(&mut self, token: &str, word: &str, code: Option<&str>, by: Option<&str>, late: bool) {
+        let deadline = self.memory.ends.get(token).copied();
+        let (mut run, mut logged) = (self.take_open(token), None);
+        if word == "unused" {
+            return;
+        }
+        if run.is_none() {
+            logged = self.memory.log.iter().position(|run| run["t"] == token);
+            run = logged.map(|at| self.memory.log[at].clone());
+            if run.as_ref().is_some_and(|run| self.args.contains_key("told") && is_told(run)) {
+                self.discount(run.as_ref().unwrap());
+            } else {
+                run = run.filter(|run| !has_outcome(run));
+            }
+        }
+        let Some(run) = run else { return };
+        let mut end = (self.end_of(&run), outcome_of(word, code, by));
+        if late {
+            end = (deadline.unwrap_or(i64::MAX).min(self.ms()), json!({"o": "expired", "x": code}));
+            end.0 = logged.map_or(end.0, |_| ended_at(&run));
+        } else if let Some(forced) = self.forced_end(&run, deadline) {
+            end = forced;
+        }
+        self.log_end(run, end.0, &end.1, logged);
+    }
+
+    /// This end was not true: the last is one before it.
+    fn discount(&mut self, told: &Json) {
+        if let Some(result) = result_of(told) {
+            self.count(result, -1);
+        }
+        let known = self.memory.runs.len();
+        self.memory.runs.retain(|_, run| run != told);
+        if self.memory.runs.len() == known {
+            return;
+        }
+        for run in self.memory.log.clone().iter().filter(|run| *run != told && has_outcome(run)) {
+            if let Some(result) = result_of(run) {
+                self.keep_last(run, result);
+            }
+        }
+    }
+
+    pub(super) fn remember_force(&mut self) {
+        if !self.memory.open.is_empty() {
+            let forced = json!({"t": "", "b": self.ms().to_string(), "y": self.arg("by")});
+            self.memory.runs.insert("forced", forced);
+        }
+    }
+
+    /// The last success that `--once-per` asks for.
+    pub(super) fn recent_success(&self) -> Option<Json> {
+        let run = self.memory.runs.get("once")?;
+        let is_recent = self.ms() - number(run, "b") < self.int("once")?;
+        is_recent.then(|| json!({"outcome": "ran", "success": run, "clock": self.ms().to_string()}))
+    }
+}
