@@ -252,7 +252,7 @@ fn larger_bounds_are_clean() {
     if std::env::var_os("LARGE_MODELS").is_none() {
         return;
     }
-    let late = Bounds { restarts: 2, late: 1, renews: [true, true], ..SHORT };
+    let late = Bounds { restarts: 1, late: 1, renews: [true, true], ..SHORT };
     is_clean(Bounds { ttl: [3, 3], ..FORCE });
     for claims in [READERS, READER, WRITER, OTHER_SLOTS, [Claim::Slots(2), Claim::Exclusive]] {
         for bounds in [TWO, late, TAKING, Bounds { renews: [true, true], ..TAKING }] {
