@@ -486,7 +486,8 @@ pub(crate) struct StatusArgs {
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
     /// Asks for such a run of each NAME, and of each lock that a pattern matches. A later run that failed does not change the
-    /// status, but the line that is printed tells it. Exit 69 if no quorum of nodes answers. --format nagios prints one line, and exits with 0, 2 or 3.
+    /// status, but the line that is printed tells it. Exit 69 if no quorum of nodes answers. With --format nagios the status is 0, 2
+    /// or 3, and one line tells why.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first

@@ -1,9 +1,7 @@
 //! Every way a job can end, in every shape of its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
 //! left as a trace.
 
-use crate::support::{
-    Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, name, redlock, send, status, tagged,
-};
+use crate::support::{Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, name, redlock, send, status};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -240,9 +238,7 @@ fn every_way_a_job_can_end_is_told_as_it_was() {
         let mut scene = Scene::new(way, shape);
         scene.end(way);
         let running = scene.running.take().unwrap();
-        let tag = running.tag().to_owned();
-        running.finish();
-        eventually(SOON, "all of it has ended", || tagged(&tag).is_empty());
+        running.finish_whole();
         let took = start.elapsed();
         eventually(SOON, "the lock is free", || !scene.redis.exists("redlock:backup"));
         scene.is_told(way, took);
@@ -321,10 +317,7 @@ fn a_lease_of_a_script_tells_what_its_release_says() {
     at_once(&rows, |(rest, outcome, status_told, [successes, failures])| {
         let redis = Redis::start();
         let script = Test::sh(&redis, &format!("{take}{rest}")).stdin("\n").stdout(any()).stderr(any()).any_end();
-        let script = script.spawn();
-        let tag = script.tag().to_owned();
-        script.finish();
-        eventually(SOON, "its guard has ended", || tagged(&tag).is_empty());
+        script.spawn().finish_whole();
         let log = redlock(&redis, "log backup --format json").stdout(any()).run().json();
         assert_eq!((&log["outcome"], &log["status"]), (&(*outcome).into(), status_told), "{rest}: {log}");
         counts_are(&redis, *successes, *failures);

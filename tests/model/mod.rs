@@ -246,7 +246,7 @@ fn five_nodes_are_like_three() {
     without(Without::Quarantine, Bounds { nodes: 5, ..MISSED }, TWO_HOLDERS, 6);
 }
 
-/// The larger bounds: 11 million states.
+/// The larger bounds: 29 million states.
 #[test]
 fn larger_bounds_are_clean() {
     if std::env::var_os("LARGE_MODELS").is_none() {

@@ -3,7 +3,7 @@
 
 use crate::support::{
     Directory, Ended, Redis, Running, SOON, Test, acquire, alive, any, at_last, descendants, eventually, like, loss,
-    message, ms, name, redlock, release, send, status, tagged, when,
+    message, ms, name, redlock, release, send, status, when,
 };
 use nix::sys::signal::Signal;
 use std::io::Write;
@@ -183,9 +183,7 @@ fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
         for pid in all {
             send(pid, signal);
         }
-        let tag = job.tag().to_owned();
-        job.finish();
-        eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+        job.finish_whole();
         assert!(!redis.exists("redlock:backup"), "released");
     }
 }
@@ -222,9 +220,7 @@ fn hold_at_least_is_shown_as_kept_and_redlock_is_gone_at_once() {
     let job =
         run(&redis, ["--hold-at-least", "20s", "--ttl", "5s", "--node-timeout", "2s", "--", "sh", "-c", "exit 3"]);
     let job = job.status(3).spawn();
-    let tag = job.tag().to_owned();
-    job.finish();
-    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+    job.finish_whole();
     assert!(start.elapsed() < ms(20_000), "{:?}", start.elapsed());
     assert_eq!(status(&redis, "backup")["state"], "kept");
     let left = redis.pttl("redlock:backup");

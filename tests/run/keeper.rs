@@ -3,7 +3,7 @@
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
-    like, loss, message, ms, name, perhaps, redlock, release, send, stopped, tagged,
+    like, loss, message, ms, name, perhaps, redlock, release, send, stopped,
 };
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -24,12 +24,10 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
     let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
     let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).spawn();
     job.prints("ready");
-    let tag = job.tag().to_owned();
     proxy.set(Mode::BlackHole);
     eventually(SOON, "they are killed", || (0..3).all(|_| job.job().is_empty()));
     proxy.set(Mode::Cut);
-    job.finish();
-    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+    job.finish_whole();
 }
 
 #[test]
@@ -48,7 +46,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
     proxy.set(Mode::BlackHole);
     assert!(tree.all_end(ms(6_000)), "alive when the lease may have expired");
     proxy.set(Mode::Cut);
-    job.finish();
+    job.finish_whole();
 }
 
 #[test]
@@ -148,15 +146,15 @@ fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
 fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
-    let job = test.status(70).stderr(message(["\"backup\"", "killed too"])).spawn();
+    let mut job = test.status(70).stderr(message(["\"backup\"", "killed too"])).spawn();
     job.prints("ready");
-    let (keeper, tag) = (job.keeper(), job.tag().to_owned());
+    let keeper = job.keeper();
     let tracer = Tracer::of(keeper);
     send(keeper, Signal::SIGKILL);
-    job.finish();
+    job.wait(SOON);
     assert!(!redis.exists("redlock:backup"), "released");
     tracer.let_go();
-    eventually(SOON, "nothing is left", || tagged(&tag).is_empty());
+    job.finish_whole();
 }
 
 /// Options of `unshare` for a namespace, if this machine lets it make one.

@@ -149,9 +149,7 @@ impl Cut {
         if self.server_stopped {
             redis.resume();
         }
-        let tag = job.tag().to_owned();
-        let finished = job.finish();
-        eventually(SOON, "nothing is left", || crate::support::tagged(&tag).is_empty());
+        let finished = job.finish_whole();
         eprintln!("{self:?} after {after:?}: {left} ms left");
         // redlock counts to the end of validity, which comes before the expiry, and may notice a death a little later. What it does
         // after that death must not count.

@@ -1,6 +1,6 @@
 //! A call that is under way: reading what it says line by line, sending it signals, waiting for its end.
 
-use super::{Directory, Ended, Finished, Pattern, SOON, Test, descendants, name, send, tagged};
+use super::{Directory, Ended, Finished, Pattern, SOON, Test, descendants, eventually, name, send, tagged};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -162,7 +162,16 @@ impl Running {
         }
     }
 
-    /// Waits for its end, and compares status and the output that was not read before with what the test expects.
+    /// As [`Running::finish`], once everything that it has started has ended by itself, too.
+    #[track_caller]
+    pub(crate) fn finish_whole(mut self) -> Finished {
+        self.wait(self.test.expected.deadline);
+        eventually(SOON, "nothing that it has started is left", || self.others().is_empty());
+        self.finish()
+    }
+
+    /// Waits for its end, and compares status and the output that was not read before with what the test expects. What is left of
+    /// it then is killed.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Finished {
         let deadline = self.test.expected.deadline;
