@@ -248,7 +248,8 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
     is((after[1] - before[1]) as f64 / seconds, "commands with those");
     // One of the holder, and the test's own.
     is(night.redis[0].info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");
-    assert!(memory() - empty < price("MB of memory") * 1e6);
+    // Requests under way take some for a moment.
+    eventually(SOON, "they take no more memory", || memory() - empty < price("MB of memory") * 1e6);
     drop(hosts);
 }
 
