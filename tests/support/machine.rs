@@ -86,7 +86,7 @@ pub(crate) fn full_terminal(room: usize) -> (OwnedFd, File) {
         let (mut count, mut refused) = (0, 0);
         // One by one, or the kernel keeps them in pieces of other sizes. A worker of the kernel makes room between both ends, on a busy
         // machine after some time.
-        while count < most && refused < 20 {
+        while count < most && refused < 60 {
             match screen.write_all(b"x") {
                 Ok(()) => (count, refused) = (count + 1, 0),
                 Err(_) => {
