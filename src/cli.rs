@@ -109,8 +109,8 @@ pub(crate) enum Command {
     Extend(ExtendArgs),
     /// Release a lock
     ///
-    /// Frees the lock; one that was re-entered is freed with its last hold, and this releases one. In a job of `redlock run`, the name and the token can be left out;
-    /// a job that releases its own lease has lost it, and is stopped.
+    /// Frees the lock. A lock that was re-entered has several holds: each call releases one, and the last frees it. In a job of
+    /// `redlock run`, the name and the token can be left out; a job that releases its own lease has lost it, and is stopped.
     Release(ReleaseArgs),
     /// Show who holds a lock, and how its last run ended; or all locks
     ///

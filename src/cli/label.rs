@@ -58,9 +58,10 @@ fn of_shell(arguments: &[OsString]) -> Option<OsString> {
 
 /// The first command of a shell line. Where quotes and the like stand before it, its begin would have to be guessed.
 fn first_of_line(line: &str) -> Option<OsString> {
-    let first = line.split_whitespace().find(|word| !word.contains('='))?;
-    let (before, _) = line.split_once(first)?;
-    (!before.contains(['\'', '"', '\\', '$', '`', '('])).then(|| first.into())
+    let before: Vec<&str> = line.split_whitespace().take_while(|word| word.contains('=')).collect();
+    let first = line.split_whitespace().nth(before.len())?;
+    let is_plain = before.iter().all(|word| !word.contains(['\'', '"', '\\', '$', '`', '(']));
+    is_plain.then(|| first.into())
 }
 
 #[cfg(test)]
@@ -104,6 +105,7 @@ mod tests {
             ("A=1 PASSWORD=secret /opt/job x", "job"),
             // A word of the secret would look like the command.
             ("PASSWORD='se cret' job", "sh"),
+            ("PASSWORD='my PASS word' job", "sh"),
             ("PASSWORD=$(cat se cret) job", "sh"),
             ("PASSWORD=secret", "sh"),
             ("", "sh"),

@@ -37,8 +37,8 @@ pub(crate) enum Fault {
     CannotServe(String, String),
     /// It refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the code of a [`Meaning`] and the server's
-    /// text.
+    /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the code of a
+    /// [`Meaning`] and the server's text.
     Misconfigured(String, String),
     /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
     TlsFailure(String, &'static str),

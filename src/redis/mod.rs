@@ -174,8 +174,8 @@ impl Nodes {
         Answers(join_all(asked).await)
     }
 
-    /// The keys that match the pattern, by node, or the reason why they cannot be listed; nodes that hang are not asked again. Each page has a deadline, and so have all
-    /// together.
+    /// The keys that match the pattern, by node, or the reason why they cannot be listed. A node that hangs is not asked again. Each
+    /// page has a deadline, and so have all together.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,

@@ -1,6 +1,6 @@
-//! completions/ and man/ are made here, from the definition of the command line and the texts beside them in
-//! man/src/ and completions/src/, and compared with what is checked in: in a test, so that whoever installs redlock does not pay for it. `make man`
-//! writes them anew.
+//! completions/ and man/ are made here, from the definition of the command line and the texts in man/src/ and
+//! completions/src/, and compared with what is checked in: in a test, so that no user's build pays for it. `make man` writes
+//! them anew.
 //!
 //! The texts are man(7) without its escapes: hyphens, tildes and quotes are written as they are to be copied from a
 //! terminal. What stands before the first `.SH` of a page goes to its DESCRIPTION; `.so file` is resolved here.
