@@ -225,7 +225,8 @@ pub(crate) fn can_see() -> bool {
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).is_ok()
 }
 
-/// The children of this process' main thread, which adopts all orphans. None if they cannot be read, for lack of a descriptor.
+/// The children of this process' main thread, which adopts all orphans. The list is empty if it cannot be read,
+/// for lack of a descriptor.
 pub(crate) fn children() -> Vec<i32> {
     children_of(own_pid(), true)
 }
