@@ -16,6 +16,7 @@ use crate::redis::{Listeners, SubscriptionEvent};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{full_jitter, jitter};
 use crate::sys::wait::{sleep_until, within};
+use futures_util::FutureExt;
 use std::time::Duration;
 
 /// The pause between the looks of the first in line by itself: another library frees its lock without a call.
@@ -196,13 +197,18 @@ impl Lock {
             Attempt::Busy(busy) => {
                 line.failures = 0;
                 line.trouble = None;
-                let dropped: Vec<usize> =
-                    busy.queued.iter().copied().filter(|&node| line.queued && !was_called[node]).collect();
+                let (was_queued, queued) = (line.queued, busy.queued.clone());
                 if busy.ticket.is_some() && self.locks.nodes.len() == 1 {
                     traces.ticket.clone_from(&busy.ticket);
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
                 line.update(*busy);
+                // After a freeze, calls from before this look are unread still.
+                while let Some((node, heard)) = listeners.next().now_or_never() {
+                    line.hear(self, node, heard);
+                }
+                let dropped: Vec<usize> =
+                    queued.into_iter().filter(|&node| was_queued && !was_called[node] && !line.called[node]).collect();
                 let news = match dropped.len() {
                     0 => back.then(|| "back in line".to_owned()),
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),

@@ -53,11 +53,11 @@ fn the_inner_keeps_it<W: Where + ?Sized>(
 fn an_inner_hold_survives_nodes_that_restart_one_after_the_other() {
     let mut nodes = Redis::several(3);
     let nested = nested(&nodes, "6s");
-    let token = nodes[0].get(KEY).unwrap();
     eventually(SOON, "both on all nodes", || {
         let entered = |node: &Redis| node.query::<usize>(&["ZCARD", "{redlock:backup}:\u{1f}holds"]) == 2;
         nodes.iter().all(entered)
     });
+    let token = nodes[0].get(KEY).unwrap();
     for node in &mut nodes {
         node.restart();
         eventually(SOON, "joined again", || node.get(KEY).as_ref() == Some(&token));

@@ -1,9 +1,11 @@
 //! Waiters that die, freeze, lose their connection or their server, or give up: they hold nobody up.
 
 use crate::support::{
-    Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, eventually, like, ms, redlock, release, when,
+    Line, Mode, Proxy, Redis, Running, SOON, Test, acquire, any, command_calls, eventually, like, ms, redlock, release,
+    when,
 };
 use nix::sys::signal::Signal;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Releases the lock, and measures how long it takes until the next one has it. Returns whose it is then.
@@ -41,6 +43,11 @@ fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
     let second = Line::join(&redis, Line::waiter(&redis));
     let mut third = Line::join(&redis, Line::waiter(&redis));
     let before = Line::waiters(&redis);
+    let listening = || -> BTreeSet<String> {
+        let clients: String = redis.query(&["CLIENT", "LIST", "TYPE", "pubsub"]);
+        clients.lines().map(|client| client.split(' ').next().unwrap().to_owned()).collect()
+    };
+    let listeners = listening();
     frozen.send(Signal::SIGSTOP);
     let (next, time) = pass_on(&redis, &token);
     assert_eq!(second.finish().token(), next);
@@ -49,6 +56,11 @@ fn a_frozen_head_costs_a_second_and_gets_its_place_back() {
     frozen.send(Signal::SIGCONT);
     eventually(SOON, "it is where it was", || Line::waiters(&redis) == [before[0].clone(), before[2].clone()]);
     assert!(!frozen.has_ended() && !third.has_ended());
+    // It has looked again, and was within call all the time.
+    let looks = || command_calls(&redis)["evalsha"];
+    let before = looks();
+    eventually(SOON, "it looks", || looks() >= before + 2);
+    assert!(listening().is_subset(&listeners), "{:?}, of {listeners:?}", listening());
     let (next, _) = pass_on(&redis, &next);
     assert_eq!(frozen.finish().token(), next);
     let (next, _) = pass_on(&redis, &next);
