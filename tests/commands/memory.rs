@@ -337,9 +337,10 @@ impl Job {
     fn start<W: Where + ?Sized>(servers: &W, known: &Redis, arguments: &str, adapt: impl FnOnce(Test) -> Test) -> Job {
         let directory = Arc::new(Directory::new());
         let test = redlock(servers, format!("run backup --ttl 20s {arguments} --"));
-        let test = test.args(["sh", "-c", "until test -e go; do sleep 0.01; done"]).in_directory(&directory);
-        let running = adapt(test.within(SOON * 2)).spawn();
-        eventually(SOON, "it runs", || known.exists("redlock:backup") && !running.job().is_empty());
+        let script = ": >begun; until test -e go; do sleep 0.01; done";
+        let running = adapt(test.args(["sh", "-c", script]).in_directory(&directory).within(SOON * 2)).spawn();
+        let begun = directory.path().join("begun");
+        eventually(SOON, "it runs", || begun.exists() && known.exists("redlock:backup"));
         Job { running, directory }
     }
 
