@@ -372,15 +372,16 @@ fn a_job_goes_on_over_a_new_connection_when_its_own_is_half_open() {
     assert!(!redis.exists("redlock:backup"));
 }
 
-/// What the kernel will do next about the connections of this machine to a port, as /proc/net/tcp tells: 2 and in which
+/// What the kernel will do next about the open connections of this machine to a port, as /proc/net/tcp tells: 2 and in which
 /// time, where it is to look whether a silent one still has its other end.
 fn timers(port: u16) -> Vec<(String, Duration)> {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let timer = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (kind, ticks) = fields[5].split_once(':').unwrap();
-        let here = fields[2].ends_with(&format!(":{port:04X}"));
-        here.then(|| (kind.to_owned(), ms(u64::from_str_radix(ticks, 16).unwrap() * 10)))
+        // An earlier server may have had this port, and its connections are in TIME_WAIT.
+        let is_open = fields[3] == "01" && fields[2].ends_with(&format!(":{port:04X}"));
+        is_open.then(|| (kind.to_owned(), ms(u64::from_str_radix(ticks, 16).unwrap() * 10)))
     };
     table.lines().skip(1).filter_map(timer).collect()
 }
