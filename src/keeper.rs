@@ -282,9 +282,6 @@ impl<'a> KeeperProcess<'a> {
         // redlock kills a keeper that comes back too late.
         match self.program.start(!self.terminal) {
             Ok(pid) => {
-                if self.terminal {
-                    pass_on_keys(pid);
-                }
                 self.phase = Phase::Run;
                 self.root = Root { child: Some(pid), group: (!self.terminal).then_some(pid) };
                 self.childless = false;
@@ -457,16 +454,6 @@ impl<'a> KeeperProcess<'a> {
         let _ = poll(&mut ready, patience);
         while self.children.next().is_some() {}
     }
-}
-
-/// Passes on what was typed before the command was there: the terminal has sent that to the keeper, in which it is pending. The
-/// keeper has left the terminal's group by now.
-fn pass_on_keys(command: i32) {
-    let Ok(pending) = Signals::open(&SigSet::from_iter([Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT])) else {
-        return;
-    };
-    let events = std::iter::from_fn(|| pending.next());
-    events.filter(|event| event.from_kernel).for_each(|event| process::signal_child(command, event.signal));
 }
 
 /// The time by which a lost job with so many processes is killed earlier.

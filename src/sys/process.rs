@@ -320,9 +320,12 @@ impl Program {
             environment: environment.as_ptr(),
             inherited: self.inherited,
             apart,
+            typed: if apart { SigSet::empty() } else { terminal_signals::catch() },
             parent: unistd::getpid(),
             errno: 0,
         };
+        // A signal from here on is recorded, or the child receives it.
+        let _ = setup.typed.thread_unblock();
         // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is suspended
         // until the child executes or exits.
         // SAFETY: the end of the stack is aligned and the stack large enough; all that
@@ -335,6 +338,7 @@ impl Program {
                 (&raw mut setup).cast(),
             )
         });
+        let _ = SigSet::all().thread_set_mask();
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
         // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler from
@@ -357,6 +361,8 @@ struct ChildSetup {
     environment: *const *const libc::c_char,
     inherited: Inheritance,
     apart: bool,
+    /// The signals that [`terminal_signals`] catches.
+    typed: SigSet,
     parent: Pid,
     /// The error of exec, or 0.
     errno: i32,
@@ -365,6 +371,7 @@ struct ChildSetup {
 impl ChildSetup {
     /// The child's code before exec: only system calls, on memory that is already allocated.
     extern "C" fn run(setup: *mut libc::c_void) -> i32 {
+        let _ = SigSet::all().thread_set_mask();
         // SAFETY: the parent passes a `ChildSetup`, and stands still.
         let setup = unsafe { &mut *setup.cast::<ChildSetup>() };
         if setup.apart {
@@ -372,6 +379,7 @@ impl ChildSetup {
         }
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if unistd::getppid() == setup.parent {
+            terminal_signals::raise(&setup.typed);
             setup.inherited.restore();
             // SAFETY: all are C strings, or arrays of them that end with a null pointer.
             unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
@@ -379,6 +387,57 @@ impl ChildSetup {
         }
         // SAFETY: ends the child without running code of its parent.
         unsafe { libc::_exit(127) }
+    }
+}
+
+/// Signals from the terminal's keys while a child is being started in the foreground group. Each must reach the child exactly
+/// once: one that is lost leaves the job running, and many programs take a second one for "at once". Blocking the signals alone
+/// does either, as the parent cannot tell whether one came before the fork.
+///
+/// The parent is in that group too, and unblocks these signals for the one clone(2). Linux does not fork while an unblocked
+/// signal is pending, and delivers one that comes during the fork to both. So a signal that the handler recorded came before
+/// the fork, or was taken from the child: in both cases the child raises it again once the handler is gone.
+mod terminal_signals {
+    use super::super::signals::{not_ignored, send};
+    use nix::libc;
+    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+    use nix::unistd;
+    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+    /// Bit N: signal N has come.
+    static NOTED: AtomicU32 = AtomicU32::new(0);
+    static PARENT: AtomicI32 = AtomicI32::new(0);
+
+    /// Installs the handler for those of the signals that are not ignored, and returns them.
+    pub(super) fn catch() -> SigSet {
+        PARENT.store(unistd::getpid().as_raw(), Ordering::Relaxed);
+        let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT]);
+        let action = SigAction::new(SigHandler::SigAction(note), SaFlags::empty(), SigSet::all());
+        for signal in &signals {
+            // SAFETY: the handler touches nothing but atomics.
+            let _ = unsafe { sigaction(signal, &action) };
+        }
+        signals
+    }
+
+    extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel passes what it knows of the signal.
+        let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
+        // A signal that a process sent to the parent is not for the child.
+        if by_kernel || unistd::getpid().as_raw() != PARENT.load(Ordering::Relaxed) {
+            NOTED.fetch_or(1 << signal, Ordering::Relaxed);
+        }
+    }
+
+    /// Removes the handler and raises the recorded signals, in the child, with all signals blocked.
+    pub(super) fn raise(caught: &SigSet) {
+        for signal in caught {
+            // SAFETY: SIG_DFL installs no handler.
+            unsafe { libc::signal(signal as i32, libc::SIG_DFL) };
+            if NOTED.load(Ordering::Relaxed) & (1 << signal as i32) != 0 {
+                let _ = send(unistd::getpid().as_raw(), signal as i32);
+            }
+        }
     }
 }
 
