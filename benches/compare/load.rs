@@ -175,7 +175,8 @@ impl Resources {
         Resources {
             resident: all.iter().map(|one| one.resident).sum::<u64>() / count as u64,
             unshared: all.iter().map(|one| one.unshared).sum::<u64>() / count as u64,
-            descriptors: pids.iter().map(descriptors).sum::<usize>() / count,
+            // Rounded: some have one more or less for a moment.
+            descriptors: (pids.iter().map(descriptors).sum::<usize>() + count / 2) / count,
         }
     }
 }
