@@ -52,8 +52,8 @@ test: deps
 	$(APART) $(CARGO) test --locked -- --skip model:: --skip alone:: --skip chaos:: --test-threads=$(THREADS)
 	$(APART) $(CARGO) test --locked --test main -- chaos:: --test-threads=3
 
-# In a session of its own, which ^C ends too. Under Linux 6.18 with autogroup, beside loops in the same session, everything else waits for
-# seconds at times, kernel threads too (git.kernel.org/torvalds/c/b3d99f43c72b mends it).
+# In a session of its own, which ^C ends too. Under Linux 6.18 with autogroup, beside loops in the same session, all other processes wait
+# for seconds at times, kernel threads too (git.kernel.org/torvalds/c/b3d99f43c72b mends it).
 APART = sh -c 'setsid "$$@" & trap "kill -- -$$!" HUP INT TERM; wait $$!' --
 
 # All models beside each other: for each property its bounds, the states, the clauses that were left out and how soon the search found the
