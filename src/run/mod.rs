@@ -104,6 +104,10 @@ fn start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant
     let Grant { lease, .. } = &grants[grants.len() - 1];
     let not_after = supervision.renew_at(lease);
     let go = Order::Go { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
+    // Of a freeze until now the keeper would say the same, but the watchdog, which is due, does not wait for that.
+    if not_after.passed() {
+        return Err(supervision.too_late());
+    }
     supervisor.keeper.get().send(&go).map_err(|_| keeper_gone())
 }
 

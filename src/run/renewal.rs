@@ -5,7 +5,7 @@ use super::messages::Messages;
 use super::timeline::Timeline;
 use crate::lock::{Lease, Lock, Renewal, Try};
 use crate::sys::clock::Boot;
-use crate::sys::wait::sleep_until;
+use crate::sys::wait::{look_again, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
@@ -64,6 +64,7 @@ impl Renewer {
             }
             if end.passed() {
                 if self.to_expiry {
+                    look_again().await;
                     return self.why_not_renewed();
                 }
                 std::future::pending::<()>().await;

@@ -100,7 +100,8 @@ impl<'a> Supervision<'a> {
         let mut started = false;
         // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
         let mut early: Vec<SignalEvent> = Vec::new();
-        let is_overdue = loop {
+        let mut killed = None;
+        loop {
             tokio::select! {
                 biased;
                 event = self.supervisor.next_signal() => {
@@ -135,13 +136,18 @@ impl<'a> Supervision<'a> {
                         return Err(early_end(&early).unwrap_or(error));
                     }
                     Some(Report::TooLate) => return Err(early_end(&early).unwrap_or(self.too_late())),
-                    None => break false,
+                    None => break,
                 },
-                () = &mut overdue => break true,
+                () = &mut overdue, if killed.is_none() => killed = Some((self.lapse(), self.kill_job().await)),
+                // What the keeper had said before it was killed comes first.
+                () = std::future::ready(()), if killed.is_some() => break,
             }
+        }
+        let is_overdue = killed.is_some();
+        let (why, at) = match killed {
+            Some(killed) => killed,
+            None => (self.lapse(), self.kill_job().await),
         };
-        let why = self.lapse();
-        let at = self.kill_job().await;
         // A job that has outlived its lease means that redlock and the keeper both stood still for a while.
         if is_overdue || at > self.renewers[why.0].valid_until() {
             self.loss.get_or_init(|| why);
@@ -171,7 +177,7 @@ impl<'a> Supervision<'a> {
     }
 
     /// The error for an order to start that reached the keeper too late.
-    fn too_late(&self) -> Error {
+    pub(super) fn too_late(&self) -> Error {
         let (first, ttl) = (self.first_to_end(), self.supervisor.job.request.ttl);
         match self.loss.get() {
             Some((at, loss)) => lost_before_start(&self.names[*at], loss),

@@ -1,7 +1,7 @@
 //! The time by which the keeper must have begun to kill the job of a lease that was not renewed.
 
 use crate::sys::clock::Boot;
-use crate::sys::wait::sleep_until;
+use crate::sys::wait::{look_again, sleep_until};
 use std::cell::Cell;
 use tokio::sync::Notify;
 
@@ -30,13 +30,16 @@ impl Watchdog {
         self.at.set(self.at.get().max(at));
     }
 
-    /// Returns when the time has passed.
+    /// Returns when the time has passed, and nothing that came in time has put it off.
     pub(super) async fn goes_off(&self) {
-        while !self.at.get().passed() {
+        loop {
             tokio::select! {
                 biased;
-                () = self.sooner.notified() => {}
-                () = sleep_until(self.at.get()) => {}
+                () = self.sooner.notified() => continue,
+                () = sleep_until(self.at.get()) => look_again().await,
+            }
+            if self.at.get().passed() {
+                return;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What `run` says and ends as when the lease is lost under its job, or cannot be given back. The timeline of a loss is
 //! elsewhere.
 
-use crate::support::{Mode, Proxy, Redis, SOON, Test, eventually, like, lost, message, ms, redlock, send, when};
+use crate::support::{Ended, Mode, Proxy, Redis, SOON, Test, eventually, like, lost, message, ms, redlock, send, when};
 use nix::sys::signal::Signal;
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
@@ -96,6 +96,29 @@ fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
     redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);
     send(job.pid(), Signal::SIGCONT);
     job.finish();
+}
+
+/// Wherever the freeze begins: between two looks at what the keeper says, too.
+#[test]
+fn a_job_that_ends_while_redlock_is_frozen_from_the_grant_on_is_no_loss() {
+    let redis = Redis::start();
+    for flags in ["", "--on-lost continue"] {
+        let freeze = |number| {
+            let test = redlock(&redis, format!("run job-{number} --ttl 1500ms --node-timeout 500ms {flags} -- true"));
+            let job = test.any_end().stderr(like("<lines>")).spawn();
+            job.says(like("redlock: acquired <any>"));
+            send(job.pid(), Signal::SIGSTOP);
+            job
+        };
+        let jobs: Vec<_> = (0..12).map(freeze).collect();
+        let is_held = |number| redis.exists(&format!("redlock:job-{number}"));
+        eventually(SOON, "the leases have run out", || !(0..12).any(is_held));
+        for job in jobs {
+            send(job.pid(), Signal::SIGCONT);
+            let end = job.finish();
+            assert!([Ended::Status(0), Ended::Status(69)].contains(&end.ended), "{end:?}");
+        }
+    }
 }
 
 #[test]
