@@ -54,7 +54,7 @@ test: deps
 
 # In a session of its own, which ^C ends too. Under Linux 6.18 with autogroup, beside loops in the same session, all other processes wait
 # for seconds at times, kernel threads too (git.kernel.org/torvalds/c/b3d99f43c72b mends it).
-APART = sh -c 'setsid "$$@" & trap "kill -- -$$!" HUP INT TERM; wait $$!' --
+APART = sh -c 'setsid "$$@" & trap "kill -- -$$!" HUP INT QUIT TERM; wait $$!' --
 
 # All models beside each other: for each property its bounds, the states, the clauses that were left out and how soon the search found the
 # fault, the time. LARGE=1 searches larger bounds too, which takes minutes and gigabytes.

@@ -391,8 +391,8 @@ impl ChildSetup {
 }
 
 /// Signals from the terminal's keys while a child is being started in the foreground group. Each must reach the child exactly
-/// once: one that is lost leaves the job running, and many programs take a second one for "at once". Blocking the signals alone
-/// does either, as the parent cannot tell whether one came before the fork.
+/// once: one that is lost leaves the job running, without renewals if Ctrl-Z has stopped redlock, and many programs take a
+/// second one for "at once". Blocking the signals alone does either, as the parent cannot tell whether one came before the fork.
 ///
 /// The parent is in that group too, and unblocks these signals for the one clone(2). Linux does not fork while an unblocked
 /// signal is pending, and delivers one that comes during the fork to both. So a signal that the handler recorded came before
@@ -411,7 +411,7 @@ mod terminal_signals {
     /// Installs the handler for those of the signals that are not ignored, and returns them.
     pub(super) fn catch() -> SigSet {
         PARENT.store(unistd::getpid().as_raw(), Ordering::Relaxed);
-        let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT]);
+        let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP]);
         let action = SigAction::new(SigHandler::SigAction(note), SaFlags::empty(), SigSet::all());
         for signal in &signals {
             // SAFETY: the handler touches nothing but atomics.
