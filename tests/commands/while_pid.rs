@@ -6,7 +6,7 @@ use crate::support::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use std::io::PipeWriter;
+use std::io::{PipeWriter, Write};
 use std::time::{Duration, Instant};
 
 const KEY: &str = "redlock:backup";
@@ -102,9 +102,12 @@ fn a_lease_that_is_released_by_its_token_ends_that_in_silence() {
             *last = dead;
         }
         let urls = urls.join(",");
-        let rest =
-            format!("REDLOCK_REDIS={urls} redlock release -q backup --token $token; echo released; read line; exit 3");
-        let (script, _, input) = script(&nodes, &rest, |test| test.status(3));
+        let rest = format!(
+            "read line; REDLOCK_REDIS={urls} redlock release -q backup --token $token; echo released; read line; exit 3"
+        );
+        let (script, _, mut input) = script(&nodes, &rest, |test| test.status(3));
+        eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.exists(KEY)));
+        writeln!(input).unwrap();
         script.prints("released");
         // The lock is another's by the time the guard asks.
         acquire(&vec![nodes[0].url()], "backup");

@@ -121,6 +121,8 @@ fn a_node_that_has_lost_the_lease_is_not_told_of_a_loss_before_the_others_have_a
     let test = redlock(&nodes, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
     let job = test.stdin_from(reader).spawn();
     job.prints("ready");
+    // A node that has not been asked yet would have lost it too.
+    eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.exists(KEY)));
     nodes[0].command(&["DEL", KEY]);
     drop(writer);
     job.finish();

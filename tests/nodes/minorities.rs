@@ -46,6 +46,7 @@ fn a_forced_release_over_three_masters_is_not_undone_by_the_holder() {
         eventually(SOON, "on all nodes", || nodes.iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
         std::thread::sleep(ms(moment)); // the moment is the point
         redlock(&nodes, "release -q backup --force").stdout(any()).stderr(perhaps(["run it again"])).run();
+        eventually(SOON, "on none", || nodes.iter().all(|node| node.get(KEY).as_ref() != Some(&token)));
         loses_without_a_trace(job, &nodes, &token);
     }
 }

@@ -169,7 +169,8 @@ fn a_host_that_dies_with_its_job_is_replaced() {
             left.is_empty()
         });
         night.ends(hosts, &[], 2, 1);
-        night.dawns(0, SUCCESS);
+        // On a node that was asked later than the others, the lease of the dead one may run out after the success.
+        night.dawns(0, &format!("{SUCCESS}<any>"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! `run --hold-at-least` where Redis takes nothing new when the job ends.
 
-use crate::support::{Redis, Where, message, redlock, release, several, status};
+use crate::support::{Redis, SOON, Where, eventually, message, redlock, release, several, status};
 
 /// Runs a job during which `nodes` run out of memory, and expects its lock to be kept nevertheless.
 #[track_caller]
@@ -13,6 +13,7 @@ fn kept<W: Where + ?Sized>(servers: &W, nodes: &[&Redis]) {
     let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 3"]);
     let job = test.stdin_from(reader).status(3).spawn();
     job.prints("ready");
+    eventually(SOON, "on all of these", || nodes.iter().all(|node| node.exists("redlock:backup")));
     let token = nodes[0].get("redlock:backup");
     for node in nodes {
         node.command(&["CONFIG", "SET", "maxmemory", "1"]);
