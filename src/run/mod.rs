@@ -104,7 +104,8 @@ fn start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant
     let Grant { lease, .. } = &grants[grants.len() - 1];
     let not_after = supervision.renew_at(lease);
     let go = Order::Go { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
-    // Of a freeze until now the keeper would say the same, but the watchdog, which is due, does not wait for that.
+    // redlock may have been frozen since the grant. The keeper would refuse too, but the watchdog is due by then, and would not wait
+    // for its answer.
     if not_after.passed() {
         return Err(supervision.too_late());
     }

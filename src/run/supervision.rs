@@ -143,18 +143,24 @@ impl<'a> Supervision<'a> {
                 () = std::future::ready(()), if killed.is_some() => break,
             }
         }
-        let is_overdue = killed.is_some();
+        Ok(self.end_without_keeper(killed).await)
+    }
+
+    /// The end of a job whose keeper has nothing more to say. A keeper that was late had been `killed` with the job: what was lost by
+    /// then, and the time at which the job was gone.
+    async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>) -> JobEnd {
+        let was_late = killed.is_some();
         let (why, at) = match killed {
             Some(killed) => killed,
             None => (self.lapse(), self.kill_job().await),
         };
         // A job that has outlived its lease means that redlock and the keeper both stood still for a while.
-        if is_overdue || at > self.renewers[why.0].valid_until() {
+        if was_late || at > self.renewers[why.0].valid_until() {
             self.loss.get_or_init(|| why);
         } else {
-            messages.keeper_failure();
+            self.supervisor.messages.keeper_failure();
         }
-        Ok(JobEnd { exit: Exit::INTERNAL, at })
+        JobEnd { exit: Exit::INTERNAL, at }
     }
 
     /// Reports the loss, and stops the job unless the keeper has already done so.

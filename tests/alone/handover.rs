@@ -25,7 +25,7 @@ fn the_next_in_line_takes_a_released_lock_at_once() {
     for _ in &waiters {
         let start = Instant::now();
         release(&redis, Line::NAME, &token);
-        token = Line::passes_from(&redis, &token);
+        token = Line::passes_from([&redis], &token);
         times.push(start.elapsed());
     }
     waiters.into_iter().for_each(|waiter| {
@@ -48,7 +48,7 @@ fn the_next_in_line_takes_an_expired_lock_within_50_ms() {
     for _ in &waiters {
         let left = u64::try_from(redis.pttl(Line::KEY)).unwrap_or(0);
         let due = Instant::now() + ms(left);
-        token = Line::passes_from(&redis, &token);
+        token = Line::passes_from([&redis], &token);
         late.push(Instant::now().saturating_duration_since(due));
     }
     waiters.into_iter().for_each(|waiter| {
@@ -73,7 +73,7 @@ fn a_lock_of_another_library_is_taken_soon_after_it_is_gone() {
             redis.command(&["DEL", Line::KEY]);
             Instant::now()
         };
-        let token = Line::passes_from(&redis, "theirs");
+        let token = Line::passes_from([&redis], "theirs");
         let late = Instant::now().saturating_duration_since(due);
         if expires {
             expired.push(late);

@@ -16,7 +16,8 @@ fn take<W: crate::support::Where + ?Sized>(servers: &W) -> (String, u64) {
     (object["token"].as_str().unwrap().to_owned(), object["fencing_token"].as_u64().unwrap())
 }
 
-/// The same, known to every node: of those that the majority did not wait for, one may be left out on a busy machine. Then again.
+/// Takes it until every node has the lease and its number: a call that has its majority need not wait for the rest, so that on a
+/// busy machine one may be left out.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>) -> (String, u64) {
     let mut taken = take(nodes);

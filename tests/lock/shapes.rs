@@ -16,7 +16,8 @@ fn take<W: Where + ?Sized>(servers: &W, arguments: &str) -> String {
     redlock(servers, format!("acquire backup {arguments}")).stdout(like("<token>\n")).run().token()
 }
 
-/// The same on every node: of those that the majority did not wait for, one may be left out on a busy machine. Then again.
+/// Takes it until every node has it: a call that has its majority need not wait for the rest, so that on a busy machine one may be
+/// left out.
 #[track_caller]
 fn take_on_all(nodes: &Vec<Redis>, arguments: &str) -> String {
     let mut token = take(nodes, arguments);

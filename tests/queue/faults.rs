@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 fn pass_on(redis: &Redis, token: &str) -> (String, Duration) {
     let start = Instant::now();
     release(redis, Line::NAME, token);
-    let next = Line::passes_from(redis, token);
+    let next = Line::passes_from([redis], token);
     (next, start.elapsed())
 }
 

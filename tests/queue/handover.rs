@@ -1,7 +1,7 @@
 //! How soon a released lock is the next waiter's, as a ratio to a plain call of the same moment: no bound in milliseconds holds on
 //! every machine. `make bench` measures, `make margins` has the milliseconds of a quiet machine.
 
-use crate::support::{Line, Redis, SOON, acquire, eventually, release, several, status};
+use crate::support::{Line, Redis, acquire, release, several, status};
 use std::time::{Duration, Instant};
 
 const HANDOVERS: usize = 15;
@@ -11,17 +11,6 @@ const MOST_CALLS: f64 = 4.0;
 fn median(mut times: Vec<Duration>) -> f64 {
     times.sort();
     times[times.len() / 2].as_secs_f64()
-}
-
-/// Waits until most nodes say that the lock is another's than `token`, and returns whose.
-fn passes_from(nodes: &[Redis], token: &str) -> String {
-    let mut next = String::new();
-    eventually(SOON, "the lock is passed on", || {
-        let said: Vec<String> = nodes.iter().filter_map(|node| node.get(Line::KEY)).collect();
-        next = said.first().cloned().unwrap_or_default();
-        next != token && 2 * said.iter().filter(|one| **one == next).count() > nodes.len()
-    });
-    next
 }
 
 #[track_caller]
@@ -35,7 +24,7 @@ fn hands_over_in_the_time_of_a_few_calls(nodes: &Vec<Redis>) {
         calls.push(start.elapsed());
         let start = Instant::now();
         release(nodes, Line::NAME, &token);
-        token = passes_from(nodes, &token);
+        token = Line::passes_from(nodes, &token);
         handovers.push(start.elapsed());
     }
     waiters.into_iter().for_each(|waiter| drop(waiter.finish()));
