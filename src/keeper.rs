@@ -73,8 +73,8 @@ pub(crate) struct Keeper {
 /// The kernel's, without room for a descriptor or a process.
 pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
-    let strangers = if process::has_children() { tree::children() } else { Vec::new() };
-    let strangers = strangers.into_iter().map(Handle::open).collect::<Result<_, _>>()?;
+    let strangers = if process::has_children() { tree::children() } else { None };
+    let strangers = strangers.unwrap_or_default().into_iter().map(Handle::open).collect::<Result<_, _>>()?;
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
         match KeeperProcess::new(task, inherited, terminal, &theirs) {
@@ -405,7 +405,8 @@ impl<'a> KeeperProcess<'a> {
     /// True once the command has ended; with `--whole`, or when the job is being stopped, once every descendant has ended.
     fn job_is_over(&self) -> bool {
         let everything = self.task.whole || self.cause != Cause::OwnEnd || matches!(self.phase, Phase::Kill(_));
-        self.root.child.is_none() && (self.childless || !everything)
+        self.root.child.is_none()
+            && (!everything || self.childless || tree::children().is_some_and(|all| all.is_empty()))
     }
 
     fn is_over(&mut self) -> bool {

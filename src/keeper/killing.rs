@@ -121,8 +121,7 @@ impl<'a> Takeover<'a> {
     fn is_over(&self) -> bool {
         let is_other = |child: &i32| self.strangers.iter().chain([self.keeper]).any(|other| other.is(*child));
         let has_ended = self.keeper.has_ended();
-        // The keeper's children change parents before the keeper counts as dead. A list without children could not be read.
-        let children = tree::children();
-        has_ended && !children.is_empty() && children.iter().all(is_other)
+        // The keeper's children change parents before the keeper counts as dead.
+        has_ended && tree::children().is_some_and(|children| children.iter().all(is_other))
     }
 }

@@ -176,7 +176,7 @@ impl Local {
             return Err(io::Error::other("it is not running, and only the owner of its directory can start it"));
         }
         let directory = File::open(&self.directory).map_err(|error| self.unusable(&self.directory, &error))?;
-        let lock = self.open(File::options().read(true).write(true), "lock")?;
+        let lock = self.open(File::options().read(true).write(true), process::MARK)?;
         match lock.try_lock().and_then(|()| directory.try_lock().or_else(unless_locked)) {
             Ok(()) if *started => Err(io::Error::other(format!("it exited at once; see {}", self.log().display()))),
             Ok(()) => {
@@ -184,7 +184,7 @@ impl Local {
                 process::start_detached(&mut self.server(lock)?, &directory)
             }
             Err(TryLockError::WouldBlock) => Ok(()),
-            Err(TryLockError::Error(error)) => Err(self.unusable(&self.file("lock"), &error)),
+            Err(TryLockError::Error(error)) => Err(self.unusable(&self.file(process::MARK), &error)),
         }
     }
 

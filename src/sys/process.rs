@@ -236,9 +236,12 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) {
     stdio::let_go_of(0..=2);
 }
 
+/// The file in its working directory that is the standard input of a program that [`start_detached`] starts.
+pub(crate) const MARK: &str = "lock";
+
 /// Starts a program that outlives this process, and the signals to its group, terminal or tree. It has a session of its own, no
 /// blocked signals, and no descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper
-/// above this process.
+/// above this process: in a job the job's keeper, which leaves it alone if its standard input is the [`MARK`].
 ///
 /// # Errors
 /// The reason why it could not be executed.
@@ -272,6 +275,18 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
     let started = command.spawn().map(|mut between| drop(between.wait()));
     let _ = prctl::set_child_subreaper(adopts);
     started
+}
+
+/// True if [`start_detached`] has started that child of this process.
+pub(crate) fn is_detached(child: i32) -> bool {
+    let child = Pid::from_raw(child);
+    let session = unistd::getsid(Some(child));
+    // Nearly all children of a keeper are of its session, or lead one of their own: nothing is read for them.
+    if session == Ok(child) || session == unistd::getsid(None) {
+        return false;
+    }
+    let link = |name: &str| fs::read_link(format!("/proc/{child}/{name}")).ok();
+    link("fd/0").is_some_and(|input| Some(input) == link("cwd").map(|directory| directory.join(MARK)))
 }
 
 impl Program {

@@ -1,4 +1,5 @@
-//! The descendants of this process: finding, signalling and killing them.
+//! The descendants of this process: finding, signalling and killing them. What is detached ([`process::is_detached`]) does not
+//! count as one.
 //!
 //! This process must be a subreaper: a process that loses its parent becomes its child. It needs /proc ([`can_see`]).
 
@@ -124,12 +125,8 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     }
     let mut killed = KillRound::default();
     let session = unistd::getsid(None);
-    let mut children = children();
-    if children.is_empty() {
-        // Without a free descriptor the list cannot be read.
-        children.extend(root.child);
-    }
-    for child in children {
+    // Without a free descriptor the list cannot be read.
+    for child in children().unwrap_or_else(|| root.child.into_iter().collect()) {
         if spared.iter().any(|one| one.is(child)) {
             continue;
         }
@@ -225,10 +222,12 @@ pub(crate) fn can_see() -> bool {
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).is_ok()
 }
 
-/// The children of this process' main thread, which adopts all orphans. The list is empty if it cannot be read,
-/// for lack of a descriptor.
-pub(crate) fn children() -> Vec<i32> {
-    children_of(own_pid(), true)
+/// The children of this process' main thread, which adopts all orphans. None if the list cannot be read, for lack of a descriptor.
+pub(crate) fn children() -> Option<Vec<i32>> {
+    let us = own_pid();
+    let mut all = children_of_thread(&format!("/proc/{us}/task/{us}"))?;
+    all.retain(|&child| !process::is_detached(child));
+    Some(all)
 }
 
 /// All descendants of this process, parents before children; none if `stop` returned true.
@@ -246,7 +245,11 @@ fn with_descendants(mut found: Vec<Process>, stop: &mut dyn FnMut(usize) -> bool
     let mut known: HashSet<i32> = found.iter().map(|process| process.pid).chain([own_pid()]).collect();
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
-        for pid in children_of(parent.pid, parent.single) {
+        let children = match parent.pid == own_pid() {
+            true => children().unwrap_or_default(),
+            false => children_of(parent.pid, parent.single),
+        };
+        for pid in children {
             if stop(found.len()) {
                 return None;
             }

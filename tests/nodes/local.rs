@@ -2,8 +2,8 @@
 //! killed.
 
 use crate::support::{
-    Directory, Ended, Pattern, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants, eventually,
-    like, loss, message, ms, name, perhaps, redlock, release, send, status, status_line, when,
+    Directory, Ended, Pattern, Redis, SOON, Terminal, Test, Where, acquire, acquire_for, alive, any, descendants,
+    eventually, like, loss, message, ms, name, perhaps, redlock, release, send, status, status_line, when,
 };
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid, chown, getsid};
@@ -243,6 +243,40 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
     assert_eq!(status_line(server, "SigBlk").as_deref(), Some("0000000000000000"));
     send(server, Signal::SIGTERM);
     eventually(SOON, "SIGTERM ends the server", || place.servers().is_empty());
+}
+
+#[test]
+fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
+    let (outer, place) = (Redis::start(), Place::new());
+    let inner = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
+    let job = |rest: &str| {
+        let options = ["run", "-q", "backup", "--whole", "--ttl", "10m", "--grace", "300ms", "--", "sh", "-c"];
+        Test::new(&outer).args(options).arg(format!("{inner}; echo ready; {rest}"))
+    };
+    // It ends by itself.
+    job("exit 3").status(3).stdout(like("<token>\nready\n")).run();
+    let mut server = place.server();
+    // It is ended: by redlock's keeper, by redlock in the keeper's place, by a keeper without redlock.
+    for end in ["a signal", "a loss", "no keeper", "no redlock"] {
+        place.kill();
+        let mut job = job("sleep 1000").any_end().stdout(any()).stderr(any()).spawn();
+        job.prints("ready");
+        server = place.server();
+        match end {
+            "a signal" => send(job.pid(), Signal::SIGTERM),
+            "a loss" => {
+                outer.command(&["DEL", "redlock:backup"]);
+                // The closed connection has the lease renewed at once.
+                outer.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+            }
+            "no keeper" => send(job.keeper(), Signal::SIGKILL),
+            _ => send(job.pid(), Signal::SIGKILL),
+        }
+        job.wait(SOON);
+        eventually(SOON, "no job is left", || job.others().iter().all(|&pid| pid == server));
+        assert_eq!(place.servers(), [server], "{end}");
+    }
+    assert!(alive(server));
 }
 
 #[test]
