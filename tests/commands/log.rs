@@ -1,8 +1,8 @@
 //! `redlock log`: the last runs of a lock, whatever became of them, and what they must not disturb.
 
 use crate::support::{
-    Directory, Redis, SOON, Test, acquire, acquire_for, acquire_on_all, any, eventually, free_port, like, loss,
-    message, perhaps, permit, redlock, release, several, status, when,
+    Directory, Pattern, Redis, SOON, Test, acquire, acquire_for, acquire_on_all, any, eventually, free_port, like,
+    loss, message, perhaps, permit, redlock, release, several, status, when,
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -45,14 +45,18 @@ fn every_end_of_a_run_is_told() {
     Test::new(&redis).args(["run", "-q", "backup", "--", &broken]).status(127).stderr(message(["interpreter"])).run();
     let token = acquire(&redis, "backup");
     release(&redis, "backup", &token);
-    acquire_for(&redis, "backup", "100ms");
+    acquire_for(&redis, "backup", "1s");
     eventually(SOON, "it has run out", || status(&redis, "backup")["state"] == "free");
-    let job = redlock(&redis, "run -q backup --ttl 4s -- sleep 1000").status(76).stderr(loss(["revoked"])).spawn();
-    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    let job = |why: Pattern| {
+        let test = redlock(&redis, "run -q backup --ttl 4s -- sh -c").arg("echo ready; exec sleep 1000");
+        let job = test.status(76).stdout(any()).stderr(why).spawn();
+        job.prints("ready");
+        job
+    };
+    let revoked = job(loss(["revoked"]));
     redlock(&redis, "release -q --revoke backup").run();
-    job.finish();
-    let job = redlock(&redis, "run -q backup --ttl 4s -- sleep 1000").status(76).stderr(loss([])).spawn();
-    eventually(SOON, "it runs", || status(&redis, "backup")["state"] == "held");
+    revoked.finish();
+    let job = job(loss([]));
     redis.command(&["SET", "redlock:backup", "another", "PX", "1"]);
     job.finish();
     let (user, host) = crate::support::myself();
