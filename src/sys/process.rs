@@ -241,7 +241,8 @@ pub(crate) const MARK: &str = "lock";
 
 /// Starts a program that outlives this process, and the signals to its group, terminal or tree. It has a session of its own, no
 /// blocked signals, and no descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper
-/// above this process: in a job the job's keeper, which leaves it alone if its standard input is the [`MARK`].
+/// above this process: in a job the job's keeper. That leaves it alone if its standard input is the [`MARK`] and `kept` its working
+/// directory.
 ///
 /// # Errors
 /// The reason why it could not be executed.
@@ -285,8 +286,17 @@ pub(crate) fn is_detached(child: i32) -> bool {
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
-    let link = |name: &str| fs::read_link(format!("/proc/{child}/{name}")).ok();
-    link("fd/0").is_some_and(|input| Some(input) == link("cwd").map(|directory| directory.join(MARK)))
+    // Both may have been removed meanwhile, which the kernel says behind the name.
+    let link = |path: &Path| {
+        let target = fs::read_link(path).ok()?.into_os_string().into_string().ok()?;
+        Some(target.trim_end_matches(" (deleted)").to_owned())
+    };
+    let process = Path::new("/proc").join(child.to_string());
+    let Some(directory) = link(&process.join("cwd")) else { return false };
+    // A daemon of the job may lock such a file too, but has no reason to keep the directory open.
+    link(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
+        && fs::read_dir(process.join("fd"))
+            .is_ok_and(|mut open| open.any(|one| one.is_ok_and(|one| link(&one.path()).as_ref() == Some(&directory))))
 }
 
 impl Program {

@@ -248,7 +248,9 @@ fn a_running_job_starts_its_server_again_and_does_not_become_its_parent() {
 #[test]
 fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
     let (outer, place) = (Redis::start(), Place::new());
-    let inner = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
+    // The file that the server has locked is removed, as with its directory at the end of a test.
+    let start = format!("redlock acquire -q other --ttl 1m --redis {}", place.urls()[0]);
+    let inner = format!("{start}; rm {}", place.path().join("lock").display());
     let job = |rest: &str| {
         let options = ["run", "-q", "backup", "--whole", "--ttl", "10m", "--grace", "300ms", "--", "sh", "-c"];
         Test::new(&outer).args(options).arg(format!("{inner}; echo ready; {rest}"))
@@ -277,6 +279,22 @@ fn a_server_that_a_job_has_started_is_no_part_of_the_job() {
         assert_eq!(place.servers(), [server], "{end}");
     }
     assert!(alive(server));
+}
+
+#[test]
+fn a_daemon_of_a_job_that_looks_like_a_server_is_killed_with_its_lease() {
+    let redis = Redis::start();
+    // Its own lock as its standard input, in a session without its leader.
+    let daemon =
+        "setsid -f sh -c '( flock -n 0; exec sleep 1000 ) <>lock & exit 0'; while [ ! -e lock ]; do sleep 0.01; done";
+    let options = ["run", "-q", "backup", "--ttl", "10m", "--grace", "0", "--", "sh", "-c"];
+    let test = Test::new(&redis).args(options).arg(format!("{daemon}; echo ready; sleep 1000"));
+    let mut job = test.any_end().stdout(any()).stderr(any()).spawn();
+    job.prints("ready");
+    redis.command(&["DEL", "redlock:backup"]);
+    redis.command(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    job.wait(SOON);
+    assert_eq!(job.others(), [0; 0]);
 }
 
 #[test]
