@@ -3,7 +3,7 @@
 //! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the holder. Either
 //! side alone would need the other's types twice.
 
-use crate::lock::{Blocker, Claim, Holder, Leases, Run, quorum};
+use crate::lock::{Claim, Holder, Leases, Obstacle, Run, quorum};
 use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, first_of, human, quoted, safe, seconds};
@@ -26,13 +26,13 @@ pub(crate) enum Error {
     /// Bad flag, name, duration or URL, or a combination that cannot be safe.
     Usage(String),
     /// The lock is held by another, and the wait is over.
-    Held(Box<HeldLock>),
+    Held(Box<NamedObstacle>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
-    OtherShape(Box<HeldLock>, Claim),
+    OtherShape(Box<NamedObstacle>, Claim),
     /// `--once-per`: this run began less than that ago, and succeeded.
     Ran { name: String, run: Box<Run>, once_per: Duration },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
-    CannotEnd(Box<HeldLock>),
+    CannotEnd(Box<NamedObstacle>),
     /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
     /// `is_default`: nothing has named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
@@ -65,18 +65,18 @@ pub(crate) enum NotOurs {
     NoneToReenter,
     NoneToRevoke,
     /// The lock is held by others.
-    Other(HeldLock),
+    Other(NamedObstacle),
     /// The same, where a lease was to be revoked.
-    OtherToRevoke(HeldLock),
+    OtherToRevoke(NamedObstacle),
     /// The lease was ended by this user, and is only good for being released.
     Revoked(String),
 }
 
 /// A lock that others have.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HeldLock {
+pub(crate) struct NamedObstacle {
     pub(crate) name: String,
-    pub(crate) by: Blocker,
+    pub(crate) by: Obstacle,
     /// The time in line; none if the caller did not wait.
     pub(crate) waited: Option<Duration>,
     /// The holder is a job around this redlock.
@@ -103,7 +103,7 @@ impl fmt::Display for Error {
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
                 f.write_str(match held.by {
-                    Blocker::OtherType(_) => "; redlock does not delete it",
+                    Obstacle::OtherType(_) => "; redlock does not delete it",
                     _ => "; redlock cannot stop that program; --force frees the lock while it may still be working",
                 })
             }
@@ -218,10 +218,10 @@ impl Error {
 }
 
 /// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
-fn other_shape(f: &mut fmt::Formatter<'_>, held: &HeldLock, claim: Claim) -> fmt::Result {
+fn other_shape(f: &mut fmt::Formatter<'_>, held: &NamedObstacle, claim: Claim) -> fmt::Result {
     let there = held.by.claim();
     let by = match &held.by {
-        Blocker::Leases(leases) => format!(" (by {})", named(leases, 1)),
+        Obstacle::Leases(leases) => format!(" (by {})", named(leases, 1)),
         _ => String::new(),
     };
     let wanted = match (there, claim) {
@@ -302,10 +302,10 @@ pub(crate) fn now_held_by(leases: &Leases) -> String {
     format!("{} now {verb} it", named(leases, NAMED))
 }
 
-impl HeldLock {
+impl NamedObstacle {
     /// For a caller who has not waited.
-    pub(crate) fn of(name: &str, by: Blocker) -> HeldLock {
-        HeldLock { name: name.to_owned(), by, ..HeldLock::default() }
+    pub(crate) fn of(name: &str, by: Obstacle) -> NamedObstacle {
+        NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }
 
     /// The holder, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
@@ -327,14 +327,14 @@ impl HeldLock {
     /// The verb "is ", if the sentence needs it, and the rest.
     fn predicate(&self, ago: Duration) -> (&'static str, String) {
         let leases = match &self.by {
-            Blocker::Unknown => return ("is ", "held by another process".to_owned()),
-            Blocker::Reserved(_) => return ("is ", "free but reserved for the next in line".to_owned()),
-            Blocker::OtherType(left) => {
+            Obstacle::Unknown => return ("is ", "held by another process".to_owned()),
+            Obstacle::Reserved(_) => return ("is ", "free but reserved for the next in line".to_owned()),
+            Obstacle::OtherType(left) => {
                 let expiry =
                     left.map_or_else(|| "never expires".to_owned(), |left| format!("expires in {}", human(left)));
                 return ("", format!("exists but is not a lock (its key is not a string, and {expiry})"));
             }
-            Blocker::Leases(leases) => leases,
+            Obstacle::Leases(leases) => leases,
         };
         let (count, all) = (leases.count, || named(leases, NAMED));
         match (leases.holders.as_slice(), self.by.claim()) {
@@ -373,7 +373,7 @@ impl HeldLock {
     }
 }
 
-impl fmt::Display for HeldLock {
+impl fmt::Display for NamedObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {}", self.name, self.situation(Duration::ZERO))?;
         if let Some(waited) = self.waited {

@@ -84,7 +84,7 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
             }
         }
     })?;
-    stdio::let_go_of(0..=1);
+    stdio::redirect_to_null(0..=1);
     Ok(Keeper { socket, process: Handle::open(pid)?, strangers })
 }
 
@@ -215,12 +215,12 @@ impl<'a> KeeperProcess<'a> {
             }
             self.wait();
         }
-        self.linger();
+        self.await_hang_up();
     }
 
     /// Waits until redlock hangs up: exiting takes time, and redlock needs the processor to learn that the job has ended. The
     /// socket may have no room for the final report as long as redlock is stopped.
-    fn linger(&mut self) {
+    fn await_hang_up(&mut self) {
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
             self.last_words.take_if(|report| self.socket.send(report).is_ok());
             let room = if self.last_words.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
@@ -287,7 +287,7 @@ impl<'a> KeeperProcess<'a> {
                 self.childless = false;
                 self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
                 self.report(&Report::Start);
-                stdio::let_go_of(0..=2);
+                stdio::redirect_to_null(0..=2);
             }
             Err(errno) => self.finish(Report::StartFailure { errno: errno as i32 }),
         }

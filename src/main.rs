@@ -41,7 +41,7 @@ const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 /// descriptors were closed and which signals ignored at start.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char) -> nix::libc::c_int {
-    sys::inherited::take_note();
+    sys::inherited::record_start_state();
     // SAFETY: the C library passes what `main` is promised.
     let arguments = unsafe { sys::inherited::arguments(argc, argv) };
     panic::set_hook(Box::new(|panic| end_by_panic(panic)));

@@ -1,6 +1,6 @@
 //! What a waiter sees on standard error: on a terminal one live line of text, elsewhere a line at once and every minute.
 
-use crate::lock::{Blocker, WaitReport};
+use crate::lock::{Obstacle, WaitReport};
 use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::streams;
@@ -136,7 +136,7 @@ impl ProgressLine {
             text.push_str(&format!(", {} in line", ordinal(rank + 1)));
         }
         // While no node answers, the holder may not be known.
-        if waiting.trouble.is_none() || !matches!(waiting.held.by, Blocker::Unknown) {
+        if waiting.trouble.is_none() || !matches!(waiting.held.by, Obstacle::Unknown) {
             text.push_str(&format!("; {}", waiting.held.situation_in_short(ago)));
         }
         if let Some(trouble) = &waiting.trouble {

@@ -18,17 +18,17 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, args.wait)?;
     let taking = &args.taking;
     let name = taking.names.concat();
-    let ward = args.while_pid.map(guard::ward).transpose()?;
+    let watched = args.while_pid.map(guard::watched).transpose()?;
     let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
     // This process ends before the lease does; the calling script has the token.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
     let label = settings.label.clone().unwrap_or_default();
-    let mut request = request(taking, ward.is_none(), args.wait, &settings, pid, label);
-    request.noted = ward.is_some();
+    let mut request = request(taking, watched.is_none(), args.wait, &settings, pid, label);
+    request.noted = watched.is_some();
     // Before there is a runtime, whose descriptors the guard must not share.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
-    let task = |ward| guard::GuardTask { ward, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
-    let guard = ward.map(|ward| guard::start(task(ward), &mut lock)).transpose()?;
+    let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
+    let guard = watched.map(|watched| guard::start(task(watched), &mut lock)).transpose()?;
     warn_of_default(&settings);
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
@@ -53,7 +53,7 @@ async fn acquire_and_print(
         tokio::select! {
             biased;
             error = interrupted(&signals, &line) => error,
-            Some(error) = OptionFuture::from(guard.map(Guard::ward_ends)) => error,
+            Some(error) = OptionFuture::from(guard.map(Guard::watched_ends)) => error,
         }
     };
     let lease = lock.acquire(request, &mut show, interrupted).await?;

@@ -6,7 +6,7 @@ use crate::config::{self, Setting, Settings};
 use crate::doctor::{self, Diagnosis, LockFacts, NodeFacts, Setup};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Gaps, Selection, Status, View};
+use crate::lock::{Missing, Selection, Status, View};
 use crate::output;
 use crate::redis::Local;
 use futures_util::future::join;
@@ -55,7 +55,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         replicas: settings.nodes[0].replicas(),
         quarantine: on_nodes.quarantine,
         is_default: settings.origins[0].is_default,
-        locks: listed.and_then(Gaps::known).map(|_| locks).map_err(|error| error.trouble()),
+        locks: listed.and_then(Missing::known).map(|_| locks).map_err(|error| error.trouble()),
     };
     (setup, nodes)
 }

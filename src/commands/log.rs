@@ -1,6 +1,6 @@
 //! `redlock log`: the last runs of locks.
 
-use super::{block_on, gaps, locks_to_look_at, settings};
+use super::{block_on, locks_to_look_at, say_missing, settings};
 use crate::cli::{Common, Format, LogArgs};
 use crate::exit::Exit;
 use crate::lock::{Run, RunListing, RunQuery, Selection};
@@ -14,8 +14,8 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let query = RunQuery { most: args.lines.unwrap_or(usize::MAX), since: args.since, failed: args.failed };
     let (is_json, of_one) = (common.format == Format::Json, args.locks.one().is_some());
     let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
-    let RunListing { runs, running, forgotten, gaps: missing } = block_on(locks.log(selection, query, row))?;
-    let exit = gaps(&missing);
+    let RunListing { runs, running, forgotten, missing } = block_on(locks.log(selection, query, row))?;
+    let exit = say_missing(&missing);
     if !is_json {
         running.iter().for_each(|(name, count)| say(&format!("{name:?}: runs that go on: {count}; not all are shown")));
         for (name, before, kept) in &forgotten {

@@ -17,7 +17,7 @@ use crate::config::{self, Settings};
 use crate::error::{Error, nodes_with_faults};
 use crate::exit::Exit;
 use crate::lock::keys::fits_one_slot;
-use crate::lock::{Claim, DEFAULT_TTL, Gaps, Lock, Locks, Owner, ROTATION, Reenter, Request, View};
+use crate::lock::{Claim, DEFAULT_TTL, Lock, Locks, Missing, Owner, ROTATION, Reenter, Request, View};
 use crate::output::say;
 use crate::progress::ProgressLine;
 use crate::redis::{Deployment, Local};
@@ -202,15 +202,16 @@ fn warn_of_default(settings: &Settings) {
 }
 
 /// Says what a list lacks. The exit is that of the first lock that too few nodes know.
-fn gaps(gaps: &Gaps) -> Exit {
-    warning_about(gaps).iter().for_each(|warning| say(warning));
-    gaps.locks.iter().for_each(|error| say(&error.to_string()));
-    gaps.locks.first().map_or(Exit::DONE, Exit::of_error)
+fn say_missing(missing: &Missing) -> Exit {
+    warning_about(missing).iter().for_each(|warning| say(warning));
+    missing.locks.iter().for_each(|error| say(&error.to_string()));
+    missing.locks.first().map_or(Exit::DONE, Exit::of_error)
 }
 
 /// The nodes that have not answered, and why.
-fn warning_about(gaps: &Gaps) -> Option<String> {
-    (!gaps.nodes.is_empty()).then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&gaps.nodes)))
+fn warning_about(missing: &Missing) -> Option<String> {
+    (!missing.nodes.is_empty())
+        .then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&missing.nodes)))
 }
 
 /// The claim that run and acquire were asked for.

@@ -1,10 +1,10 @@
 //! `status --ran-within`: whether jobs have succeeded lately, for cron, Nagios and other monitoring.
 
-use super::gaps;
+use super::say_missing;
 use crate::cli::{Common, Format};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{Gaps, Selection, State, Status, stands_for};
+use crate::lock::{Missing, Selection, State, Status, stands_for};
 use crate::output::{self, Row};
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl<'a> Jobs<'a> {
     }
 
     /// Prints the answers.
-    pub(super) fn tell(mut self, mut missing: Gaps) -> anyhow::Result<Exit> {
+    pub(super) fn tell(mut self, mut missing: Missing) -> anyhow::Result<Exit> {
         if let Some(error) = missing.unknown.take()
             && (self.unsure.is_some() || self.answers.is_empty())
         {
@@ -81,7 +81,7 @@ impl<'a> Jobs<'a> {
         if self.common.format == Format::Nagios {
             return self.tell_nagios(&missing, all_well, worst);
         }
-        let exit = gaps(&missing);
+        let exit = say_missing(&missing);
         match self.common.format {
             _ if self.common.quiet => {}
             Format::Json if self.rows.len() == 1 && self.selection.names.len() == 1 => {
@@ -98,7 +98,7 @@ impl<'a> Jobs<'a> {
     }
 
     /// One line as monitoring plugins print it.
-    fn tell_nagios(self, missing: &Gaps, all_well: bool, worst: Recency) -> anyhow::Result<Exit> {
+    fn tell_nagios(self, missing: &Missing, all_well: bool, worst: Recency) -> anyhow::Result<Exit> {
         let unknown = missing.locks.first().map(ToString::to_string);
         let (exit, word) = match (&unknown, worst) {
             (None, _) if all_well => (Exit::DONE, "OK"),

@@ -2,7 +2,7 @@
 
 use super::ran_within::Jobs;
 use super::watch::watch;
-use super::{block_on, gaps, lock_to_look_at, locks_to_look_at, settings, warn_of_default, warning_about};
+use super::{block_on, lock_to_look_at, locks_to_look_at, say_missing, settings, warn_of_default, warning_about};
 use crate::cli::{Common, Format, StatusArgs};
 use crate::config::Settings;
 use crate::exit::Exit;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         return jobs.tell(missing);
     }
     let missing = missing.known().map_err(|error| error.about(args.locks.one()))?;
-    let exit = gaps(&missing);
+    let exit = say_missing(&missing);
     match common.format {
         Format::Prometheus => output::show(&metrics.text())?,
         Format::Text if rows.is_empty() => {
@@ -80,10 +80,10 @@ fn watch_all(
             rows.push((status.gravity(), Row::of_lock(&status, is_json, columns)));
             Ok(())
         };
-        let gaps = locks.list(selection, View::ROW, args.all, add).await?.known()?;
+        let missing = locks.list(selection, View::ROW, args.all, add).await?.known()?;
         // Of equals the names are in order already.
         rows.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let warning = warning_about(&gaps).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
+        let warning = warning_about(&missing).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
         Ok(warning.into_iter().map(Cow::from).chain(output::locks(&rows, is_json)).collect())
     }))

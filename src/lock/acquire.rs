@@ -1,9 +1,9 @@
 //! Acquiring a lock: re-enter a lease of an enclosing job, try, or wait in line.
 
-use super::attempt::{Attempt, Busy};
+use super::attempt::{Attempt, Denial};
 use super::lease::Lease;
 use super::queue::{LAST_LOOK, WaitReport};
-use super::traces::{FAREWELL, LONG_FAREWELL, Traces};
+use super::traces::{LONG_UNDO_TIMEOUT, Traces, UNDO_TIMEOUT};
 use super::{Lock, Request};
 use crate::error::Error;
 use crate::sys::clock::Boot;
@@ -36,8 +36,8 @@ impl Lock {
         let mut traces = Traces::new(self.locks.nodes.len());
         let (acquired, patience) = tokio::select! {
             biased;
-            error = interrupted => (Err(error), FAREWELL),
-            acquired = self.obtain(&mut traces, request, notify) => (acquired, self.node_timeout().clamp(FAREWELL, LONG_FAREWELL)),
+            error = interrupted => (Err(error), UNDO_TIMEOUT),
+            acquired = self.obtain(&mut traces, request, notify) => (acquired, self.node_timeout().clamp(UNDO_TIMEOUT, LONG_UNDO_TIMEOUT)),
         };
         if acquired.is_err() {
             self.withdraw(&mut traces, Boot::now() + patience).await;
@@ -56,20 +56,20 @@ impl Lock {
         if let Some(lease) = self.reenter(traces, request).await? {
             return Ok(lease);
         }
-        let (busy, trouble) = match self.compete(traces, request, start).await {
+        let (denial, trouble) = match self.compete(traces, request, start).await {
             Attempt::Granted(lease) => {
                 self.step_out(traces).await;
                 return Ok(lease);
             }
             // In line behind the job that it is part of, it would wait for itself.
-            Attempt::Busy(busy) if request.wait.is_zero() || busy.by.is_held_by(&request.ancestors) => {
-                return Err(self.held_error(&busy.by, request, None));
+            Attempt::Denied(denial) if request.wait.is_zero() || denial.by.is_held_by(&request.ancestors) => {
+                return Err(self.held_error(&denial.by, request, None));
             }
             Attempt::Failure(error) if request.wait.is_zero() || !error.can_heal() => return Err(error),
-            Attempt::Busy(busy) => (*busy, None),
-            Attempt::Failure(error) => (Busy::default(), Some(error)),
+            Attempt::Denied(denial) => (*denial, None),
+            Attempt::Failure(error) => (Denial::default(), Some(error)),
         };
-        self.wait_in_line(traces, request, start, busy, trouble, notify).await
+        self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
     /// Tries. Tries again for a while if rivals tried at the same time and each got a part, since one of them should get all, or
@@ -84,13 +84,13 @@ impl Lock {
             let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,
-                Attempt::Busy(busy) if busy.split && !over.passed() => match rivalry.next() {
+                Attempt::Denied(denial) if denial.split && !over.passed() => match rivalry.next() {
                     Some(base) => full_jitter(base.max(start.elapsed() * 3).min(RIVALRY_AT_MOST)),
                     None => return attempt,
                 },
                 _ => return attempt,
             };
-            self.withdraw(traces, Boot::now() + FAREWELL).await;
+            self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             sleep_until((Boot::now() + pause).min(over)).await;
         }
     }

@@ -1,6 +1,6 @@
 //! The answer of a script, as a type. Each script's header names the fields.
 
-use super::holder::{Blocker, Holder};
+use super::holder::{Holder, Obstacle};
 use super::run::{Run, RunOutcome};
 use super::waiter::Waiter;
 use crate::redis::{FromReply, Reply};
@@ -23,7 +23,8 @@ pub(super) enum Outcome {
     /// Others hold it in another way, or with another number of slots.
     OtherShape,
     /// The node is in quarantine, and does not know the lock.
-    Young,
+    #[serde(rename = "young")]
+    Quarantined,
     /// With `once_per`: this run has succeeded.
     Ran,
     /// The lease that was named is not there: the lock is free.
@@ -57,7 +58,7 @@ pub(super) enum Outcome {
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
     /// What has the lock, where the outcome is that others do, or did.
-    pub(super) by: Option<Blocker>,
+    pub(super) by: Option<Obstacle>,
     /// The longest ttl of the leases that the node shows.
     pub(super) longest: Duration,
     /// The time since the start of the server, to the second; none where INFO is refused.
@@ -112,7 +113,10 @@ pub(super) struct Answer {
 impl Answer {
     /// True if the node shows no lease on the lock, other than one that it has just granted.
     pub(super) fn knows_no_lease(&self) -> bool {
-        matches!(self.outcome, Outcome::Free | Outcome::Reserved | Outcome::Granted | Outcome::Young | Outcome::Gone)
+        matches!(
+            self.outcome,
+            Outcome::Free | Outcome::Reserved | Outcome::Granted | Outcome::Quarantined | Outcome::Gone
+        )
     }
 }
 
@@ -126,8 +130,8 @@ impl FromReply for Answer {
         let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
         let starts_in = uptime.filter(|seconds| *seconds < 0).map_or(0, i64::unsigned_abs);
         let by = match outcome {
-            Outcome::Reserved => Some(Blocker::Reserved(reply.get("left").as_time())),
-            _ => reply.has("holders").then(|| Blocker::read(reply)),
+            Outcome::Reserved => Some(Obstacle::Reserved(reply.get("left").as_time())),
+            _ => reply.has("holders").then(|| Obstacle::read(reply)),
         };
         let longest = by.as_ref().and_then(|by| by.holders().iter().map(Holder::longest).max());
         Some(Answer {

@@ -2,11 +2,11 @@
 
 use super::answer::{Answer, Outcome};
 use super::claim::Claim;
-use super::holder::Blocker;
+use super::holder::Obstacle;
 use super::locks::Locks;
 use super::quorum::{Tally, Verdict, quorum};
 use super::{Lock, Reenter, Request};
-use crate::error::{Error, HeldLock, NotOurs};
+use crate::error::{Error, NamedObstacle, NotOurs};
 use crate::redis::{Answers, Call, Fault};
 use crate::sys::clock::Boot;
 use std::time::Duration;
@@ -26,25 +26,25 @@ impl Locks {
     ) -> Answers<Answer> {
         let start = Boot::now();
         // A node that is still being connected to has not even been told.
-        let cold = (0..self.nodes.len()).any(|node| !self.nodes.is_touched(node));
+        let cold = (0..self.nodes.len()).any(|node| !self.nodes.may_have_been_sent(node));
         let mut until = None;
         let patience = |answers: &Answers<Answer>| {
             if !decided(answers) {
                 return Boot::NEVER;
             }
-            *until.get_or_insert_with(|| Boot::now() + linger(start, cold || answers.faults().next().is_some()))
+            *until.get_or_insert_with(|| Boot::now() + straggler_wait(start, cold || answers.faults().next().is_some()))
         };
         let answers = self.nodes.ask(call, self.nodes.deadline(), patience).await;
-        self.without_young(answers)
+        self.without_quarantined(answers)
     }
 
     /// Makes the quarantine cover the leases that the nodes show.
     pub(super) fn cover(&mut self, answers: &Answers<Answer>) {
-        answers.said().for_each(|answer| self.quarantine.cover(answer.longest));
+        answers.replies().for_each(|answer| self.quarantine.cover(answer.longest));
     }
 
     /// The answers, without those of nodes that may have forgotten the lock in a restart.
-    pub(super) fn without_young(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
+    pub(super) fn without_quarantined(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
@@ -59,7 +59,7 @@ impl Locks {
         };
         let left = self.quarantine.left(Some(uptime));
         let uptime = Some(uptime).filter(|_| answer.starts_in.is_zero());
-        (!left.is_zero()).then_some(Fault::Young { uptime, left: left + answer.starts_in })
+        (!left.is_zero()).then_some(Fault::Quarantined { uptime, left: left + answer.starts_in })
     }
 
     /// The error for a question about this lock, or all, that no quorum has answered.
@@ -82,21 +82,21 @@ impl Locks {
 
 impl Lock {
     pub(super) fn no_quorum<A>(&self, answers: &Answers<A>) -> Error {
-        self.locks.unanswered(Some(&self.name), answers.faults(), answers.said().count())
+        self.locks.unanswered(Some(&self.name), answers.faults(), answers.replies().count())
     }
 
     /// A lock that others have.
-    pub(super) fn held_by(&self, by: Blocker) -> HeldLock {
-        HeldLock::of(&self.name, by)
+    pub(super) fn held_by(&self, by: Obstacle) -> NamedObstacle {
+        NamedObstacle::of(&self.name, by)
     }
 
     /// The error for a lock that others have.
-    pub(super) fn held_error(&self, by: &Blocker, request: &Request, waited: Option<Duration>) -> Error {
-        Error::Held(Box::new(HeldLock { waited, ..self.held(by, request) }))
+    pub(super) fn held_error(&self, by: &Obstacle, request: &Request, waited: Option<Duration>) -> Error {
+        Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
     }
 
-    pub(super) fn held(&self, by: &Blocker, request: &Request) -> HeldLock {
-        HeldLock {
+    pub(super) fn held(&self, by: &Obstacle, request: &Request) -> NamedObstacle {
+        NamedObstacle {
             by_this_job: by.is_held_by(&request.ancestors),
             can_reenter: by.claim() == Claim::Exclusive && request.reenter == Reenter::No,
             is_promised: by.claim() == Claim::Shared && self.claim() == Claim::Shared,
@@ -113,7 +113,8 @@ impl Lock {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
         }
-        let other = answers.said().find(|answer| answer.outcome == Outcome::Other).and_then(|answer| answer.by.clone());
+        let other =
+            answers.replies().find(|answer| answer.outcome == Outcome::Other).and_then(|answer| answer.by.clone());
         self.not_ours(token, other.map_or(NotOurs::Free, |by| NotOurs::Other(self.held_by(by))))
     }
 }
@@ -135,6 +136,6 @@ impl<A> Answers<A> {
 
 /// The patience with slower nodes once the answers have decided. Where a node fails, there is no hurry, and slow nodes
 /// should not be blamed too.
-pub(super) fn linger(start: Boot, unhurried: bool) -> Duration {
+pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

@@ -4,13 +4,13 @@
 //! [`Lock::withdraw`] with the same [`Traces`], whose requests arrive behind it on the same connections.
 
 use super::answer::{Answer, Outcome};
-use super::ask::linger;
+use super::ask::straggler_wait;
 use super::claim::Claim;
 use super::fencing;
 use super::fields::Args;
-use super::holder::{Blocker, Holder, most_named};
+use super::holder::{Holder, Obstacle, most_named};
 use super::lease::Lease;
-use super::line::COURTESY;
+use super::line::LINE_TIMEOUT;
 use super::quorum::{Verdict, middle, quorum};
 use super::run::{self, Run};
 use super::token::{self, BASE};
@@ -29,7 +29,7 @@ const AGAIN: u32 = 5;
 pub(super) enum Attempt {
     Granted(Lease),
     /// Others have it, or part of it.
-    Busy(Box<Busy>),
+    Denied(Box<Denial>),
     /// Too few nodes can answer.
     Failure(Error),
 }
@@ -37,14 +37,14 @@ pub(super) enum Attempt {
 impl Attempt {
     /// Rivals have got a part each.
     fn split() -> Attempt {
-        Attempt::Busy(Box::new(Busy { split: true, ..Busy::default() }))
+        Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
 }
 
 /// The answers of the nodes that have not granted the lock, together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Busy {
-    pub(super) by: Blocker,
+pub(super) struct Denial {
+    pub(super) by: Obstacle,
     /// The run of the node, where there is only one.
     pub(super) run_id: Option<String>,
     /// The time until the lock may become free, unless it is extended.
@@ -89,7 +89,7 @@ impl Lock {
                 if !is_granted && traces.waiter.is_some() {
                     self.roll_back(traces).await;
                 }
-                self.move_line(std::mem::take(&mut traces.unmoved), (Boot::now() + COURTESY).min(until)).await;
+                self.move_line(std::mem::take(&mut traces.unmoved), (Boot::now() + LINE_TIMEOUT).min(until)).await;
                 return attempt;
             }
             // The next try undoes this one.
@@ -139,9 +139,9 @@ impl Lock {
                 _ if ran(answers).is_some() => Duration::ZERO,
                 // With --once-per, wait for all: any node may know of a success.
                 Verdict::Yes if is_once => return Boot::NEVER,
-                Verdict::Yes => courtesy(start, answers),
+                Verdict::Yes => straggler_wait_once_granted(start, answers),
                 Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
-                Verdict::No if is_explained(answers) => linger(start, answers.faults().next().is_some()),
+                Verdict::No if is_explained(answers) => straggler_wait(start, answers.faults().next().is_some()),
                 _ => return Boot::NEVER,
             };
             *decided.get_or_insert_with(|| Boot::now() + patience)
@@ -156,7 +156,7 @@ impl Lock {
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // A node that has granted the lock loses its vote, too, if another one shows a lease that makes the quarantine longer.
-        self.locks.without_young(known)
+        self.locks.without_quarantined(known)
     }
 
     /// The place of the next try, of a lock that has several: over several nodes it belongs to the try, as the token does, so that they
@@ -203,7 +203,7 @@ impl Lock {
         let grants = answers.iter().filter(|(_, _, take)| is_granted(take));
         let place = grants.clone().find_map(|(_, _, take)| take.place);
         let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
-        let fence = fencing::settle(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
+        let fence = fencing::vote(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
         if fence.needed > 0
             && let Err(attempt) = self.raise(&token, place, &fence).await
         {
@@ -226,7 +226,7 @@ impl Lock {
     }
 
     /// Raises the nodes that are behind to the fencing token of the lease.
-    async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::Settlement) -> Result<(), Attempt> {
+    async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::FenceVote) -> Result<(), Attempt> {
         let args = Args::default().with("token", token).with_some("place", place).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
         let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.outcome == Outcome::Raised);
@@ -235,7 +235,7 @@ impl Lock {
         let deadline = self.locks.nodes.deadline();
         let answers =
             self.locks.nodes.ask_apart(|node| fence.behind.contains(&node).then_some(&call), deadline, enough).await;
-        match (raised(&answers), answers.said().count()) {
+        match (raised(&answers), answers.replies().count()) {
             (raised, _) if raised >= fence.needed => Ok(()),
             // A node that is ahead has had another holder meanwhile: try again.
             (raised, said) if said > raised => Err(Attempt::split()),
@@ -260,28 +260,28 @@ impl Lock {
         let nodes = answers.nodes();
         let refusals: Vec<(usize, &Answer)> =
             answers.iter().map(|(node, _, take)| (node, take)).filter(|(_, take)| is_held(take)).collect();
-        let blockers: Vec<&Blocker> = refusals.iter().filter_map(|(_, take)| take.by.as_ref()).collect();
+        let obstacles: Vec<&Obstacle> = refusals.iter().filter_map(|(_, take)| take.by.as_ref()).collect();
         let enough = answers.verdict(|_| true) == Verdict::Yes || answers.is_denied(|take| !is_held(take));
         if !enough {
             return Attempt::Failure(self.no_quorum(answers));
         }
-        let Some((at, votes)) = most_named(&blockers) else {
+        let Some((at, votes)) = most_named(&obstacles) else {
             // Rivals have got a part of the lock or of the place at the same time; or no node has said anything of the lock.
             return match answers.count(|take| is_granted(take) || is_held(take)) {
                 0 => Attempt::Failure(self.no_quorum(answers)),
                 _ => Attempt::split(),
             };
         };
-        let by = blockers[at].clone();
+        let by = obstacles[at].clone();
         if answers.verdict(|take| take.outcome == Outcome::OtherShape) == Verdict::Yes {
             return Attempt::Failure(Error::OtherShape(Box::new(self.held_by(by)), self.claim()));
         }
         // A node that has said nothing may have granted it to the same holder.
-        let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Young { .. })).count();
-        Attempt::Busy(Box::new(Busy {
+        let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Quarantined { .. })).count();
+        Attempt::Denied(Box::new(Denial {
             by,
             run_id: refusals[0].1.run_id.clone(),
-            left: middle(blockers.iter().filter_map(|by| by.left()).collect(), nodes),
+            left: middle(obstacles.iter().filter_map(|by| by.left()).collect(), nodes),
             rank: middle(refusals.iter().filter_map(|(_, take)| take.rank).collect(), nodes),
             ticket: refusals.iter().find_map(|(_, take)| take.ticket.clone()),
             queued: refusals.iter().filter(|(_, take)| take.just_queued).map(|(node, _)| *node).collect(),
@@ -292,12 +292,12 @@ impl Lock {
 
 /// The success that any node knows, for a request that it turns away.
 fn ran(answers: &Answers<Answer>) -> Option<&Run> {
-    answers.said().find(|take| take.outcome == Outcome::Ran)?.ran.as_ref()
+    answers.replies().find(|take| take.outcome == Outcome::Ran)?.ran.as_ref()
 }
 
 /// True if the reason for the refusal is known: on enough nodes others hold the lock, or enough nodes cannot grant it.
 fn is_explained(answers: &Answers<Answer>) -> bool {
-    let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Young);
+    let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Quarantined);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
 }
 
@@ -314,10 +314,10 @@ fn is_granted(take: &Answer) -> bool {
 
 /// How long to wait for slower nodes when a quorum has granted the lock: they should have the lease too, in case a node of the
 /// quorum is lost. Longer if a part of the quorum has lost its fencing counter: a slower node may still have it.
-fn courtesy(start: Boot, answers: &Answers<Answer>) -> Duration {
+fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
-        return linger(start, answers.faults().next().is_some());
+        return straggler_wait(start, answers.faults().next().is_some());
     }
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
@@ -325,7 +325,7 @@ fn courtesy(start: Boot, answers: &Answers<Answer>) -> Duration {
 /// The places to ask for next, where the one that was asked for is taken: those that the most nodes have free, if a quorum may grant
 /// them.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
-    let mut free: Vec<u32> = answers.said().flat_map(|take| take.free.iter().copied()).collect();
+    let mut free: Vec<u32> = answers.replies().flat_map(|take| take.free.iter().copied()).collect();
     free.sort_unstable();
     let places: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
     let most = places.iter().map(|nodes| nodes.len()).max().unwrap_or(0);

@@ -4,7 +4,7 @@ use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::lease::{DEFAULT_TTL, Lease};
 use super::quorum::{Verdict, middle};
-use super::traces::{FAREWELL, Traces};
+use super::traces::{Traces, UNDO_TIMEOUT};
 use super::{Lock, Reenter, Request, scripts, token};
 use crate::error::{Error, NotOurs};
 use crate::redis::Answers;
@@ -50,7 +50,7 @@ impl Lock {
         let call = self.call(&scripts::ENTER, args.time("ttl", ttl).time("default", DEFAULT_TTL));
         let is_entered = |answer: &Answer| answer.outcome == Outcome::Extended;
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
-            answers.said().filter(|answer| is_entered(answer)).map(|answer| answer.fence).collect()
+            answers.replies().filter(|answer| is_entered(answer)).map(|answer| answer.fence).collect()
         };
         // If the counters differ, a node granted too late or was not raised: only all of them together tell the fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
@@ -61,7 +61,7 @@ impl Lock {
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
                 // The id of the hold is new, so that taking it back can hurt no other.
-                self.withdraw(traces, Boot::now() + FAREWELL).await;
+                self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };

@@ -3,7 +3,7 @@
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::lease::DEFAULT_TTL;
-use super::quorum::{Verdict, surely, validity};
+use super::quorum::{Verdict, less_drift, validity};
 use super::{Lock, scripts, token};
 use crate::error::{Error, NotOurs};
 use std::time::Duration;
@@ -32,13 +32,13 @@ impl Lock {
         for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by)) {
             // Without an expiry it lasts forever, or as long as JSON can say.
             let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
-            deadlines[node] = Some(sent + surely(left));
+            deadlines[node] = Some(sent + less_drift(left));
             most_holds = most_holds.max(by.holds);
         }
         if let Some(until) = validity(&deadlines) {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
-        Err(match answers.said().find(|answer| answer.outcome == Outcome::Revoked) {
+        Err(match answers.replies().find(|answer| answer.outcome == Outcome::Revoked) {
             Some(answer) => self.not_ours(token, NotOurs::Revoked(answer.revoked_by.clone())),
             None => self.not_done(token, &answers, is_extended),
         })

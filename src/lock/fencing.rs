@@ -15,7 +15,7 @@ use super::quorum::quorum;
 
 /// The condition for a granted lease to use its fencing token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Settlement {
+pub(super) struct FenceVote {
     /// The fencing token of the lease.
     pub(super) token: u64,
     /// Nodes that granted the lease and stand lower.
@@ -26,14 +26,14 @@ pub(super) struct Settlement {
 
 /// Decides from the counter of each node that granted the lease: node, counter; 0: the node has none. `clock` is the client's, in
 /// ms since 1970.
-pub(super) fn settle(grants: &[(usize, u64)], nodes: usize, clock: u64) -> Settlement {
+pub(super) fn vote(grants: &[(usize, u64)], nodes: usize, clock: u64) -> FenceVote {
     let largest = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let counted = grants.iter().filter(|&&(_, counter)| counter > 0).count();
     // Fewer than q that have a counter may all have missed the last writer.
     let token = if counted < quorum(nodes) { largest.max(clock) } else { largest };
     let behind: Vec<usize> = grants.iter().filter(|&&(_, counter)| counter < token).map(|&(node, _)| node).collect();
     let needed = quorum(nodes).saturating_sub(grants.len() - behind.len());
-    Settlement { token, behind, needed }
+    FenceVote { token, behind, needed }
 }
 
 #[cfg(test)]
@@ -42,28 +42,28 @@ mod tests {
 
     #[test]
     fn nodes_that_agree_need_nothing_more() {
-        let agreed = Settlement { token: 7, behind: Vec::new(), needed: 0 };
-        assert_eq!(settle(&[(0, 7)], 1, 9), agreed);
-        assert_eq!(settle(&[(0, 7), (2, 7)], 3, 9), agreed);
+        let agreed = FenceVote { token: 7, behind: Vec::new(), needed: 0 };
+        assert_eq!(vote(&[(0, 7)], 1, 9), agreed);
+        assert_eq!(vote(&[(0, 7), (2, 7)], 3, 9), agreed);
         // Here one is behind, but a quorum stands at the token without it.
-        let one_behind = Settlement { token: 7, behind: vec![1], needed: 0 };
-        assert_eq!(settle(&[(0, 7), (1, 5), (2, 7)], 3, 9), one_behind);
+        let one_behind = FenceVote { token: 7, behind: vec![1], needed: 0 };
+        assert_eq!(vote(&[(0, 7), (1, 5), (2, 7)], 3, 9), one_behind);
     }
 
     #[test]
     fn as_many_are_raised_as_a_quorum_lacks() {
-        let raised = |behind, needed| Settlement { token: 9, behind, needed };
-        assert_eq!(settle(&[(1, 9), (2, 3)], 3, 8), raised(vec![2], 1));
-        assert_eq!(settle(&[(0, 9), (3, 8), (4, 9)], 5, 8), raised(vec![3], 1));
-        assert_eq!(settle(&[(0, 1), (1, 2), (3, 9), (4, 8)], 5, 8), raised(vec![0, 1, 4], 2));
-        assert_eq!(settle(&[(0, 9), (1, 4)], 2, 8), raised(vec![1], 1));
+        let raised = |behind, needed| FenceVote { token: 9, behind, needed };
+        assert_eq!(vote(&[(1, 9), (2, 3)], 3, 8), raised(vec![2], 1));
+        assert_eq!(vote(&[(0, 9), (3, 8), (4, 9)], 5, 8), raised(vec![3], 1));
+        assert_eq!(vote(&[(0, 1), (1, 2), (3, 9), (4, 8)], 5, 8), raised(vec![0, 1, 4], 2));
+        assert_eq!(vote(&[(0, 9), (1, 4)], 2, 8), raised(vec![1], 1));
     }
 
     #[test]
     fn a_lost_counter_is_replaced_by_those_of_a_quorum_or_by_the_clock() {
-        let token = |grants: &[(usize, u64)]| settle(grants, 3, 9).token;
+        let token = |grants: &[(usize, u64)]| vote(grants, 3, 9).token;
         assert_eq!([token(&[(0, 0), (1, 5), (2, 5)]), token(&[(0, 0), (1, 5)]), token(&[(0, 0), (1, 0)])], [5, 9, 9]);
         assert_eq!(token(&[(0, 0), (1, 11)]), 11);
-        assert_eq!(settle(&[(0, 0), (1, 5)], 3, 9), Settlement { token: 9, behind: vec![0, 1], needed: 2 });
+        assert_eq!(vote(&[(0, 0), (1, 5)], 3, 9), FenceVote { token: 9, behind: vec![0, 1], needed: 2 });
     }
 }

@@ -3,7 +3,7 @@
 use super::Lock;
 use super::queue::{AFTER_EXPIRY, WaitReport};
 use super::status::{State, View};
-use crate::error::{Error, HeldLock};
+use crate::error::{Error, NamedObstacle};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Lock {
             if end.passed() {
                 return Err(match status.unanswered {
                     Some(error) => error,
-                    None => Error::Held(Box::new(HeldLock { waited: Some(start.elapsed()), ..status.held() })),
+                    None => Error::Held(Box::new(NamedObstacle { waited: Some(start.elapsed()), ..status.held() })),
                 });
             }
             notify(&WaitReport {

@@ -51,7 +51,7 @@ pub(crate) struct Holder {
 
 /// The obstacle to a take.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Blocker {
+pub(crate) enum Obstacle {
     Leases(Leases),
     /// A key of a type that no lock has, and the rest of its life.
     OtherType(Option<Duration>),
@@ -161,12 +161,12 @@ impl Holder {
     }
 }
 
-impl Blocker {
+impl Obstacle {
     /// Reads the holders of a lock that is not free, or what else its key is.
-    pub(super) fn read(answer: &Reply) -> Blocker {
+    pub(super) fn read(answer: &Reply) -> Obstacle {
         let told = answer.get("holders").items();
         if let Some(other) = told.iter().find(|holder| holder.has("type")) {
-            return Blocker::OtherType(other.get("left").as_time());
+            return Obstacle::OtherType(other.get("left").as_time());
         }
         let mut holders: Vec<Holder> = Vec::new();
         for holder in told.iter().map(Holder::read) {
@@ -176,13 +176,13 @@ impl Blocker {
             }
         }
         let count = answer.get("members").as_count().unwrap_or(0).max(holders.len() as u64);
-        Blocker::Leases(Leases { holders, count, next: answer.get("next").as_time() })
+        Obstacle::Leases(Leases { holders, count, next: answer.get("next").as_time() })
     }
 
     /// The holders of leases, each with its own token.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
-            Blocker::Leases(leases) => &leases.holders,
+            Obstacle::Leases(leases) => &leases.holders,
             _ => &[],
         }
     }
@@ -191,7 +191,7 @@ impl Blocker {
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
-            Blocker::Leases(leases) if matches!(self.claim(), Claim::Slots(_)) => {
+            Obstacle::Leases(leases) if matches!(self.claim(), Claim::Slots(_)) => {
                 leases.holders.iter().filter(|holder| is_theirs(holder)).count() as u64 == leases.count
             }
             _ => self.holders().iter().any(is_theirs),
@@ -206,24 +206,24 @@ impl Blocker {
     /// True if it has no expiry, so that waiting for its end is in vain: a lock of another library, or another key.
     pub(crate) fn never_ends(&self) -> bool {
         let lease_never_ends = self.holders().iter().any(|holder| holder.lease.is_none());
-        lease_never_ends || matches!(self, Blocker::OtherType(None))
+        lease_never_ends || matches!(self, Obstacle::OtherType(None))
     }
 
     /// The time until it may end, unless it is extended; none when that is forever, or not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
-            Blocker::Leases(Leases { holders, next, .. }) => {
+            Obstacle::Leases(Leases { holders, next, .. }) => {
                 next.or_else(|| holders.iter().filter_map(|holder| holder.lease).min())
             }
-            Blocker::OtherType(left) | Blocker::Reserved(left) => *left,
-            Blocker::Unknown => None,
+            Obstacle::OtherType(left) | Obstacle::Reserved(left) => *left,
+            Obstacle::Unknown => None,
         }
     }
 
     /// True if both are the same obstacle, seen on two nodes: they have one lease at least in common.
-    fn is(&self, other: &Blocker) -> bool {
+    fn is(&self, other: &Obstacle) -> bool {
         match (self, other) {
-            (Blocker::Leases(ours), Blocker::Leases(theirs)) => {
+            (Obstacle::Leases(ours), Obstacle::Leases(theirs)) => {
                 ours.holders.iter().any(|holder| theirs.holders.iter().any(|their| their.token == holder.token))
             }
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
@@ -232,9 +232,9 @@ impl Blocker {
 }
 
 /// What the nodes say of each lease, which its token and its slot identify.
-pub(super) fn leases<'a>(blockers: &[&'a Blocker]) -> Vec<Vec<&'a Holder>> {
+pub(super) fn leases<'a>(obstacles: &[&'a Obstacle]) -> Vec<Vec<&'a Holder>> {
     let mut leases: Vec<Vec<&Holder>> = Vec::new();
-    for holder in blockers.iter().flat_map(|by| by.holders()) {
+    for holder in obstacles.iter().flat_map(|by| by.holders()) {
         match leases.iter_mut().find(|same| same[0].token == holder.token && same[0].slot == holder.slot) {
             Some(same) => same.push(holder),
             None => leases.push(vec![holder]),
@@ -244,10 +244,10 @@ pub(super) fn leases<'a>(blockers: &[&'a Blocker]) -> Vec<Vec<&'a Holder>> {
 }
 
 /// The obstacle that most nodes name, by its index, and the number of those nodes.
-pub(super) fn most_named(blockers: &[&Blocker]) -> Option<(usize, usize)> {
-    let votes = |by: &Blocker| blockers.iter().filter(|other| by.is(other)).count();
-    let weight = |by: &Blocker| (votes(by), by.holders().iter().any(|holder| !holder.token.is_empty()));
-    let most = blockers.iter().enumerate().max_by_key(|(_, by)| weight(by))?;
+pub(super) fn most_named(obstacles: &[&Obstacle]) -> Option<(usize, usize)> {
+    let votes = |by: &Obstacle| obstacles.iter().filter(|other| by.is(other)).count();
+    let weight = |by: &Obstacle| (votes(by), by.holders().iter().any(|holder| !holder.token.is_empty()));
+    let most = obstacles.iter().enumerate().max_by_key(|(_, by)| weight(by))?;
     Some((most.0, votes(most.1)))
 }
 

@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::fields::Args;
 use super::owner::Owner;
-use super::quorum::surely;
+use super::quorum::less_drift;
 use super::{Request, recreate, run, token};
 use crate::redis::Fault;
 use crate::sys::clock::Boot;
@@ -62,7 +62,7 @@ impl Lease {
 
     /// A node has granted it for this long from the moment at which it was asked.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
-        self.backing[node] = Backing { until: Some(sent + surely(ttl)), run: by.run_id.clone(), removed: false };
+        self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
     }
 
     /// True if it was granted to this process, rather than entered inside a job that holds it.

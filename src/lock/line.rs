@@ -11,7 +11,7 @@ use std::time::Duration;
 const ROUNDS: usize = 200;
 /// The time that a caller which is done with its own lock gives to the line. If it is too short, a live waiter's next look does
 /// the rest.
-pub(super) const COURTESY: Duration = Duration::from_millis(250);
+pub(super) const LINE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// True for each node that has more to do than one script may.
 pub(super) fn unmoved(answers: &Answers<Answer>) -> Vec<bool> {

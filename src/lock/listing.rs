@@ -2,7 +2,7 @@
 
 use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
-use super::locks::{Locks, Survey};
+use super::locks::{BatchQuery, Locks};
 use super::memory::{Memory, RunQuery};
 use super::run::{Run, RunOutcome};
 use super::scripts;
@@ -32,7 +32,7 @@ pub(crate) struct RunListing<R> {
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the time that was asked for; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
-    pub(crate) gaps: Gaps,
+    pub(crate) missing: Missing,
 }
 
 /// A run that was found: its times, to sort by, and the caller's row.
@@ -45,7 +45,7 @@ struct Found<R> {
 
 /// What a list lacks: the nodes that did not answer, and the locks that too few nodes can tell of.
 #[derive(Debug, Default)]
-pub(crate) struct Gaps {
+pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
     pub(crate) locks: Vec<Error>,
     /// The error about the locks in [`State::Unknown`], if there are any. What is remembered of them is known as far as it goes.
@@ -54,12 +54,12 @@ pub(crate) struct Gaps {
     has_known: bool,
 }
 
-impl Gaps {
+impl Missing {
     /// The same, if anything is known.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if the state of no lock is.
-    pub(crate) fn known(self) -> Result<Gaps, Error> {
+    pub(crate) fn known(self) -> Result<Missing, Error> {
         match self.unknown {
             Some(error) if !self.has_known => Err(error),
             _ => Ok(self),
@@ -81,25 +81,25 @@ impl Locks {
         view: View,
         free: bool,
         mut show: impl FnMut(Status) -> Result<(), Error>,
-    ) -> Result<Gaps, Error> {
+    ) -> Result<Missing, Error> {
         let Selection { prefix, names } = selection;
         if self.nodes.are_unused() {
             let unused = selection.exact().map(|key| show(Status::unused(&key[prefix.len()..], &key)));
-            return Ok(Gaps { locks: unused.filter_map(Result::err).collect(), ..Gaps::default() });
+            return Ok(Missing { locks: unused.filter_map(Result::err).collect(), ..Missing::default() });
         }
-        let mut survey = Survey::of(self);
-        let mut keys = survey.held_keys(selection).await?;
+        let mut batch = BatchQuery::of(self);
+        let mut keys = batch.held_keys(selection).await?;
         if free {
-            keys.extend(survey.remembered_keys(selection).await?);
+            keys.extend(batch.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
             // A replica answers SCAN, too: its answer about one lock tells that it is one.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
-        let (mut gaps, mut is_unknown) = (Gaps::default(), false);
-        for page in keys.chunks(view.locks_at_a_time(survey.locks.nodes.len())) {
-            for status in survey.look_at_all(prefix, page, view).await? {
+        let (mut missing, mut is_unknown) = (Missing::default(), false);
+        for page in keys.chunks(view.locks_at_a_time(batch.locks.nodes.len())) {
+            for status in batch.look_at_all(prefix, page, view).await? {
                 let shown = status.and_then(|status| {
                     is_unknown |= status.state == State::Unknown;
                     let is_shown = match status.state {
@@ -109,15 +109,15 @@ impl Locks {
                         State::Foreign => !prefix.is_empty(),
                         _ => true,
                     };
-                    gaps.has_known |= is_shown && status.state != State::Unknown;
+                    missing.has_known |= is_shown && status.state != State::Unknown;
                     if is_shown { show(status) } else { Ok(()) }
                 });
-                gaps.locks.extend(shown.err());
+                missing.locks.extend(shown.err());
             }
         }
-        gaps.unknown = is_unknown.then(|| survey.no_quorum(survey.locks.nodes.len() - survey.faults.len()));
-        gaps.nodes = survey.failed_nodes();
-        Ok(gaps)
+        missing.unknown = is_unknown.then(|| batch.no_quorum(batch.locks.nodes.len() - batch.faults.len()));
+        missing.nodes = batch.failed_nodes();
+        Ok(missing)
     }
 
     /// The runs of the selected locks: of all together the newest, as many as the query says. `row` makes
@@ -131,21 +131,22 @@ impl Locks {
         query: RunQuery,
         row: impl Fn(&str, &Run) -> R,
     ) -> Result<RunListing<R>, Error> {
-        let (mut gaps, mut found, mut running, mut forgotten) = (Gaps::default(), Vec::new(), Vec::new(), Vec::new());
-        let (mut survey, mut keys) = (Survey::of(self), BTreeSet::new());
-        if !survey.locks.nodes.are_unused() {
-            keys = survey.remembered_keys(selection).await?;
+        let (mut missing, mut found, mut running, mut forgotten) =
+            (Missing::default(), Vec::new(), Vec::new(), Vec::new());
+        let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
+        if !batch.locks.nodes.are_unused() {
+            keys = batch.remembered_keys(selection).await?;
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         // With many locks of many runs, only as many runs stay in memory as the caller asks for.
-        for page in keys.chunks(query.locks_at_a_time(survey.locks.nodes.len())) {
-            for (key, memory) in zip(page, survey.remember(page, query).await?) {
+        for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
+            for (key, memory) in zip(page, batch.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
                 let Memory { runs, running: going, forgotten: before, .. } = match memory {
                     Ok(memory) => memory,
                     Err(error) => {
-                        gaps.locks.push(error.about(Some(name)));
+                        missing.locks.push(error.about(Some(name)));
                         continue;
                     }
                 };
@@ -166,12 +167,12 @@ impl Locks {
         }
         leave_newest(&mut found, query.most);
         found.sort_by_key(|found| found.began);
-        gaps.nodes = survey.failed_nodes();
-        Ok(RunListing { runs: found.into_iter().map(|found| found.row).collect(), running, forgotten, gaps })
+        missing.nodes = batch.failed_nodes();
+        Ok(RunListing { runs: found.into_iter().map(|found| found.row).collect(), running, forgotten, missing })
     }
 }
 
-impl Survey<'_> {
+impl BatchQuery<'_> {
     fn failed_nodes(self) -> Vec<(String, Fault)> {
         self.faults.into_iter().map(|(node, fault)| (self.locks.nodes.asked(node), fault)).collect()
     }
@@ -230,9 +231,9 @@ impl Survey<'_> {
             let name = &key[prefix.len()..];
             let status = answers.map(|mut answers| {
                 for (node, answer) in answers.iter_mut().enumerate() {
-                    let young = answer.as_ref().and_then(|answer| self.locks.may_have_forgotten(answer));
-                    answer.take_if(|_| young.is_some());
-                    self.faults.extend(young.map(|young| (node, young)));
+                    let forgetful = answer.as_ref().and_then(|answer| self.locks.may_have_forgotten(answer));
+                    answer.take_if(|_| forgetful.is_some());
+                    self.faults.extend(forgetful.map(|fault| (node, fault)));
                 }
                 combine(name, key, &answers.iter().map(Option::as_ref).collect::<Vec<_>>())
             });

@@ -54,15 +54,15 @@ impl Locks {
 
 /// A look at many locks.
 #[derive(Debug)]
-pub(super) struct Survey<'a> {
+pub(super) struct BatchQuery<'a> {
     pub(super) locks: &'a mut Locks,
     /// The nodes that have failed so far. One that hangs costs a timeout once, and is not asked again.
     pub(super) faults: BTreeMap<usize, Fault>,
 }
 
-impl Survey<'_> {
-    pub(super) fn of(locks: &mut Locks) -> Survey<'_> {
-        Survey { locks, faults: BTreeMap::new() }
+impl BatchQuery<'_> {
+    pub(super) fn of(locks: &mut Locks) -> BatchQuery<'_> {
+        BatchQuery { locks, faults: BTreeMap::new() }
     }
 
     /// The error for a look that only so many nodes have answered.
@@ -80,7 +80,7 @@ impl Survey<'_> {
         let deadline = self.locks.nodes.deadline();
         let answers: Answers<Vec<Result<A, Fault>>> = self.locks.nodes.ask_many(calls, is_asked, deadline).await;
         self.faults.extend(answers.faults().map(|(node, fault)| (node, fault.clone())));
-        let (nodes, needed, reached) = (answers.nodes(), self.locks.quorum(), answers.said().count());
+        let (nodes, needed, reached) = (answers.nodes(), self.locks.quorum(), answers.replies().count());
         if reached < needed {
             return Err(self.no_quorum(reached));
         }

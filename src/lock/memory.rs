@@ -2,7 +2,7 @@
 
 use super::fields::Args;
 use super::keys::Keys;
-use super::locks::{ByNode, Survey};
+use super::locks::{BatchQuery, ByNode};
 use super::quorum::reached;
 use super::run::{Run, RunOutcome};
 use super::scripts;
@@ -176,7 +176,7 @@ impl Memory {
     }
 }
 
-impl Survey<'_> {
+impl BatchQuery<'_> {
     /// What each of these locks remembers, or why too few nodes can tell; that error does not name the lock. No more than
     /// [`RunQuery::locks_at_a_time`].
     ///

@@ -37,20 +37,20 @@ mod waiter;
 
 pub(crate) use acquire::ROTATION;
 pub(crate) use claim::Claim;
-pub(crate) use holder::{Blocker, Holder, Leases};
+pub(crate) use holder::{Holder, Leases, Obstacle};
 pub(crate) use lease::{DEFAULT_TTL, Lease};
-pub(crate) use listing::{Gaps, RunListing, Selection, stands_for};
+pub(crate) use listing::{Missing, RunListing, Selection, stands_for};
 pub(crate) use locks::Locks;
 pub(crate) use memory::RunQuery;
 pub(crate) use owner::Owner;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use queue::WaitReport;
-pub(crate) use quorum::{quorum, surely};
+pub(crate) use quorum::{less_drift, quorum};
 pub(crate) use renew::{Renewal, Try, renewal_interval};
 pub(crate) use revoke::Revocation;
 pub(crate) use run::{End, Run, RunOutcome};
 pub(crate) use status::{State, Status, View};
-pub(crate) use traces::FAREWELL;
+pub(crate) use traces::UNDO_TIMEOUT;
 pub(crate) use waiter::Waiter;
 
 use crate::redis::{Call, Fault, Script};

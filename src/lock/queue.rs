@@ -7,11 +7,11 @@
 //!
 //! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
 
-use super::attempt::{Attempt, Busy, LastSeenLease};
+use super::attempt::{Attempt, Denial, LastSeenLease};
 use super::lease::Lease;
-use super::traces::{FAREWELL, Traces};
+use super::traces::{Traces, UNDO_TIMEOUT};
 use super::{Lock, Request, waiter};
-use crate::error::{Error, HeldLock};
+use crate::error::{Error, NamedObstacle};
 use crate::redis::{Listeners, SubscriptionEvent};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{full_jitter, jitter};
@@ -44,7 +44,7 @@ const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 /// The report of a waiter.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitReport {
-    pub(crate) held: HeldLock,
+    pub(crate) held: NamedObstacle,
     /// The number of waiters ahead of this one, once it stands in line.
     pub(crate) rank: Option<u64>,
     /// The reason for which the nodes cannot be asked at present. Does not name the lock.
@@ -60,7 +60,7 @@ struct InLine<'a> {
     start: Boot,
     /// The end of the wait.
     end: Boot,
-    busy: Busy,
+    denial: Denial,
     /// The nodes know of this waiter.
     queued: bool,
     /// When to look whether it is its turn.
@@ -77,14 +77,14 @@ struct InLine<'a> {
 }
 
 impl Lock {
-    /// Waits in line until it is this waiter's turn, or the request's wait, which began at `start`, is over. `busy` and
+    /// Waits in line until it is this waiter's turn, or the request's wait, which began at `start`, is over. `denial` and
     /// `trouble` are what the tries before have met.
     pub(super) async fn wait_in_line(
         &mut self,
         traces: &mut Traces,
         request: &Request,
         start: Boot,
-        busy: Busy,
+        denial: Denial,
         trouble: Option<Error>,
         notify: &mut dyn FnMut(&WaitReport),
     ) -> Result<Lease, Error> {
@@ -93,7 +93,7 @@ impl Lock {
             notify,
             start,
             end: start + request.wait,
-            busy,
+            denial,
             queued: false,
             look: start,
             called: vec![false; self.locks.nodes.len()],
@@ -104,7 +104,7 @@ impl Lock {
         };
         line.remember();
         // The remains of the tries before have no name in the queue.
-        self.withdraw(traces, Boot::now() + FAREWELL).await;
+        self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         traces.waiter = Some(waiter);
@@ -130,7 +130,7 @@ impl Lock {
                 return Err(line
                     .trouble
                     .take()
-                    .unwrap_or_else(|| self.held_error(&line.busy.by, line.request, waited)));
+                    .unwrap_or_else(|| self.held_error(&line.denial.by, line.request, waited)));
             }
             tokio::select! {
                 (node, heard) = listeners.next() => line.hear(self, node, heard),
@@ -191,18 +191,18 @@ impl Lock {
                 line.notify(self, None);
             }
             // It could not be seen before, as the server was away.
-            Attempt::Busy(busy) if busy.by.is_held_by(&line.request.ancestors) => {
-                return Err(self.held_error(&busy.by, line.request, Some(line.start.elapsed())));
+            Attempt::Denied(denial) if denial.by.is_held_by(&line.request.ancestors) => {
+                return Err(self.held_error(&denial.by, line.request, Some(line.start.elapsed())));
             }
-            Attempt::Busy(busy) => {
+            Attempt::Denied(denial) => {
                 line.failures = 0;
                 line.trouble = None;
-                let (was_queued, queued) = (line.queued, busy.queued.clone());
-                if busy.ticket.is_some() && self.locks.nodes.len() == 1 {
-                    traces.ticket.clone_from(&busy.ticket);
+                let (was_queued, queued) = (line.queued, denial.queued.clone());
+                if denial.ticket.is_some() && self.locks.nodes.len() == 1 {
+                    traces.ticket.clone_from(&denial.ticket);
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
-                line.update(*busy);
+                line.update(*denial);
                 // After a freeze, calls from before this look are unread still.
                 while let Some((node, heard)) = listeners.next().now_or_never() {
                     line.hear(self, node, heard);
@@ -225,28 +225,28 @@ impl Lock {
 
 impl InLine<'_> {
     /// The nodes have told who has the lock, and how far this waiter is in line.
-    fn update(&mut self, busy: Busy) {
+    fn update(&mut self, denial: Denial) {
         self.queued = true;
         self.look = Boot::now()
-            + if busy.split && busy.rank.is_none_or(|rank| rank == 0) {
+            + if denial.split && denial.rank.is_none_or(|rank| rank == 0) {
                 full_jitter(RIVALRY)
             } else {
-                next_look(&busy)
+                next_look(&denial)
             };
-        self.busy = busy;
+        self.denial = denial;
         self.remember();
     }
 
     /// Remembers which lease a single server has, in case the server restarts without it.
     fn remember(&mut self) {
         // Of several the one that lasts longest.
-        let last = self.busy.by.holders().iter().max_by_key(|holder| holder.lease);
+        let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);
         if let (1, Some(holder)) = (self.called.len(), last)
             && holder.lease.is_some()
             && holder.fencing_token.is_some()
         {
             self.seen = Some(LastSeenLease {
-                run_id: self.busy.run_id.clone(),
+                run_id: self.denial.run_id.clone(),
                 until: Boot::now() + holder.longest(),
                 longest: Some(holder.longest()),
                 holder: holder.clone(),
@@ -274,7 +274,7 @@ impl InLine<'_> {
             }
             SubscriptionEvent::Message(_) => {
                 // This waiter is first now, and keeps watch.
-                self.busy.rank = Some(0);
+                self.denial.rank = Some(0);
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
                 self.notify(lock, None);
             }
@@ -288,24 +288,24 @@ impl InLine<'_> {
     }
 
     fn notify(&mut self, lock: &Lock, news: Option<String>) {
-        let held = lock.held(&self.busy.by, self.request);
+        let held = lock.held(&self.denial.by, self.request);
         let trouble = self.trouble.as_ref().map(Error::trouble);
-        (self.notify)(&WaitReport { held, rank: self.busy.rank, trouble, news });
+        (self.notify)(&WaitReport { held, rank: self.denial.rank, trouble, news });
     }
 }
 
 /// When a waiter looks by itself. The first often, the one at rank r every r + 1 seconds, but at least once a minute, so
 /// that W waiters look about ln W + W/60 times a second; and when the lease runs out.
-fn next_look(busy: &Busy) -> Duration {
-    let places = busy.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
-    let regular = match busy.rank {
+fn next_look(denial: &Denial) -> Duration {
+    let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
+    let regular = match denial.rank {
         Some(0) => FIRST_LOOKS,
         Some(rank) => Duration::from_secs(rank.saturating_add(1)).min(OTHERS_LOOK),
         None => NO_LINE_LOOKS,
     };
     let regular = jitter(regular);
-    match busy.left {
-        Some(left) if busy.rank == Some(0) => regular.min(left + AFTER_EXPIRY),
+    match denial.left {
+        Some(left) if denial.rank == Some(0) => regular.min(left + AFTER_EXPIRY),
         Some(left) => {
             let after = left + OTHERS_AFTER_EXPIRY / 10 + full_jitter(OTHERS_AFTER_EXPIRY * 9 / 10);
             regular.min(after.max(OTHERS_PER_RANK.saturating_mul(places)))
@@ -316,17 +316,17 @@ fn next_look(busy: &Busy) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::holder::Blocker;
+    use super::super::holder::Obstacle;
     use super::*;
 
-    fn busy(rank: u64, left_ms: u64, by: Blocker) -> Busy {
-        Busy { by, left: Some(Duration::from_millis(left_ms)), rank: Some(rank), ..Busy::default() }
+    fn denial(rank: u64, left_ms: u64, by: Obstacle) -> Denial {
+        Denial { by, left: Some(Duration::from_millis(left_ms)), rank: Some(rank), ..Denial::default() }
     }
 
     #[test]
     fn a_thousand_waiters_look_less_than_fifty_times_a_second() {
         let looks = |left| -> f64 {
-            (0..1000).map(|rank| 1.0 / next_look(&busy(rank, left, Blocker::Unknown)).as_secs_f64()).sum()
+            (0..1000).map(|rank| 1.0 / next_look(&denial(rank, left, Obstacle::Unknown)).as_secs_f64()).sum()
         };
         assert!(looks(1_000_000) < 50.0, "{}", looks(1_000_000));
         // With leases that are always about to run out: 10 ln W.
@@ -335,11 +335,11 @@ mod tests {
 
     #[test]
     fn the_first_in_line_looks_when_the_lease_runs_out() {
-        let next = |rank, left, by| next_look(&busy(rank, left, by));
-        assert_eq!(next(0, 100, Blocker::Unknown), Duration::from_millis(102));
-        assert!(next(0, 5000, Blocker::Unknown) <= FIRST_LOOKS * 11 / 10);
-        let others = next(3, 1000, Blocker::Unknown);
+        let next = |rank, left, by| next_look(&denial(rank, left, by));
+        assert_eq!(next(0, 100, Obstacle::Unknown), Duration::from_millis(102));
+        assert!(next(0, 5000, Obstacle::Unknown) <= FIRST_LOOKS * 11 / 10);
+        let others = next(3, 1000, Obstacle::Unknown);
         assert!(others >= Duration::from_millis(1010) && others <= Duration::from_millis(1100), "{others:?}");
-        assert!(next(3, 10, Blocker::Unknown) >= Duration::from_millis(400));
+        assert!(next(3, 10, Obstacle::Unknown) >= Duration::from_millis(400));
     }
 }

@@ -16,7 +16,7 @@ pub(crate) fn drift(ttl: Duration) -> Duration {
 }
 
 /// The time for which a node's grant is good, from the moment the request was sent: the ttl less drift.
-pub(crate) fn surely(ttl: Duration) -> Duration {
+pub(crate) fn less_drift(ttl: Duration) -> Duration {
     ttl.saturating_sub(drift(ttl))
 }
 
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn drift_is_one_percent_and_two_milliseconds() {
         assert_eq!(drift(Duration::from_secs(30)), Duration::from_millis(302));
-        assert_eq!(surely(Duration::from_millis(500)), Duration::from_millis(493));
+        assert_eq!(less_drift(Duration::from_millis(500)), Duration::from_millis(493));
     }
 
     #[test]

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum NodeReport<T, R> {
     /// The lease is there, and was extended: the node backs it until then.
     Confirmed { until: T, run: Option<R> },
-    /// The lock is free. `young`: the node is in quarantine.
-    Gone { run: Option<R>, young: bool },
+    /// The lock is free. `quarantined`: the node is in quarantine.
+    Gone { run: Option<R>, quarantined: bool },
     /// Another has the lock there.
     Another,
     /// The lease is there, and was revoked.
@@ -115,21 +115,21 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = None;
                 revoked = true;
             }
-            NodeReport::Gone { run, young } => {
+            NodeReport::Gone { run, quarantined } => {
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
                 // A single node has no quarantine; its counter tells whether another was let in.
                 // Not passed by now: until the restart the key was there, and since then the quarantine is. (By the moment of
                 // sending it may have run out on the way, and a rival's vote may have been forgotten with it.)
-                if restarted && !passed(round.now) && (*young || alone) {
+                if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;
                 }
                 // Not passed when it was asked, nor restarted: it was taken away.
                 node.removed |= known && !restarted && !passed(round.sent);
                 node.until = None;
-                if !young {
+                if !quarantined {
                     missed.push((index, run.clone()));
                 }
             }
@@ -160,8 +160,8 @@ mod tests {
         (judge(&mut nodes, said, ROUND), nodes)
     }
 
-    fn gone(run: Option<u32>, young: bool) -> NodeReport<u32, u32> {
-        NodeReport::Gone { run, young }
+    fn gone(run: Option<u32>, quarantined: bool) -> NodeReport<u32, u32> {
+        NodeReport::Gone { run, quarantined }
     }
 
     const HERE: NodeReport<u32, u32> = NodeReport::Confirmed { until: 40, run: Some(1) };

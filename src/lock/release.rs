@@ -2,14 +2,14 @@
 //! or a broken connection at a job's end costs neither the rest of the ttl nor the job's success.
 
 use super::answer::{Answer, Outcome};
-use super::ask::linger;
+use super::ask::straggler_wait;
 use super::fields::Args;
 use super::lease::{Backing, Lease};
 use super::line::unmoved;
 use super::quorum::Verdict;
 use super::run::{End, RunOutcome};
 use super::token::{self, BASE};
-use super::traces::LONG_FAREWELL;
+use super::traces::LONG_UNDO_TIMEOUT;
 use super::{Lock, scripts};
 use crate::error::Error;
 use crate::redis::{Answers, Call, Fault};
@@ -85,7 +85,8 @@ impl Lock {
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
         // On one node, a release that names no hold, of a lease with several, releases nothing and gets the newest.
-        let newest = answers.said().find(|answer| answer.outcome == Outcome::Newest).map(|answer| answer.hold.clone());
+        let newest =
+            answers.replies().find(|answer| answer.outcome == Outcome::Newest).map(|answer| answer.hold.clone());
         if let Some(hold) = newest {
             let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
             answers = self.send(&named).await;
@@ -103,7 +104,7 @@ impl Lock {
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
         }
-        Ok(answers.said().map(|answer| answer.holds).max().unwrap_or(0))
+        Ok(answers.replies().map(|answer| answer.holds).max().unwrap_or(0))
     }
 
     /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node
@@ -112,7 +113,7 @@ impl Lock {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
         let pause = (self.locks.nodes.timeout / 3).max(PAUSE);
-        let cold = (0..count).any(|node| !self.locks.nodes.is_touched(node));
+        let cold = (0..count).any(|node| !self.locks.nodes.may_have_been_sent(node));
         let mut answers = self.locks.nodes.unasked();
         let mut faults = vec![None; count];
         let (mut enough, mut is_repeated) = (None, false);
@@ -120,16 +121,18 @@ impl Lock {
             let round = Boot::now();
             let pause = if enough.is_some() { PAUSE } else { pause };
             let is_open = |node| answers.of(node).is_none_or(|answer| answer.is_err());
-            let calls = (0..count).map(|node| is_open(node).then(|| self.call_for(release, node).insistent(pause)));
+            let calls = (0..count).map(|node| is_open(node).then(|| self.call_for(release, node).hedged(pause)));
             let calls: Vec<Option<Call>> = calls.collect();
             let patience = |answers: &Answers<Answer>| {
                 let done =
                     answers.iter().filter(|(node, _, answer)| release.is_done(*node, answer, is_repeated)).count();
-                let denied = answers.said().count() - done;
+                let denied = answers.replies().count() - done;
                 if done < quorum && denied + quorum <= count {
                     return Boot::NEVER;
                 }
-                *enough.get_or_insert_with(|| Boot::now() + linger(start, cold || answers.faults().next().is_some()))
+                *enough.get_or_insert_with(|| {
+                    Boot::now() + straggler_wait(start, cold || answers.faults().next().is_some())
+                })
             };
             let deadline = until.min(round + pause);
             self.locks.nodes.ask_more(&mut answers, |node| calls[node].as_ref(), deadline, patience).await;
@@ -158,7 +161,7 @@ impl Lock {
             faults[node].clone().filter(|_| is_unknown && !is_logged)
         };
         let answers = answers.discard_by_node(unknown);
-        self.locks.without_young(answers)
+        self.locks.without_quarantined(answers)
     }
 
     fn call_for(&self, release: &Release<'_>, node: usize) -> Call {
@@ -199,7 +202,7 @@ impl Lock {
         let calls = (0..hears.len()).map(|node| hears[node].then(|| self.call(&scripts::RELEASE, args(node))));
         let calls: Vec<Option<Call>> = calls.collect();
         let mut heard = self.locks.nodes.unasked::<Answer>();
-        let soon = Boot::now() + LONG_FAREWELL;
+        let soon = Boot::now() + LONG_UNDO_TIMEOUT;
         self.locks.nodes.ask_more(&mut heard, |node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
     }
 
@@ -211,7 +214,7 @@ impl Lock {
             return Err(self.no_quorum(&answers));
         }
         // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
-        let named = answers.said().filter(|answer| answer.outcome == Outcome::Newest);
+        let named = answers.replies().filter(|answer| answer.outcome == Outcome::Newest);
         let votes = |hold: &Option<String>| answers.count(|other| other.hold == *hold);
         let newest = named.max_by_key(|newest| (votes(&newest.hold), newest.entered));
         Ok(newest.and_then(|newest| newest.hold.clone()).unwrap_or_else(|| BASE.to_owned()))

@@ -1,9 +1,9 @@
 //! One round of renewal: ask all nodes, and give the lease again to those that have forgotten it (`recreate.rs`).
 
 use super::answer::{Answer, Outcome};
-use super::holder::Blocker;
+use super::holder::Obstacle;
 use super::lease::{DEFAULT_TTL, Lease};
-use super::quorum::surely;
+use super::quorum::less_drift;
 use super::recreate::{self, Judgement, NodeReport, Round};
 use super::{Lock, scripts};
 use crate::error::now_held_by;
@@ -51,9 +51,9 @@ impl Lock {
     pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
         let start = Boot::now();
         let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
-        let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).insistent(this.pause);
+        let call = self.call_noted(&scripts::EXTEND, lease.stem(), args).hedged(this.pause);
         let answers = self.locks.nodes.ask(&call, this.give_up, |new| count_restored(lease, new, moved)).await;
-        if answers.said().any(|answer| answer.outcome == Outcome::Released) {
+        if answers.replies().any(|answer| answer.outcome == Outcome::Released) {
             return Renewal::Released;
         }
         self.locks.cover(&answers);
@@ -93,7 +93,7 @@ impl Lock {
     ) -> Judgement<String> {
         let mut reports = vec![NodeReport::Silent; answers.nodes()];
         for (node, sent, answer) in answers.iter() {
-            reports[node] = self.node_report(answer, sent + surely(lease.ttl));
+            reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
         // The answer of a slow node may be to an earlier round: then this one began with that.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
@@ -110,7 +110,9 @@ impl Lock {
         let run = answer.run_id.clone();
         match answer.outcome {
             Outcome::Extended => NodeReport::Confirmed { until, run },
-            Outcome::Gone => NodeReport::Gone { run, young: !self.locks.quarantine.left(answer.uptime).is_zero() },
+            Outcome::Gone => {
+                NodeReport::Gone { run, quarantined: !self.locks.quarantine.left(answer.uptime).is_zero() }
+            }
             Outcome::Revoked => NodeReport::Revoked,
             Outcome::Other | Outcome::Higher => NodeReport::Another,
             _ => NodeReport::Silent,
@@ -160,7 +162,7 @@ impl Lock {
             let node = self.locks.nodes.name(node);
             Some(match (answer.outcome, &answer.by) {
                 (Outcome::Revoked, _) => (0, format!("it was revoked by {} ({node})", safe(&answer.revoked_by))),
-                (Outcome::Other, Some(Blocker::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
+                (Outcome::Other, Some(Obstacle::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
                 (Outcome::Other, _) => (1, format!("another program now holds it ({node})")),
                 (Outcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
                 _ => return None,
@@ -174,7 +176,7 @@ impl Lock {
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
     for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {
-        recreate::confirm(&mut lease.backing, node, sent + surely(lease.ttl), by.run_id.clone(), Boot::now());
+        recreate::confirm(&mut lease.backing, node, sent + less_drift(lease.ttl), by.run_id.clone(), Boot::now());
     }
     if lease.valid_until() != before {
         moved(lease);

@@ -74,7 +74,7 @@ impl Lock {
         let is_free = self.finish(args, &answers).await;
         // The most telling answer first.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
-        let found = telling.iter().find_map(|word| answers.said().find(|answer| answer.outcome == *word));
+        let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         };

@@ -3,13 +3,13 @@
 use super::answer::Answer;
 use super::claim::Claim;
 use super::fields::Args;
-use super::holder::{Blocker, Holder, Leases, leases};
-use super::locks::Survey;
+use super::holder::{Holder, Leases, Obstacle, leases};
+use super::locks::BatchQuery;
 use super::memory::{Memory, RunQuery};
 use super::quorum::{middle, quorum};
 use super::waiter::Waiter;
 use super::{Lock, Run, scripts, token};
-use crate::error::{Error, HeldLock};
+use crate::error::{Error, NamedObstacle};
 use crate::redis::{Answers, Fault};
 use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
@@ -90,7 +90,7 @@ pub(crate) struct Status {
     pub(crate) limit: Option<u32>,
     /// The obstacle to a take, if it is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
-    by: Option<Blocker>,
+    by: Option<Obstacle>,
     /// The number of leases on it, of which [`Status::holders`] are the first.
     pub(crate) holder_count: u64,
     /// The number of waiters in line for it.
@@ -119,16 +119,16 @@ impl Status {
 
     /// The rest of the lease, or of the promise to the next in line.
     pub(crate) fn lease(&self) -> Option<Duration> {
-        self.by.as_ref().and_then(Blocker::left)
+        self.by.as_ref().and_then(Obstacle::left)
     }
 
     pub(crate) fn holders(&self) -> &[Holder] {
-        self.by.as_ref().map_or(&[], Blocker::holders)
+        self.by.as_ref().map_or(&[], Obstacle::holders)
     }
 
     /// True if it has more holders than are named.
     pub(super) fn is_cut(&self) -> bool {
-        matches!(&self.by, Some(Blocker::Leases(leases)) if leases.count > leases.holders.len() as u64)
+        matches!(&self.by, Some(Obstacle::Leases(leases)) if leases.count > leases.holders.len() as u64)
     }
 
     /// The same lock, where its runs are known.
@@ -157,13 +157,13 @@ impl Status {
 
     /// True if it stays taken until it is released.
     pub(crate) fn never_expires(&self) -> bool {
-        self.by.as_ref().is_some_and(Blocker::never_ends)
+        self.by.as_ref().is_some_and(Obstacle::never_ends)
     }
 
-    pub(super) fn held(&self) -> HeldLock {
+    pub(super) fn held(&self) -> NamedObstacle {
         // If the lock is free and cannot be had, a line is the only reason.
-        let by = self.by.clone().unwrap_or(Blocker::Reserved(None));
-        HeldLock { name: self.name.clone(), by, ..HeldLock::default() }
+        let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
+        NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }
 }
 
@@ -196,27 +196,27 @@ impl Lock {
         }
         let node_answer = |node| {
             let (answer, detail) = match answers.of(node)? {
-                Ok(Answer { by: None | Some(Blocker::Reserved(_)), .. }) => ("free", None),
+                Ok(Answer { by: None | Some(Obstacle::Reserved(_)), .. }) => ("free", None),
                 Ok(Answer { by: Some(by), .. }) if by.holders().iter().any(Holder::has_record) => ("held", None),
                 Ok(_) => ("foreign", None),
-                Err(fault @ Fault::Young { .. }) => ("unknown", Some(fault.to_string())),
+                Err(fault @ Fault::Quarantined { .. }) => ("unknown", Some(fault.to_string())),
                 Err(fault) => ("error", Some(fault.to_string())),
             };
             Some(NodeAnswer { node: self.locks.nodes.name(node), answer, detail })
         };
         status.nodes = (0..answers.nodes()).filter_map(node_answer).collect();
         if let (Some(query), None) = (view.runs, &status.unanswered) {
-            Survey::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
+            BatchQuery::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
         }
         Ok(status)
     }
 }
 
-impl Survey<'_> {
+impl BatchQuery<'_> {
     /// Adds what each of these locks remembers, or why too few nodes can tell.
     ///
     /// # Errors
-    /// Those of [`Survey::remember`].
+    /// Those of [`BatchQuery::remember`].
     pub(super) async fn add_memory(&mut self, locks: &mut [&mut Status], query: RunQuery) -> Result<(), Error> {
         let keys: Vec<&str> = locks.iter().map(|status| status.key.as_str()).collect();
         let memories = self.remember(&keys, query).await?;
@@ -235,31 +235,31 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let needed = quorum(answers.len());
     let known: Vec<&Answer> = answers.iter().copied().flatten().collect();
     let silent = answers.len() - known.len();
-    let blockers: Vec<&Blocker> = known.iter().filter_map(|answer| answer.by.as_ref()).collect();
-    let leases = leases(&blockers);
+    let obstacles: Vec<&Obstacle> = known.iter().filter_map(|answer| answer.by.as_ref()).collect();
+    let leases = leases(&obstacles);
     let in_force = leases.iter().filter(|same| same.len() >= needed).map(|same| Holder::agreed(same, needed));
     let mut in_force: Vec<Holder> = in_force.collect();
     in_force.sort_by_key(|holder| holder.slot);
     let counts =
-        blockers.iter().filter_map(|by| if let Blocker::Leases(leases) = by { Some(leases.count) } else { None });
+        obstacles.iter().filter_map(|by| if let Obstacle::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
     // How many nodes name such an obstacle, and how long it lasts.
-    let named = |is: fn(&Blocker) -> bool| {
-        let named = blockers.iter().filter(|by| is(by));
+    let named = |is: fn(&Obstacle) -> bool| {
+        let named = obstacles.iter().filter(|by| is(by));
         (named.clone().count(), named.filter_map(|by| by.left()).max())
     };
-    let (other_types, other_left) = named(|by| matches!(by, Blocker::OtherType(_)));
-    let (reserved, reserved_left) = named(|by| matches!(by, Blocker::Reserved(_)));
+    let (other_types, other_left) = named(|by| matches!(by, Obstacle::OtherType(_)));
+    let (reserved, reserved_left) = named(|by| matches!(by, Obstacle::Reserved(_)));
     let most = leases.iter().map(Vec::len).max().unwrap_or(0).max(other_types);
     let mode = in_force.iter().find(|holder| holder.has_record()).map(|holder| holder.claim);
     let (state, by) = if !in_force.is_empty() {
-        (State::of(&in_force), Some(Blocker::Leases(Leases { holders: in_force, count, next: None })))
+        (State::of(&in_force), Some(Obstacle::Leases(Leases { holders: in_force, count, next: None })))
     } else if other_types >= needed {
-        (State::Foreign, Some(Blocker::OtherType(other_left)))
+        (State::Foreign, Some(Obstacle::OtherType(other_left)))
     } else if most + silent >= needed || known.len() < needed {
-        (State::Unknown, Some(Blocker::Unknown))
+        (State::Unknown, Some(Obstacle::Unknown))
     } else if reserved >= needed {
-        (State::Reserved, Some(Blocker::Reserved(reserved_left)))
+        (State::Reserved, Some(Obstacle::Reserved(reserved_left)))
     } else {
         // Even with every silent node no lease reaches a quorum.
         (State::Free, None)
@@ -302,6 +302,6 @@ impl State {
     }
 }
 
-fn holders<S: Serializer>(by: &Option<Blocker>, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_seq(by.as_ref().map_or(&[][..], Blocker::holders))
+fn holders<S: Serializer>(by: &Option<Obstacle>, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(by.as_ref().map_or(&[][..], Obstacle::holders))
 }

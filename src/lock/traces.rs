@@ -5,7 +5,7 @@
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
-use super::line::{COURTESY, unmoved};
+use super::line::{LINE_TIMEOUT, unmoved};
 use super::{Lock, scripts};
 use crate::redis::{Answers, Call, Fault, Nodes};
 use crate::sys::clock::Boot;
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// The time for a node to undo a try: a signal has to end redlock within 100 ms. Sending the request alone is not enough: a server
 /// that finds the connection closed when it answers reads nothing further from it.
-pub(crate) const FAREWELL: Duration = Duration::from_millis(80);
+pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
 /// The same for a caller that is not interrupted: the longest delay by a node that hangs.
-pub(super) const LONG_FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
 /// The most tries that are remembered for one node: their tokens are sent with each request.
@@ -63,7 +63,7 @@ impl Traces {
     pub(super) fn begin(&mut self, token: String, nodes: &Nodes) {
         if let Some(last) = self.token.replace(token) {
             for (node, earlier) in self.earlier.iter_mut().enumerate() {
-                if self.may_have_it[node] && nodes.is_touched(node) {
+                if self.may_have_it[node] && nodes.may_have_been_sent(node) {
                     if earlier.len() == MOST_EARLIER {
                         earlier.remove(0);
                     }
@@ -85,7 +85,7 @@ impl Traces {
             self.may_have_it[node] = false;
         }
         self.unmoved = unmoved(answers);
-        self.is_blocked = answers.said().any(|take| take.more && take.outcome == Outcome::Reserved);
+        self.is_blocked = answers.replies().any(|take| take.more && take.outcome == Outcome::Reserved);
     }
 
     pub(super) fn add_to(&self, args: Args) -> Args {
@@ -109,9 +109,9 @@ impl Traces {
 impl Lock {
     /// Undoes a partial grant and keeps the position in line. Sends no wake-up: the woken waiter would only get a part too.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
-        let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).behind();
+        let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).on_same_connection();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
-        let answers = self.undo(calls, Boot::now() + FAREWELL).await;
+        let answers = self.undo(calls, Boot::now() + UNDO_TIMEOUT).await;
         for (node, ..) in answers.iter() {
             traces.may_have_it[node] = false;
         }
@@ -122,7 +122,7 @@ impl Lock {
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {
-            let call = self.release_call(stem, hold).behind();
+            let call = self.release_call(stem, hold).on_same_connection();
             self.undo(vec![Some(call); nodes], until).await;
         }
         if traces.token.is_none() && traces.waiter.is_none() {
@@ -130,7 +130,8 @@ impl Lock {
         }
         let concerns = |node: usize| traces.waiter.is_some() || traces.may_have_it[node] || traces.has_earlier(node);
         let args = |node| traces.add_earlier_to(traces.add_to(Args::default()), node);
-        let calls = (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).behind()));
+        let calls =
+            (0..nodes).map(|node| concerns(node).then(|| self.call(&scripts::UNDO, args(node)).on_same_connection()));
         let calls = calls.collect();
         let answers = self.undo(calls, until).await;
         for (node, ..) in answers.iter() {
@@ -148,7 +149,7 @@ impl Lock {
             let args = Args::default().with_some("waiter", traces.waiter.as_ref());
             (waits || traces.has_earlier(node)).then(|| traces.add_earlier_to(args, node))
         };
-        let calls = (0..nodes).map(|node| Some(self.keys.call(&scripts::UNDO, args(node)?).behind()));
+        let calls = (0..nodes).map(|node| Some(self.keys.call(&scripts::UNDO, args(node)?).on_same_connection()));
         let calls: Vec<Option<Call>> = calls.collect();
         let asked = calls.iter().flatten().count();
         if asked == 0 {
@@ -157,9 +158,9 @@ impl Lock {
         let enough = asked.min(self.locks.quorum());
         let (soon, deadline) = (Boot::now() + STEP_OUT, self.locks.nodes.deadline());
         let deadline = if waits { deadline } else { soon };
-        let patience = |left: &Answers<Answer>| if left.said().count() >= enough { soon } else { Boot::NEVER };
+        let patience = |left: &Answers<Answer>| if left.replies().count() >= enough { soon } else { Boot::NEVER };
         let answers = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
-        self.move_line(unmoved(&answers), Boot::now() + COURTESY).await;
+        self.move_line(unmoved(&answers), Boot::now() + LINE_TIMEOUT).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached, and again over new connections as long as
@@ -167,16 +168,16 @@ impl Lock {
     async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         for (node, call) in calls.iter_mut().enumerate() {
-            call.take_if(|_| !nodes.is_touched(node));
+            call.take_if(|_| !nodes.may_have_been_sent(node));
         }
         let mut answers = nodes.unasked();
         loop {
-            let again = until.min(Boot::now() + FAREWELL);
+            let again = until.min(Boot::now() + UNDO_TIMEOUT);
             nodes.ask_more(&mut answers, |node| calls[node].as_ref(), again, |_| Boot::NEVER).await;
             for (node, call) in calls.iter_mut().enumerate() {
                 let is_answered =
                     answers.of(node).is_some_and(|answer| answer.map_or_else(|fault| !fault.leaves_open(), |_| true));
-                *call = call.take().filter(|_| !is_answered).map(|call| call.insistent(FAREWELL));
+                *call = call.take().filter(|_| !is_answered).map(|call| call.hedged(UNDO_TIMEOUT));
             }
             if again == until || calls.iter().all(Option::is_none) {
                 return answers;

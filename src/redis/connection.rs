@@ -116,7 +116,7 @@ impl Connection {
     async fn execute(&self, call: &Call) -> (Boot, RedisResult<Value>) {
         let sent = Boot::now();
         let is_loaded = self.loaded.get().is_some_and(|script| ptr::eq(script, call.script));
-        if call.delivery != Delivery::Behind || is_loaded {
+        if call.delivery != Delivery::SameConnection || is_loaded {
             match self.command(&call.by_name()).await {
                 Err(error) if error.code() == Some("NOSCRIPT") => {}
                 value => return (sent, value),

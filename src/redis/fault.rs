@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     Closed,
     /// It was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
     /// Without an uptime, its clock says that it was started in the future.
-    Young { uptime: Option<Duration>, left: Duration },
+    Quarantined { uptime: Option<Duration>, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
     Exited(String),
     /// There is no connection, for this reason.
@@ -195,7 +195,7 @@ impl Fault {
             Fault::Unconfirmed(..) => (3, "are its replicas connected, and is --replicas right?"),
             Fault::Exited(_) => (3, "is its disk full?"),
             Fault::Shortage(_) => (3, "raise the limit, or try again later"),
-            Fault::Young { .. } => (3, "wait, or lower --quarantine if no lease can have been lost"),
+            Fault::Quarantined { .. } => (3, "wait, or lower --quarantine if no lease can have been lost"),
             Fault::Garbage(_) | Fault::TooLarge => (2, "is the address right?"),
             // A TLS port closes a plain connection; a plain port waits for the end of the line.
             Fault::Closed => (1, "is Redis running there, or is it a TLS port (rediss://)?"),
@@ -221,7 +221,7 @@ impl fmt::Display for Fault {
             Fault::Exited(log) => write!(f, "exited (see {log})"),
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
-            Fault::Young { uptime, left } => {
+            Fault::Quarantined { uptime, left } => {
                 match uptime {
                     Some(uptime) => write!(f, "restarted {} ago", human(*uptime))?,
                     None => f.write_str("had its clock set back behind its start")?,

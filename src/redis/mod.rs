@@ -218,8 +218,8 @@ impl Nodes {
     }
 
     /// True if a request may have reached the node.
-    pub(crate) fn is_touched(&self, node: usize) -> bool {
-        self.nodes[node].is_touched()
+    pub(crate) fn may_have_been_sent(&self, node: usize) -> bool {
+        self.nodes[node].may_have_been_sent()
     }
 
     /// Returns once a node that had closed its connection can be reached again.
@@ -251,7 +251,7 @@ impl<A> Answers<A> {
     }
 
     /// The answers without their nodes.
-    pub(crate) fn said(&self) -> impl Iterator<Item = &A> + Clone {
+    pub(crate) fn replies(&self) -> impl Iterator<Item = &A> + Clone {
         self.iter().map(|(_, _, answer)| answer)
     }
 
@@ -299,6 +299,6 @@ impl<A> Answers<A> {
 
     /// The number of answers that `is` accepts.
     pub(crate) fn count(&self, is: impl Fn(&A) -> bool) -> usize {
-        self.said().filter(|answer| is(answer)).count()
+        self.replies().filter(|answer| is(answer)).count()
     }
 }

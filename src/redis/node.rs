@@ -18,7 +18,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The number of insistent calls that may be under way, each over a connection of its own. The oldest gives way to the next.
+/// The number of hedged calls that may be under way, each over a connection of its own. The oldest gives way to the next.
 const ATTEMPTS: usize = 8;
 /// The longest delay of an answer that counts, in node timeouts.
 const LATE: u32 = 2;
@@ -36,10 +36,10 @@ pub(crate) struct Node {
     route: Route,
     timeout: Duration,
     link: Link,
-    /// The insistent calls under way, the youngest last. They outlive the request that began them.
+    /// The hedged calls under way, the latest last. They outlive the request that began them.
     attempts: Vec<CallUnderWay>,
     /// True if a request was sent, on any connection, and may have been executed.
-    is_touched: bool,
+    may_have_been_sent: bool,
     has_answered: bool,
     /// The shortest time of an answer.
     round_trip: Duration,
@@ -58,7 +58,7 @@ enum Link {
     Ordered(Rc<Connection>),
 }
 
-/// An insistent call that is under way.
+/// A hedged call that is under way.
 struct CallUnderWay {
     begun: Boot,
     script: &'static Script,
@@ -103,7 +103,7 @@ impl Node {
             timeout,
             link: Link::Missing,
             attempts: Vec::new(),
-            is_touched: false,
+            may_have_been_sent: false,
             has_answered: false,
             round_trip: Duration::MAX,
             retry_at: None,
@@ -130,8 +130,8 @@ impl Node {
     }
 
     /// True if a request may have reached the node.
-    pub(super) fn is_touched(&self) -> bool {
-        self.is_touched
+    pub(super) fn may_have_been_sent(&self) -> bool {
+        self.may_have_been_sent
     }
 
     /// Runs a script. The caller drops the future at the deadline; the Sentinels and the replicas are asked before it.
@@ -142,7 +142,7 @@ impl Node {
         let connected = self.usable().is_some();
         let current = async { if connected { route.is_current(deadline).await } else { Ok(()) } };
         let answer = try_join(self.run(call, &mut sent), current).await.map(|(answer, ())| answer);
-        let mut answer = self.heed(answer).and_then(read::<A>);
+        let mut answer = self.record_outcome(answer).and_then(read::<A>);
         if answer.as_ref().is_ok_and(A::is_confirmation)
             && let Err(fault) = self.replicated(deadline).await
         {
@@ -155,14 +155,14 @@ impl Node {
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
-        let answer = self.heed(answer).map(|values| values.into_iter().map(|value| read(value?)).collect());
+        let answer = self.record_outcome(answer).map(|values| values.into_iter().map(|value| read(value?)).collect());
         RequestOutcome { sent, answer }
     }
 
     /// Connects and logs in, unless there is a connection.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
         let connected = in_time(self.timeout, self.connect()).await;
-        self.heed(connected).map(drop)
+        self.record_outcome(connected).map(drop)
     }
 
     /// The time left of the certificate that its server shows, if it ends within `time`; none without TLS.
@@ -181,7 +181,7 @@ impl Node {
             connection.command(&command).await.map_err(|error| Fault::of(&error))
         });
         let answer = answer.await;
-        Reply::of(self.heed(answer)?)
+        Reply::of(self.record_outcome(answer)?)
     }
 
     /// The cursor of the next page ("0" after the last), and the matching keys of this page.
@@ -216,7 +216,7 @@ impl Node {
         let mut tries = 0;
         let value = loop {
             let answer = match call.delivery {
-                Delivery::Insistent(pause) => self.insist(call, pause).await?,
+                Delivery::Hedged(pause) => self.hedge(call, pause).await?,
                 _ => self.request(call).await?,
             };
             *sent = answer.sent;
@@ -248,17 +248,17 @@ impl Node {
         };
         self.link = match (call.delivery, &self.link) {
             (_, Link::Ordered(_)) | (Delivery::InOrder, _) => Link::Ordered(Rc::clone(&connection)),
-            (Delivery::Behind, Link::Answering(_)) => Link::Answering(Rc::clone(&connection)),
+            (Delivery::SameConnection, Link::Answering(_)) => Link::Answering(Rc::clone(&connection)),
             _ => Link::Silent(Rc::clone(&connection)),
         };
-        self.is_touched = true;
+        self.may_have_been_sent = true;
         let answer = connection.run_script(call).await;
         Ok(self.answered(answer))
     }
 
     /// Sends a request that may be repeated: over the open connection, and over new connections until there is an answer. The
     /// answer to an earlier request of this kind counts as well.
-    async fn insist(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
+    async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow line needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let open = self.usable();
@@ -273,12 +273,12 @@ impl Node {
                 self.link = Link::Silent(connection);
             }
         }
-        self.is_touched = true;
+        self.may_have_been_sent = true;
         loop {
             let due = match self.attempts.last() {
                 None => Boot::now(),
                 Some(_) if is_ordered => Boot::NEVER,
-                Some(youngest) => youngest.begun + patience,
+                Some(latest) => latest.begun + patience,
             };
             if due.passed() {
                 // Another server may be the primary by now, unless a redirection has just named it.
@@ -294,15 +294,15 @@ impl Node {
             let first = select_all(self.attempts.iter_mut().map(|attempt| attempt.outcome.as_mut()));
             let Some((outcome, at, _)) = within(due, first).await else { continue };
             drop(self.attempts.remove(at));
-            let is_youngest = at == self.attempts.len();
+            let is_latest = at == self.attempts.len();
             match outcome {
-                Err(fault) if is_youngest => return Err(self.failed(fault)),
+                Err(fault) if is_latest => return Err(self.failed(fault)),
                 // A former primary answers, or a server that stood still, and may have been demoted meanwhile.
                 Ok(answer)
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
-                Ok(answer) if answer.value.is_ok() || is_youngest => return Ok(self.answered(answer)),
-                // A younger attempt goes on.
+                Ok(answer) if answer.value.is_ok() || is_latest => return Ok(self.answered(answer)),
+                // A later attempt goes on.
                 _ => {}
             }
         }
@@ -422,7 +422,7 @@ impl Node {
     }
 
     /// Drops a connection that is closed or out of step, or whose server is no longer a primary.
-    fn heed<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
+    fn record_outcome<T>(&mut self, answer: Result<T, Fault>) -> Result<T, Fault> {
         match &answer {
             Err(Fault::Closed | Fault::TimedOut | Fault::Garbage(_) | Fault::TooLarge | Fault::Unreachable(_)) => {
                 self.lose();

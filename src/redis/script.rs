@@ -77,12 +77,12 @@ pub(super) enum Delivery {
     Once,
     /// The call goes once, with its body, over the connection of the request that it undoes. It arrives behind that request,
     /// and is executed even if the caller does not wait for the answer.
-    Behind,
+    SameConnection,
     /// The call goes once, and the next request over the same connection, behind it.
     InOrder,
     /// The call goes over the open connection, and after each such pause without an answer over another new one. The first
     /// answer counts, even to an earlier call of this kind.
-    Insistent(Duration),
+    Hedged(Duration),
 }
 
 impl Call {
@@ -97,8 +97,8 @@ impl Call {
     }
 
     /// The same call, to undo the request before it.
-    pub(crate) fn behind(self) -> Call {
-        Call { delivery: Delivery::Behind, ..self }
+    pub(crate) fn on_same_connection(self) -> Call {
+        Call { delivery: Delivery::SameConnection, ..self }
     }
 
     /// The same call, for a request that must not be executed after later requests.
@@ -107,8 +107,8 @@ impl Call {
     }
 
     /// The same call, for a request that does no harm if it is executed twice, or late.
-    pub(crate) fn insistent(self, pause: Duration) -> Call {
-        Call { delivery: Delivery::Insistent(pause), ..self }
+    pub(crate) fn hedged(self, pause: Duration) -> Call {
+        Call { delivery: Delivery::Hedged(pause), ..self }
     }
 
     /// The request for a server that knows the script.

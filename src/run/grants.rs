@@ -6,7 +6,7 @@ use super::messages;
 use super::supervisor::{Job, Supervisor};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::lock::{End, FAREWELL, Lease, Lock, Request, WaitReport};
+use crate::lock::{End, Lease, Lock, Request, UNDO_TIMEOUT, WaitReport};
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
@@ -89,7 +89,7 @@ pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     };
     let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));
     match error {
-        Error::Interrupted(_) => drop(within(Boot::now() + FAREWELL, releases).await),
+        Error::Interrupted(_) => drop(within(Boot::now() + UNDO_TIMEOUT, releases).await),
         _ => drop(releases.await),
     }
 }

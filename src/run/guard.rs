@@ -1,8 +1,8 @@
-//! The guard of `acquire --while-pid`: a process that renews the lease as long as another process, the ward, lives, and then
-//! releases it. When the lease is lost, it stops the ward and its descendants by the timeline of `run`.
+//! The guard of `acquire --while-pid`: a process that renews the lease as long as another process, the watched one, lives, and then
+//! releases it. When the lease is lost, it stops that process and its descendants by the timeline of `run`.
 //!
 //! The guard is forked before there is a runtime or a connection, and gets the lease over a socket once the token is printed. It
-//! can do less than the keeper of a job: it is not the ward's parent, and nothing watches over the guard itself.
+//! can do less than the keeper of a job: it is not the parent of that process, and nothing watches over the guard itself.
 
 use super::loss::Loss;
 use super::messages::Messages;
@@ -35,7 +35,7 @@ const LAST_STEPS: Duration = Duration::from_millis(20);
 /// The process that the lease is for, and what is to be done for it.
 #[derive(Debug)]
 pub(crate) struct GuardTask {
-    pub(crate) ward: Rc<Handle>,
+    pub(crate) watched: Rc<Handle>,
     pub(crate) continue_when_lost: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
@@ -54,14 +54,14 @@ pub(crate) struct Guard {
 ///
 /// # Errors
 /// [`Error::Usage`] if it is gone or another user's, and those of [`can_see_processes`].
-pub(crate) fn ward(pid: i32) -> Result<Rc<Handle>, Error> {
+pub(crate) fn watched(pid: i32) -> Result<Rc<Handle>, Error> {
     can_see_processes()?;
     match Handle::open(pid) {
-        Ok(ward) if ward.has_ended() => Err(gone(pid)),
-        Ok(ward) if !ward.is_of_this_user() => {
+        Ok(watched) if watched.has_ended() => Err(gone(pid)),
+        Ok(watched) if !watched.is_of_this_user() => {
             Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user")))
         }
-        Ok(ward) => Ok(Rc::new(ward)),
+        Ok(watched) => Ok(Rc::new(watched)),
         // The second for a thread.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(gone(pid)),
         Err(errno) => Err(cannot_supervise(errno)),
@@ -79,7 +79,7 @@ fn gone(pid: i32) -> Error {
 pub(crate) fn start(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
     let (socket, theirs) = Packets::pair().map_err(cannot_supervise)?;
     let pid = process::fork_helper(c"redlock-guard", || {
-        process::leave_caller([theirs.as_fd(), task.ward.as_fd()]);
+        process::leave_caller([theirs.as_fd(), task.watched.as_fd()]);
         let _ = wait::block_on(guard(&task, &theirs, lock));
     });
     let process = pid.and_then(Handle::open).map_err(cannot_supervise)?;
@@ -97,10 +97,10 @@ impl Guard {
         self.socket.send(lease).map_err(gone)
     }
 
-    /// Waits until the ward has ended; returns that as an error.
-    pub(crate) async fn ward_ends(&self) -> Error {
-        match Readable::new(&*self.task.ward) {
-            Ok(ward) => ward.next(|ward| ward.has_ended().then(|| gone(ward.pid()))).await,
+    /// Waits until the watched process has ended; returns that as an error.
+    pub(crate) async fn watched_ends(&self) -> Error {
+        match Readable::new(&*self.task.watched) {
+            Ok(watched) => watched.next(|watched| watched.has_ended().then(|| gone(watched.pid()))).await,
             Err(error) => Error::cannot_wait(error),
         }
     }
@@ -121,9 +121,9 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     let socket = Readable::new(socket)?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
-    let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.ward.clone());
+    let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.watched.clone());
     let renewer = Renewer::new(messages, timeline, task.continue_when_lost, &lease);
-    let loss = task.renew_for_ward(&renewer, lock, &mut lease).await?;
+    let loss = task.renew_lease(&renewer, lock, &mut lease).await?;
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
     }
@@ -135,20 +135,20 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// Renews the lease until the ward has ended or the lease was released, or is lost; returns the loss.
-    async fn renew_for_ward(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
+    /// Renews the lease until the watched process has ended or the lease was released, or is lost; returns the loss.
+    async fn renew_lease(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
         // Goes off when SIGTERM is due.
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadlines().0 });
-            // The ward's standard error, after a message.
-            stdio::let_go_of(2..=2);
+            // The watched process' standard error, after a message.
+            stdio::redirect_to_null(2..=2);
         };
         moved();
-        let ward = Readable::new(&*self.ward)?;
+        let watched = Readable::new(&*self.watched)?;
         let loss = tokio::select! {
             biased;
-            () = ward.next(|ward| ward.has_ended().then_some(())) => None,
+            () = watched.next(|watched| watched.has_ended().then_some(())) => None,
             () = overdue.goes_off() => Some(renewer.why_not_renewed()),
             loss = renewer.renew(lock, lease, &moved) => Some(loss),
         };
@@ -164,9 +164,9 @@ impl GuardTask {
             Loss::Proof(_) => timeline.kill_after_loss(Boot::now(), renewer.valid_until()),
             _ => renewer.deadlines().1,
         };
-        let mut job = Descendants::of(&self.ward);
-        // Before the first signal, as the ward's descriptors go with it.
-        self.ward.share_errors();
+        let mut job = Descendants::of(&self.watched);
+        // Before the first signal, as that process' descriptors go with it.
+        self.watched.share_errors();
         job.signal(libc::SIGTERM);
         messages.stopping(loss, kill_at);
         while !(job.has_ended() || kill_at.passed()) {

@@ -9,7 +9,7 @@ use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::keeper::{Cause, Order, Progress, Report};
-use crate::lock::{End, FAREWELL, Lease, RunOutcome};
+use crate::lock::{End, Lease, RunOutcome, UNDO_TIMEOUT};
 use crate::sys::clock::Boot;
 use crate::sys::signals::SignalEvent;
 use crate::sys::wait::{sleep_until, within};
@@ -225,7 +225,7 @@ impl<'a> Supervision<'a> {
             if lost == Some(at) {
                 // It is not worth a long wait for the nodes that may still have it.
                 within(
-                    Boot::now() + FAREWELL,
+                    Boot::now() + UNDO_TIMEOUT,
                     lock.release(lease, None, End { at: end.at, ..End::now(RunOutcome::Lost) }),
                 )
                 .await;

@@ -8,7 +8,7 @@
 //! Only a try that times out takes a whole step S. A try that fails sooner is followed by the next after a pause, up to TERM. So
 //! the lease survives every outage shorter than a third of its ttl, whenever it begins.
 
-use crate::lock::{renewal_interval, surely};
+use crate::lock::{less_drift, renewal_interval};
 use crate::sys::clock::Boot;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Timeline {
 
     /// The time at which the last confirmed request was sent.
     pub(crate) fn confirmed_at(&self, valid_until: Boot) -> Boot {
-        valid_until - surely(self.ttl)
+        valid_until - less_drift(self.ttl)
     }
 
     /// The time of the first renewal after a confirmation.
@@ -68,7 +68,7 @@ impl Timeline {
     /// A third of the time between the first try and SIGTERM.
     fn step(&self) -> Duration {
         let first_try = renewal_interval(self.ttl);
-        (surely(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)
+        (less_drift(self.ttl).saturating_sub(margin(self.ttl) + self.grace + first_try) / 3).max(20 * MILLISECOND)
     }
 
     /// The time of SIGKILL for a lease that is found lost `now`, and was believed valid until `valid_until`.
@@ -90,7 +90,7 @@ pub(crate) fn default_grace(ttl: Duration) -> Duration {
 /// The longest grace that leaves time for three renewals.
 pub(crate) fn largest_grace(ttl: Duration) -> Duration {
     let tries = 3 * (ttl / 20).max(50 * MILLISECOND);
-    surely(ttl).saturating_sub(margin(ttl) + ttl / 4 + tries)
+    less_drift(ttl).saturating_sub(margin(ttl) + ttl / 4 + tries)
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
         let ttl = MILLISECOND * u32::try_from(ttl).unwrap_or(u32::MAX);
         let timeline = Timeline::new(ttl, grace.map(Duration::from_millis), Duration::from_millis(node_timeout));
         let zero = Boot::now();
-        let valid = zero + surely(ttl);
+        let valid = zero + less_drift(ttl);
         let first = timeline.renew_at(valid);
         let second = timeline.retry_at(first);
         let third = timeline.retry_at(second);
@@ -170,7 +170,7 @@ mod tests {
         let ttl = Duration::from_secs(30);
         let timeline = Timeline::new(ttl, None, Duration::from_secs(3));
         let zero = Boot::now();
-        let valid = zero + surely(ttl);
+        let valid = zero + less_drift(ttl);
         let kill_at = timeline.deadlines(valid).1;
         for after in 0..40 {
             let now = zero + Duration::from_secs(after);
@@ -194,10 +194,10 @@ mod tests {
         let zero = Boot::now();
         let (from, to) = (zero + from, zero + to);
         let mut confirmed = zero;
-        let mut start = timeline.renew_at(confirmed + surely(timeline.ttl));
+        let mut start = timeline.renew_at(confirmed + less_drift(timeline.ttl));
         let mut connected = true;
         loop {
-            let valid = confirmed + surely(timeline.ttl);
+            let valid = confirmed + less_drift(timeline.ttl);
             let term_at = timeline.deadlines(valid).0;
             if start >= term_at {
                 return false;
@@ -224,7 +224,7 @@ mod tests {
                 return true;
             } else {
                 confirmed = attempt;
-                start = timeline.renew_at(confirmed + surely(timeline.ttl));
+                start = timeline.renew_at(confirmed + less_drift(timeline.ttl));
             }
         }
     }

@@ -20,7 +20,7 @@ const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 <
 
 /// Records the initial state, then does the work of std's start-up code: opens /dev/null in place of closed standard
 /// descriptors, and ignores SIGPIPE (and SIGXFSZ).
-pub(crate) fn take_note() {
+pub(crate) fn record_start_state() {
     let mut bits = 0;
     for descriptor in 0..3 {
         // SAFETY: F_GETFD touches no memory, and accepts any number.

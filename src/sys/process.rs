@@ -233,7 +233,7 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) {
         // SAFETY: touches no memory; their owners are not used again.
         unsafe { libc::close(descriptor) };
     }
-    stdio::let_go_of(0..=2);
+    stdio::redirect_to_null(0..=2);
 }
 
 /// The file in its working directory that is the standard input of a program that [`start_detached`] starts.

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
 /// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes them.
-pub(crate) fn let_go_of(descriptors: RangeInclusive<i32>) {
+pub(crate) fn redirect_to_null(descriptors: RangeInclusive<i32>) {
     if let Ok(null) = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
         for descriptor in descriptors {
             // SAFETY: touches no memory, and nothing owns a standard descriptor.

@@ -58,8 +58,8 @@ pub(super) struct Field {
     kind: Kind,
     /// The servers remember over a restart; else leases of before a restart are covered by the quarantine.
     pub(super) durable: bool,
-    /// When the youngest server was started, if it has forgotten something.
-    young: Option<Instant>,
+    /// When the latest server was started, if it has forgotten something.
+    forgot_at: Option<Instant>,
 }
 
 enum Kind {
@@ -113,7 +113,7 @@ impl Field {
             Servers::Local => Kind::Local(Directory::new()),
         };
         let durable = durable || !matches!(servers, Servers::One | Servers::Three | Servers::Five);
-        Field { kind, durable, young: None }
+        Field { kind, durable, forgot_at: None }
     }
 
     fn masters(count: usize, durable: bool) -> Kind {
@@ -304,7 +304,7 @@ impl Field {
             }
             (Undo::Start(server), Kind::Masters { servers, .. }) => {
                 servers[server].restart();
-                self.young = Some(Instant::now());
+                self.forgot_at = Some(Instant::now());
             }
             _ => unreachable!(),
         }
@@ -368,8 +368,8 @@ impl Field {
     /// How long a server that has forgotten something stays without a vote from now on.
     pub(super) fn until_all_vote(&self) -> Duration {
         let quarantine = LONGEST + ms(1100);
-        let young = self.young.filter(|_| !self.durable);
-        young.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
+        let forgot_at = self.forgot_at.filter(|_| !self.durable);
+        forgot_at.map_or(Duration::ZERO, |since| quarantine.saturating_sub(since.elapsed()))
     }
 
     /// The keys that are left on servers that can be asked, apart from the memory, and what each server has of them.

@@ -54,7 +54,7 @@ try place-counted chaos::on_three src/lock/scripts/contend.lua 's/if ARG.place a
 try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/pcall\(call_next\)/return/'
 try no-quarantine chaos::on_three src/lock/quarantine.rs 's/length: given\.unwrap_or\(default\)/length: Duration::ZERO.min(given.unwrap_or(default))/'
 try late-kill chaos::on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'
-try no-settlement chaos::on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
+try no-fence-vote chaos::on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
 try sweep-without-clock chaos::on_one src/lock/scripts/members.lua 's/digits\(server_ms\(\)\), .BYSCORE./"+inf", "BYSCORE"/'
 try release-without-compare chaos::on_one src/lock/scripts/release.lua 's/find_hold\(ARG.token, ARG.hold\)/value ~= false and not shape, ARG.hold/'
 try inner-release-frees chaos::on_one src/lock/scripts/release.lua 's/if left > 0 then return/if left > 99 then return/'
@@ -64,8 +64,8 @@ try large-job-late run::margins::the_more_processes src/keeper.rs 's/EACH_DEATH 
 try node-seeds-readers lock::fencing::a_master_that_lost_its_counter src/lock/attempt.rs 's/seeds\.then\(unix_time\)/Some(unix_time())/'
 try memory-lies chaos::on_one src/lock/scripts/journal.lua \
     's/by = by and short/if word == "signaled" then word, code = "exited", "0" end\n  by = by and short/'
-try renewal-from-answer run::margins::a_renewal src/lock/renew.rs 's/sent \+ surely/Boot::now() + surely/g'
+try renewal-from-answer run::margins::a_renewal src/lock/renew.rs 's/sent \+ less_drift/Boot::now() + less_drift/g'
 try last-lease-decides run::margins::of_several src/run/supervision.rs 's/\.min_by_key/.max_by_key/'
 try undo-overtakes nodes::masters::nodes_that_timed_out src/lock/traces.rs 's/\)\.behind\(\)/)/g'
-try once-in-haste commands::once_per::a_success src/lock/attempt.rs 's/is_once => return Boot::NEVER/is_once => courtesy(start, answers)/'
+try once-in-haste commands::once_per::a_success src/lock/attempt.rs 's/is_once => return Boot::NEVER/is_once => straggler_wait_once_granted(start, answers)/'
 exit $alive

@@ -450,15 +450,15 @@ fn a_success_that_one_node_knows_is_one_and_what_others_may_have_forgotten_is_no
     let mut nodes = Redis::aged(3, 3600);
     redlock(&nodes, "run -q backup -- true").run();
     nodes[..2].iter_mut().for_each(Redis::restart);
-    let young = || message(["1 of 3 nodes answered", "restarted", "cannot vote"]);
+    let quarantined = || message(["1 of 3 nodes answered", "restarted", "cannot vote"]);
     let watch = |line: &str| redlock(&nodes, format!("status --quarantine 30s --ran-within {line}"));
     watch("1h backup").stdout(like("\"backup\" has succeeded within 1h<any>\n")).stderr(any()).run();
     watch("1h backup --format nagios").stdout(like("OK - <any>\n")).stderr(any()).run();
     for line in ["1h never", "1h backup never", "0s backup", "1h nosuch*"] {
-        watch(line).status(69).stderr(young()).run();
+        watch(line).status(69).stderr(quarantined()).run();
     }
-    watch("1h never --format nagios").status(3).stdout(like("UNKNOWN - \"never\"<any>\n")).stderr(young()).run();
-    redlock(&nodes, "status backup --quarantine 30s --format prometheus").status(69).stderr(young()).run();
+    watch("1h never --format nagios").status(3).stdout(like("UNKNOWN - \"never\"<any>\n")).stderr(quarantined()).run();
+    redlock(&nodes, "status backup --quarantine 30s --format prometheus").status(69).stderr(quarantined()).run();
 }
 
 #[test]

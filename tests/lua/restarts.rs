@@ -14,7 +14,7 @@ fn tells_identity(redis: &Redis, reply: &Reply, word: &str) {
 }
 
 #[test]
-fn a_young_node_grants_nothing_and_calls_no_waiter_but_queues() {
+fn a_quarantined_node_grants_nothing_and_calls_no_waiter_but_queues() {
     let redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
     let mut connection = redis.connection();
@@ -37,7 +37,7 @@ fn a_young_node_grants_nothing_and_calls_no_waiter_but_queues() {
 }
 
 #[test]
-fn a_young_node_shows_a_lease_that_it_has_and_grants_it_again() {
+fn a_quarantined_node_shows_a_lease_that_it_has_and_grants_it_again() {
     let redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
     assert_eq!(scripts.recreate("t", &run_id(&redis), false, "base").word(), "extended");

@@ -62,7 +62,7 @@ fn the_last_free_slot_is_kept_for_who_was_called() {
 }
 
 #[test]
-fn a_young_node_grants_nothing_though_it_bears_a_mark_and_says_how_long_its_leases_may_be() {
+fn a_quarantined_node_grants_nothing_though_it_bears_a_mark_and_says_how_long_its_leases_may_be() {
     let redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
     scripts.take_with("", "ta", "ttl=90000 claim=shared");

@@ -144,8 +144,8 @@ fn a_deadline_that_was_not_passed_when_the_round_was_sent_is_not_enough() {
 }
 
 #[test]
-fn a_young_node_that_never_confirmed_may_have_voted_for_another() {
-    without(Without::NotWhileYoung, MISSED, TWO_HOLDERS, 16);
+fn a_quarantined_node_that_never_confirmed_may_have_voted_for_another() {
+    without(Without::NotWhileQuarantined, MISSED, TWO_HOLDERS, 16);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_counter_that_the_client_looks_at_is_too_old() {
 #[test]
 fn without_the_word_of_the_others_a_deleted_lease_comes_back() {
     without(Without::ByOthers, FORCE, CAME_BACK, 15);
-    without(Without::StillYoung, FORCE_OFF, CAME_BACK, 12);
+    without(Without::StillQuarantined, FORCE_OFF, CAME_BACK, 12);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The fencing protocol under everything that may happen to it, by chance but repeatably: requests and replies are lost
 //! or overtake each other, leases end while their client is between two steps, clocks disagree and jump back, clients
-//! crash, nodes lose their memory. The client decides by the real [`settle`] and [`Tally`]; a node is a model of what
+//! crash, nodes lose their memory. The client decides by the real [`fencing::vote`] and [`Tally`]; a node is a model of what
 //! the scripts do to {holder, counter}, which are compared with the real scripts elsewhere. No clock, no I/O.
 //!
 //! # What is claimed
@@ -24,7 +24,7 @@
 //! more than once a millisecond; a vote counts again after the quarantine, and was asked for a timeout earlier at
 //! most. So it holds while quarantine > timeout + 2δ, and nodes forget only in runs that keep to this.
 
-use super::fencing::settle;
+use super::fencing;
 use super::quorum::{Tally, Verdict};
 
 const MOST_NODES: usize = 5;
@@ -105,7 +105,7 @@ struct Node {
     expires: u64,
     counter: u64,
     /// Votes do not count before this moment.
-    young_until: u64,
+    quarantined_until: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -297,7 +297,7 @@ impl Simulation {
                 }
             }
             8 if self.setting.clocks == Clocks::WithinBounds && self.chance.once_in(8) => {
-                self.nodes[node] = Node { young_until: self.now + QUARANTINE, ..Node::default() };
+                self.nodes[node] = Node { quarantined_until: self.now + QUARANTINE, ..Node::default() };
                 self.history.forgotten += 1;
             }
             _ => {}
@@ -408,7 +408,7 @@ impl Simulation {
                 node.holder = Some(message.lease);
                 node.expires = now + TTL;
                 node.counter = (node.counter + 1).max(clock);
-                What::Granted { counter: node.counter, at: now, counts: now >= node.young_until }
+                What::Granted { counter: node.counter, at: now, counts: now >= node.quarantined_until }
             }
             What::Fence { token } => {
                 let may = match protocol {
@@ -495,30 +495,30 @@ impl Simulation {
                 grants.push((node, counter));
             }
         }
-        let mut settlement = settle(&grants, nodes, 0);
+        let mut vote = fencing::vote(&grants, nodes, 0);
         if self.setting.protocol == Protocol::NoWriteBack {
-            settlement.behind.clear();
-            settlement.needed = 0;
+            vote.behind.clear();
+            vote.needed = 0;
         }
-        me.token = settlement.token;
-        me.needed = settlement.needed;
+        me.token = vote.token;
+        me.needed = vote.needed;
         me.raised = 0;
         me.standing.clear();
         let mut behind = 0;
         for (node, answer) in me.answers.iter().enumerate() {
             match *answer {
-                _ if settlement.behind.contains(&node) => behind |= 1 << node,
+                _ if vote.behind.contains(&node) => behind |= 1 << node,
                 Some(Answer::Granted { at, .. }) => {
                     me.standing.push(Standing { node, granted: at, stored: at });
                 }
                 _ => {}
             }
         }
-        if settlement.needed == 0 {
+        if vote.needed == 0 {
             self.win(client);
         } else {
             me.doing = Doing::Raising;
-            self.ask(client, behind, What::Fence { token: settlement.token });
+            self.ask(client, behind, What::Fence { token: vote.token });
             self.history.written_back += 1;
         }
     }

@@ -15,7 +15,7 @@
 //!   in its lease has not been overtaken (several);
 //! * a lease that `release --force` has deleted on all nodes, none of which has restarted, has no quorum any more.
 
-use super::fencing::settle;
+use super::fencing;
 use super::recreate::{Backing, NodeReport, Round, judge};
 use super::search::Space;
 use state::{Client, EARLIER, Entry, Kind, Node, Packed, Phase, Rest, Side, Slot, State, pack, unpack};
@@ -37,11 +37,11 @@ pub(super) enum Without {
     /// Row 1: *passed* is judged by the moment at which the answers are in; here, by that at which the round was sent.
     PassedByNow,
     /// Rows 1 and 3: re-creation before q others confirm also behind the quarantine, or where it is off.
-    StillYoung,
+    StillQuarantined,
     /// Row 3 and 4: q others need not confirm.
     ByOthers,
     /// Row 4: a node in quarantine that never confirmed is given the lease.
-    NotWhileYoung,
+    NotWhileQuarantined,
     /// Row 5: on the same run of the node, the deadline not passed.
     RemovedOnPurpose,
     /// Row 5 for the rest of the lease.
@@ -222,7 +222,7 @@ impl Bounds {
             state.rest.forced = 3; // it goes to all nodes at once, or has to be repeated
         }
         for node in &mut state.nodes {
-            node.young = node.young.saturating_sub(1);
+            node.quarantined = node.quarantined.saturating_sub(1);
             for entry in &mut node.entries {
                 entry.left = entry.left.saturating_sub(1);
             }
@@ -253,10 +253,10 @@ impl Bounds {
         state.rest.restarts -= 1;
         node.heard = false;
         node.run += 1;
-        node.young = self.quarantine;
+        node.quarantined = self.quarantine;
         if self.forgets {
-            let Node { run, young, sides, .. } = *node;
-            *node = Node { run, young, sides, ..Node::default() };
+            let Node { run, quarantined, sides, .. } = *node;
+            *node = Node { run, quarantined, sides, ..Node::default() };
         }
     }
 
@@ -305,20 +305,20 @@ impl Bounds {
         if grants.len() < self.quorum() || self.good_for(state, client) == 0 {
             return None;
         }
-        let settlement = settle(&grants, self.nodes, self.clock(state, client, &grants));
-        let fence = u8::try_from(settlement.token).unwrap_or(0);
+        let vote = fencing::vote(&grants, self.nodes, self.clock(state, client, &grants));
+        let fence = u8::try_from(vote.token).unwrap_or(0);
         next.clients[client].fence = fence;
         if grants.len() == self.nodes && state.clients[client].phase == Phase::Taking {
             next.wrong = self.is_estranged(state, fence);
         }
         let reads = self.claims[client] == Claim::Shared;
         let forgets = self.is(Without::WriteBack) || reads && self.is(Without::ReaderWritesBack);
-        if settlement.needed > 0 && !forgets {
+        if vote.needed > 0 && !forgets {
             if state.clients[client].phase == Phase::Raising {
                 return None;
             }
             next.clients[client].phase = Phase::Raising;
-            for node in settlement.behind {
+            for node in vote.behind {
                 next.nodes[node].sides[client].slot = Slot { kind: Kind::Fence, ..Slot::default() };
             }
             return Some(next);
@@ -409,8 +409,8 @@ impl Bounds {
                 overtaken |= slot.counter > state.clients[client].fence;
                 match slot.kind {
                     Kind::Confirmed => NodeReport::Confirmed { until: at(self.ttl[client]) - age, run },
-                    Kind::Gone => NodeReport::Gone { run, young: false },
-                    Kind::GoneYoung => NodeReport::Gone { run, young: true },
+                    Kind::Gone => NodeReport::Gone { run, quarantined: false },
+                    Kind::GoneQuarantined => NodeReport::Gone { run, quarantined: true },
                     Kind::Another => NodeReport::Another,
                     _ => NodeReport::Silent,
                 }
@@ -502,7 +502,7 @@ impl Space for Bounds {
                 format!("{}@{}{more} {kind:?}({run})", side.left, side.run)
             };
             let sides = node.sides.each_ref().map(side).join(" | ");
-            format!("[{holder} c{:?} run {} young {}: {sides}]", node.counters, node.run, node.young)
+            format!("[{holder} c{:?} run {} quarantined {}: {sides}]", node.counters, node.run, node.quarantined)
         };
         let client = |client: &Client| format!("{:?}({}) f{}", client.phase, client.age, client.fence);
         let nodes: Vec<String> = state.nodes[..self.nodes].iter().map(node).collect();

@@ -40,7 +40,7 @@ impl Bounds {
         if node.entries[client].left > 0 {
             return Some(node.counters[self.counter(place, client)]);
         }
-        if !self.fits(node, client, place) || node.young > 0 && !self.is(Without::Quarantine) {
+        if !self.fits(node, client, place) || node.quarantined > 0 && !self.is(Without::Quarantine) {
             return None;
         }
         node.entries[client] = Entry { left: self.ttl[client], place };
@@ -77,7 +77,7 @@ impl Bounds {
         if !self.fits(node, client, state.clients[client].place) {
             return Kind::Another;
         }
-        if node.young > 0 { Kind::GoneYoung } else { Kind::Gone }
+        if node.quarantined > 0 { Kind::GoneQuarantined } else { Kind::Gone }
     }
 
     /// A node takes up the request of a client, and its answer arrives or is lost.
@@ -100,7 +100,7 @@ impl Bounds {
             }
             Kind::Extend => {
                 slot.kind = self.extend(&mut next, client, index);
-                if matches!(slot.kind, Kind::Gone | Kind::GoneYoung) && self.is(Without::CounterInScript) {
+                if matches!(slot.kind, Kind::Gone | Kind::GoneQuarantined) && self.is(Without::CounterInScript) {
                     slot.counter = state.nodes[index].counters[self.counter(state.clients[client].place, client)];
                 }
             }

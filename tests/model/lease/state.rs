@@ -15,7 +15,7 @@ variants! {
         Extend,
         Confirmed,
         Gone,
-        GoneYoung,
+        GoneQuarantined,
         Another,
         Lost,
         Rejoin,
@@ -74,7 +74,7 @@ packed! {
         counters: [u8; 2] = 3,
         /// From 1.
         run: u8 = 2,
-        young: u8 = 3,
+        quarantined: u8 = 3,
         forced: bool = 1,
         /// The first client has heard from this run of the node.
         heard: bool = 1,

@@ -43,11 +43,11 @@ pub(super) fn judge_without(
                 node.until = None;
             }
             NodeReport::Revoked => node.until = None,
-            NodeReport::Gone { run, young } => {
+            NodeReport::Gone { run, quarantined } => {
                 let passed_at = |moment| node.until.is_none_or(|until| until <= moment);
                 let passed = passed_at(if is(Without::PassedByNow) { round.sent } else { round.now });
                 let same = run == node.run;
-                let row = match (node.run.is_some() && !same, young || alone || is(Without::StillYoung)) {
+                let row = match (node.run.is_some() && !same, quarantined || alone || is(Without::StillQuarantined)) {
                     (true, true) if passed && !is(Without::NotPassed) => Row::Nothing,
                     (true, true) => Row::AtOnce,
                     (true, false) => Row::ByOthers,
@@ -55,7 +55,7 @@ pub(super) fn judge_without(
                         node.removed = !is(Without::ForTheRestOfTheLease);
                         Row::Nothing
                     }
-                    (false, _) if young && !is(Without::NotWhileYoung) => Row::Nothing,
+                    (false, _) if quarantined && !is(Without::NotWhileQuarantined) => Row::Nothing,
                     (false, _) => Row::ByOthers,
                 };
                 if row != Row::AtOnce && !is(Without::VoidByGone) {

@@ -213,7 +213,7 @@ impl Bounds {
                 (0..NODES).filter(|&index| of(index) && state.nodes[index].sides[me].request == request).count()
             };
             let (granted, held) = (said(Request::Granted), said(Request::Held) + said(Request::Reserved));
-            let cannot = said(Request::Young) + said(Request::Fault);
+            let cannot = said(Request::Quarantined) + said(Request::Fault);
             let tally = Tally { nodes: NODES, yes: granted, no: held + cannot };
             let is_explained = held >= quorum(NODES) || cannot + quorum(NODES) > NODES;
             let all = heard.count_ones() as usize == NODES;
@@ -284,7 +284,8 @@ impl Bounds {
             .filter(|(side, _)| is_refusal(side.request))
             .collect();
         let votes = refusals.iter().map(|(side, _)| refusals.iter().filter(|(other, _)| other.by == side.by).count());
-        if answered < quorum(NODES) || said(|request| matches!(request, Request::Young | Request::Fault)) == heard.len()
+        if answered < quorum(NODES)
+            || said(|request| matches!(request, Request::Quarantined | Request::Fault)) == heard.len()
         {
             return if self.clocks { AFTER_FAILURE + PAUSE } else { PAUSE };
         }

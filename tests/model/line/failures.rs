@@ -138,7 +138,7 @@ impl Bounds {
             if !renews {
                 node.delete_key();
             }
-            node.young = TTL;
+            node.quarantined = TTL;
         }
         waiters.iter_mut().for_each(Waiter::excuse);
     }

@@ -98,8 +98,8 @@ impl Bounds {
         if !node.is_free() {
             return Request::Held;
         }
-        if node.young > 0 && !self.is(Without::Quarantine) {
-            return Request::Young;
+        if node.quarantined > 0 && !self.is(Without::Quarantine) {
+            return Request::Quarantined;
         }
         match node.reserved() {
             Some(waiter) if waiter == me => return Request::Granted,
@@ -187,7 +187,7 @@ impl Bounds {
     pub(super) fn tick(&self, state: &mut State) {
         let holds: [bool; HOLDER + 1] = std::array::from_fn(|client| state.holds(client));
         for node in &mut state.nodes {
-            node.young = node.young.saturating_sub(1);
+            node.quarantined = node.quarantined.saturating_sub(1);
             let renews = (0..=HOLDER).any(|client| holds[client] && node.key == token(client));
             node.left = if renews && !node.away { TTL } else { node.left.saturating_sub(1) };
             if node.left == 0 {

@@ -46,7 +46,7 @@ variants! {
         Granted,
         Held,
         Reserved,
-        Young,
+        Quarantined,
         /// None: the node cannot be reached, or has lost the connection.
         Fault,
     }
@@ -85,7 +85,7 @@ packed! {
         /// Ticks until that runs out.
         left: u8 = 2,
         /// Ticks until the node has a vote.
-        young: u8 = 2,
+        quarantined: u8 = 2,
         /// Nobody can reach it.
         away: bool = 1,
         /// The first holder's release is under way.
@@ -177,8 +177,8 @@ impl Request {
     }
 
     pub(super) fn is_answer(self) -> bool {
-        use Request::{Fault, Granted, Held, Reserved, Young};
-        matches!(self, Granted | Held | Reserved | Young | Fault)
+        use Request::{Fault, Granted, Held, Quarantined, Reserved};
+        matches!(self, Granted | Held | Reserved | Quarantined | Fault)
     }
 }
 
