@@ -16,7 +16,6 @@ mod queue;
 mod release;
 mod search;
 mod simulation;
-mod sweep;
 mod table;
 
 use lease::{Bounds, Claim, Held, Without};
