@@ -368,8 +368,7 @@ impl NamedObstacle {
             (_, Some(left)) => format!(", lease {left} left"),
             (_, None) => String::new(), // renewed meanwhile
         };
-        let clock = if holder.is_ahead { " (the server's clock was set back, so it ends that much later)" } else { "" };
-        ("is ", format!("held by {whose}{holder}{since}{revoked}{lease}{clock}"))
+        ("is ", format!("held by {whose}{holder}{since}{revoked}{lease}"))
     }
 }
 

@@ -28,10 +28,9 @@ pub(crate) struct Setup<'a> {
 /// The facts about all locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
-    /// The names of those that never expire, whose runs cannot be read, and whose last success is in the future.
+    /// The names of those that never expire, and whose runs cannot be read.
     eternal: Vec<String>,
     unread: Vec<String>,
-    ahead: Vec<String>,
     /// The longest ttl of a lease.
     longest: Duration,
 }
@@ -41,7 +40,6 @@ impl LockFacts {
         let add = |names: &mut Vec<String>, is: bool| names.extend(is.then(|| format!("{:?}", status.name)));
         add(&mut self.eternal, status.never_expires());
         add(&mut self.unread, status.unremembered.is_some());
-        add(&mut self.ahead, status.memory.last_success.as_ref().is_some_and(|run| run.is_ahead));
         self.longest = status.holders().iter().map(Holder::longest).fold(self.longest, Duration::max);
     }
 }
@@ -278,16 +276,6 @@ fn disk(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
-    let ahead = node.info.get("uptime_in_seconds").ok().and_then(|told| told.strip_prefix('-')?.parse().ok());
-    if let Some(ahead) = ahead.map(Duration::from_secs) {
-        let rest = human(setup.quarantine.left(Some(Duration::ZERO)) + ahead);
-        let (harm, ready) = match setup.has_quarantine() {
-            true => (NoVote, format!("; it is not ready for another {rest}")),
-            false => (Warn, String::new()),
-        };
-        let longer = "its clock was set back behind its start: leases of before end that much later";
-        return Err(harm.problem(&format!("{longer}{ready}"), "wait, or restart it"));
-    }
     let up = node.info.number("uptime_in_seconds").map_err(|untold| match setup.has_quarantine() {
         true => NoVote.problem(
             "its uptime is unknown, so a restart that lost its data cannot be noticed: redlock refuses it",
@@ -389,10 +377,7 @@ fn expiry(setup: &Setup) -> CheckResult {
 }
 
 fn log(setup: &Setup) -> CheckResult {
-    let LockFacts { unread, ahead, .. } = locks(setup)?;
-    warn_of(unread, "the runs of these locks cannot be read", "redlock log NAME says why")?;
-    let advice = "the server's clock was changed; the next success puts it right";
-    warn_of(ahead, "the last success of these locks is in the future", advice)?;
+    warn_of(&locks(setup)?.unread, "the runs of these locks cannot be read", "redlock log NAME says why")?;
     Ok("can be read".to_owned())
 }
 

@@ -71,9 +71,13 @@ impl Lines {
         value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
     }
 
+    /// A number. The uptime is below 0 after the clock was set back behind the start: that counts as 0.
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
-        value.parse().map_err(|_| untold(self.command, format!("reports {name}:{value}, which is not a number")))
+        let number = value.parse::<i64>();
+        let number =
+            number.map_err(|_| untold(self.command, format!("reports {name}:{value}, which is not a number")))?;
+        Ok(number.try_into().unwrap_or(0))
     }
 }
 

@@ -63,8 +63,6 @@ pub(super) struct Answer {
     pub(super) longest: Duration,
     /// The time since the start of the server, to the second; none where INFO is refused.
     pub(super) uptime: Option<Duration>,
-    /// The time until the start of the server, by a clock that was set back since; zero for every other.
-    pub(super) starts_in: Duration,
     /// It differs after a restart of the server; none where INFO is refused.
     pub(super) run_id: Option<String>,
     /// The fencing token of the lease; zero for another library's.
@@ -128,7 +126,6 @@ impl FromReply for Answer {
         let count = |name: &str| reply.get(name).as_count();
         let (node, clock) = (reply.get("node"), reply.get("clock").as_time());
         let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
-        let starts_in = uptime.filter(|seconds| *seconds < 0).map_or(0, i64::unsigned_abs);
         let by = match outcome {
             Outcome::Reserved => Some(Obstacle::Reserved(reply.get("left").as_time())),
             _ => reply.has("holders").then(|| Obstacle::read(reply)),
@@ -139,7 +136,6 @@ impl FromReply for Answer {
             by,
             longest: longest.max(reply.get("longest").as_time()).unwrap_or_default(),
             uptime: uptime.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
-            starts_in: Duration::from_secs(starts_in),
             run_id: node.get("run_id").as_text().filter(|run_id| !run_id.is_empty()).map(str::to_owned),
             fence: count("fence").unwrap_or(0),
             place: reply.get("place").as_small_count(),

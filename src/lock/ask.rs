@@ -58,8 +58,7 @@ impl Locks {
             return (!self.quarantine.is_off()).then(Fault::without_uptime);
         };
         let left = self.quarantine.left(Some(uptime));
-        let uptime = Some(uptime).filter(|_| answer.starts_in.is_zero());
-        (!left.is_zero()).then_some(Fault::Quarantined { uptime, left: left + answer.starts_in })
+        (!left.is_zero()).then_some(Fault::Quarantined { uptime, left })
     }
 
     /// The error for a question about this lock, or all, that no quorum has answered.

@@ -10,9 +10,6 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// A server's clock may be put right by so much without being set back.
-const CLOCK_STEP: Duration = Duration::from_secs(1);
-
 /// A holder of a lock, as its key and its owner record say. All but the token is unknown of a lock of another library.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
@@ -38,9 +35,6 @@ pub(crate) struct Holder {
     /// The rest of the lease; none when it never expires or is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
-    /// By the server's clock it was granted in the future: that was set back.
-    #[serde(skip)]
-    pub(crate) is_ahead: bool,
     /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
     #[serde(skip)]
     pub(crate) kept: Option<Duration>,
@@ -108,7 +102,6 @@ impl Holder {
             },
             acquired_at: micros("since"),
             held: ago("since"),
-            is_ahead: micros("now").zip(micros("since")).is_some_and(|(now, since)| since > now + CLOCK_STEP),
             fencing_token: fields.get("fence").as_count(),
             holds: fields.get("holds").as_count(),
             ttl: fields.get("ttl").as_time(),

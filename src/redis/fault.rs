@@ -20,8 +20,7 @@ pub(crate) enum Fault {
     /// The other side closed the connection; a new connection may work at once.
     Closed,
     /// It was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
-    /// Without an uptime, its clock says that it was started in the future.
-    Quarantined { uptime: Option<Duration>, left: Duration },
+    Quarantined { uptime: Duration, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
     Exited(String),
     /// There is no connection, for this reason.
@@ -222,11 +221,7 @@ impl fmt::Display for Fault {
             Fault::Slower => f.write_str("was slower than the others"),
             Fault::Closed => f.write_str("closed the connection"),
             Fault::Quarantined { uptime, left } => {
-                match uptime {
-                    Some(uptime) => write!(f, "restarted {} ago", human(*uptime))?,
-                    None => f.write_str("had its clock set back behind its start")?,
-                }
-                write!(f, " and cannot vote for another {}", human(*left))
+                write!(f, "restarted {} ago and cannot vote for another {}", human(*uptime), human(*left))
             }
             Fault::Unreachable(why) => write!(f, "is unreachable ({why})"),
             Fault::Shortage(what) => write!(f, "cannot be asked: {what}"),
