@@ -95,12 +95,8 @@ pub(super) struct Answer {
     pub(super) waiters: Option<Vec<Waiter>>,
     /// The success that forbids another run.
     pub(super) ran: Option<Run>,
-    /// The line has more dead waiters than one script drops.
-    pub(super) more: bool,
     /// Tokens that were looked for.
     pub(super) tokens: Vec<Vec<u8>>,
-    /// What goes through all leases goes on there.
-    pub(super) from: Option<String>,
     /// The log knows of the run of a lease that is not there, and that a release has told its end.
     pub(super) knows_run: bool,
     pub(super) knows_end: bool,
@@ -153,9 +149,7 @@ impl FromReply for Answer {
             waiting: count("waiting").unwrap_or(0),
             waiters: Waiter::read_all(reply),
             ran: reply.get("success").as_text().map(|run| Run::read(run, RunOutcome::Unreadable, clock)),
-            more: reply.has("more"),
             tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
-            from: text("from"),
             knows_run: matches!(reply.get("known").as_text(), Some("known" | "ended")),
             knows_end: reply.get("known").as_text() == Some("ended"),
             may_have_forgotten: reply.get("known").as_text() == Some("unsure"),

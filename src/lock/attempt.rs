@@ -10,7 +10,6 @@ use super::fencing;
 use super::fields::Args;
 use super::holder::{Holder, Obstacle, most_named};
 use super::lease::Lease;
-use super::line::LINE_TIMEOUT;
 use super::quorum::{Verdict, middle, quorum};
 use super::run::{self, Run};
 use super::token::{self, BASE};
@@ -22,7 +21,7 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// How often one try is repeated at once, because it met dead waiters, or has asked for a place that is taken.
+/// How often one try is repeated at once, because it has asked for a place that is taken.
 const AGAIN: u32 = 5;
 
 /// The result of one try.
@@ -71,8 +70,7 @@ pub(super) struct LastSeenLease {
 }
 
 impl Lock {
-    /// One try on all nodes, and not after `until`. More dead waiters than one script drops do not count as an obstacle, nor does
-    /// a place that is taken while others are free.
+    /// One try on all nodes, and not after `until`. A place that is taken while others are free does not count as an obstacle.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -84,17 +82,14 @@ impl Lock {
         loop {
             let attempt = self.try_once(traces, request, seen, until).await;
             let is_granted = matches!(attempt, Attempt::Granted(_));
-            let may_succeed = traces.is_blocked || traces.place.is_some();
-            if is_granted || !may_succeed || again == 0 || until.passed() {
+            if is_granted || traces.place.is_none() || again == 0 || until.passed() {
                 if !is_granted && traces.waiter.is_some() {
                     self.roll_back(traces).await;
                 }
-                self.move_line(std::mem::take(&mut traces.unmoved), (Boot::now() + LINE_TIMEOUT).min(until)).await;
                 return attempt;
             }
             // The next try undoes this one.
             again -= 1;
-            self.move_line(std::mem::take(&mut traces.unmoved), self.locks.nodes.deadline().min(until)).await;
         }
     }
 

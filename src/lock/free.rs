@@ -1,9 +1,12 @@
 //! `redlock wait`: until a lock is free, taking nothing.
 
-use super::Lock;
+use super::answer::Answer;
+use super::fields::Args;
 use super::queue::{AFTER_EXPIRY, WaitReport};
 use super::status::{State, View};
+use super::{Lock, scripts};
 use crate::error::{Error, NamedObstacle};
+use crate::redis::Answers;
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
@@ -39,8 +42,9 @@ impl Lock {
             }
             if status.state == State::Free {
                 // Though it is free and promised to no waiter, there is a line: its first are dead, or do not know yet.
-                let all = vec![true; self.locks.nodes.len()];
-                self.move_line(all, self.locks.nodes.deadline()).await;
+                let call = self.keys.call(&scripts::UNDO, Args::default());
+                let _: Answers<Answer> =
+                    self.locks.nodes.ask(&call, self.locks.nodes.deadline(), |_| Boot::NEVER).await;
             }
             if end.passed() {
                 return Err(match status.unanswered {

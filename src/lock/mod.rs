@@ -1,6 +1,6 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
-//! Calls go one way: `acquire` → `enter`, `queue` → `attempt` → `traces` → `release`, `line`; `free`, `revoke` and `listing` →
+//! Calls go one way: `acquire` → `enter`, `queue` → `attempt` → `traces` → `release`; `free`, `revoke` and `listing` →
 //! `status` → `memory`; `renew` → `recreate`; what needs a quorum → `ask`.
 
 mod acquire;
@@ -16,7 +16,6 @@ mod free;
 mod holder;
 pub(crate) mod keys;
 mod lease;
-mod line;
 mod listing;
 mod locks;
 mod memory;

@@ -5,7 +5,6 @@ use super::answer::{Answer, Outcome};
 use super::ask::straggler_wait;
 use super::fields::Args;
 use super::lease::{Backing, Lease};
-use super::line::unmoved;
 use super::quorum::Verdict;
 use super::run::{End, RunOutcome};
 use super::token::{self, BASE};
@@ -91,7 +90,6 @@ impl Lock {
             let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
             answers = self.send(&named).await;
         }
-        self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
         let verdict = answers.verdict(is_done);
         let is_lost = answers.is_denied(is_done);
         if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {

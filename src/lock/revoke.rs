@@ -3,14 +3,11 @@
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
 use super::holder::Holder;
-use super::line::unmoved;
 use super::owner::user_at_host;
 use super::quorum::Verdict;
 use super::status::{State, View};
 use super::{Lock, scripts};
 use crate::error::{Error, NotOurs};
-use crate::redis::{Answers, Script};
-use crate::sys::clock::Boot;
 use std::collections::BTreeSet;
 
 /// The result of ending others' leases.
@@ -64,14 +61,12 @@ impl Lock {
         if let Some(token) = token {
             args = args.with_bytes("token", token);
         }
-        let call = self.call(&scripts::REVOKE, args.clone());
+        let call = self.call(&scripts::REVOKE, args);
         let is_done = |answer: &Answer| matches!(answer.outcome, Outcome::Revoked | Outcome::Released);
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(is_done) != Verdict::Open).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        self.move_line(unmoved(&answers), self.locks.nodes.deadline()).await;
-        let is_free = self.finish(args, &answers).await;
         // The most telling answer first.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
@@ -81,7 +76,7 @@ impl Lock {
         match word {
             Outcome::Revoked | Outcome::Released => {
                 let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-                let is_free = word == Outcome::Released || is_free;
+                let is_free = word == Outcome::Released;
                 Ok(Revocation { holders: by.holders().to_vec(), is_free, missed: missed.collect() })
             }
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
@@ -89,56 +84,17 @@ impl Lock {
         }
     }
 
-    /// Goes through the rest of the leases of each node. True if that was necessary, and none is left.
-    async fn finish(&mut self, args: Args, answers: &Answers<Answer>) -> bool {
-        let from: Vec<_> = (0..answers.nodes()).map(|node| answers.of(node)?.ok()?.from.clone()).collect();
-        let mut is_free = from.iter().any(Option::is_some);
-        let last = |answer: &Answer| is_free &= answer.outcome != Outcome::Revoked || answer.from.is_some();
-        self.go_through(&scripts::REVOKE, &args, from, last).await;
-        is_free
-    }
-
     /// The tokens that begin so, of a lock with too many to list.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
     async fn find(&mut self, prefix: &str) -> Result<Vec<Vec<u8>>, Error> {
-        let (mut found, mut searched) = (BTreeSet::new(), 0);
-        let from = vec![Some("0 0".to_owned()); self.locks.nodes.len()];
-        let part = |answer: &Answer| {
-            found.extend(answer.tokens.iter().cloned());
-            searched += usize::from(answer.from.is_none());
-        };
-        let answers = self.go_through(&scripts::FIND, &Args::default().with("prefix", prefix), from, part).await;
-        if searched < self.locks.quorum() {
+        let call = self.call(&scripts::FIND, Args::default().with("prefix", prefix));
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) != Verdict::Open).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
+        let found: BTreeSet<Vec<u8>> = answers.replies().flat_map(|answer| answer.tokens.iter().cloned()).collect();
         Ok(found.into_iter().collect())
-    }
-
-    /// Goes through all leases of each node, from there on, a part at a time. Returns the last answers.
-    async fn go_through(
-        &mut self,
-        script: &'static Script,
-        args: &Args,
-        mut from: Vec<Option<String>>,
-        mut part: impl FnMut(&Answer),
-    ) -> Answers<Answer> {
-        loop {
-            let call = |from: &Option<String>| Some(self.call(script, args.clone().with("from", from.as_ref()?)));
-            let calls: Vec<_> = from.iter().map(call).collect();
-            let deadline = self.locks.nodes.deadline();
-            let answers: Answers<Answer> =
-                self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |_| Boot::NEVER).await;
-            from.fill(None);
-            for (node, _, answer) in answers.iter() {
-                part(answer);
-                from[node].clone_from(&answer.from);
-            }
-            self.move_line(unmoved(&answers), deadline).await;
-            if from.iter().all(Option::is_none) {
-                return answers;
-            }
-        }
     }
 }

@@ -33,8 +33,8 @@ script!(
     RELEASE, "members", "drop", "line", "node", "record", "run", "journal", "release", "holders", "close", "correct",
     "late"
 );
-script!(REVOKE, "members", "drop", "line", "node", "record", "holders", "run", "journal", "part", "revoke");
-script!(FIND, "members", "part", "find");
+script!(REVOKE, "members", "drop", "line", "node", "record", "holders", "run", "journal", "revoke");
+script!(FIND, "members", "find");
 script!(HOLDS, "members", "node", "record", "holders", "holds");
 script!(INSPECT, "members", "node", "record", "holders", "inspect");
 script!(RUNS, "members", "node", "runs");

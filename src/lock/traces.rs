@@ -5,7 +5,6 @@
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
-use super::line::{LINE_TIMEOUT, unmoved};
 use super::{Lock, scripts};
 use crate::redis::{Answers, Call, Fault, Nodes};
 use crate::sys::clock::Boot;
@@ -43,9 +42,6 @@ pub(super) struct Traces {
     pub(super) hold: Option<(String, String)>,
     /// The time at which the first try began.
     began: Option<Boot>,
-    /// Where the line was not moved to its end by the latest try, and whether that kept it from the lock.
-    pub(super) unmoved: Vec<bool>,
-    pub(super) is_blocked: bool,
 }
 
 impl Traces {
@@ -84,8 +80,6 @@ impl Traces {
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
             self.may_have_it[node] = false;
         }
-        self.unmoved = unmoved(answers);
-        self.is_blocked = answers.replies().any(|take| take.more && take.outcome == Outcome::Reserved);
     }
 
     pub(super) fn add_to(&self, args: Args) -> Args {
@@ -138,7 +132,6 @@ impl Lock {
             traces.may_have_it[node] = false;
             traces.earlier[node].clear();
         }
-        self.move_line(unmoved(&answers), until).await;
     }
 
     /// A quorum has granted the lock: leaves the line on the nodes that did not, and has tries undone that are left there.
@@ -159,8 +152,7 @@ impl Lock {
         let (soon, deadline) = (Boot::now() + STEP_OUT, self.locks.nodes.deadline());
         let deadline = if waits { deadline } else { soon };
         let patience = |left: &Answers<Answer>| if left.replies().count() >= enough { soon } else { Boot::NEVER };
-        let answers = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
-        self.move_line(unmoved(&answers), Boot::now() + LINE_TIMEOUT).await;
+        let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
     }
 
     /// Sends what undoes a request to every node that the request may have reached, and again over new connections as long as

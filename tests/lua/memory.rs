@@ -112,12 +112,8 @@ impl Model {
         for (token, ends) in over {
             let Some(run) = self.take_open(&token) else { continue };
             let ended = ends.min(now);
-            let forced = self.forced_end(&run, Some(ended));
-            let (at, outcome) = forced.clone().unwrap_or((ended, json!({})));
+            let (at, outcome) = self.forced_end(&run, Some(ended)).unwrap_or((ended, json!({})));
             let run = with_end(run, at, &outcome);
-            if forced.is_some() {
-                self.count_end(&run);
-            }
             closed.push(run);
         }
         if let Some(first) = closed.first() {

@@ -35,9 +35,6 @@ fn scripts() -> BTreeMap<String, String> {
     script.captures_iter(&list).map(|found| (found[1].to_lowercase(), body(&found[2]))).collect()
 }
 
-/// What bounds the work of one script.
-const BOUNDS: [&str; 4] = ["SWEPT", "BURIED", "FREED", "PART"];
-
 fn part(name: &str) -> String {
     format!("{BASE}{name}")
 }
@@ -110,11 +107,6 @@ struct Scripts {
 impl Scripts {
     fn on(connection: Connection) -> Scripts {
         Scripts::changed(connection, "", &[])
-    }
-
-    /// With bounds that a few members and waiters reach: so many are forgotten, dropped, freed or looked through by one script.
-    fn bounded(connection: Connection, most: usize) -> Scripts {
-        Scripts::changed(connection, "", &BOUNDS.map(|bound| (bound, most.to_string())))
     }
 
     /// With these lines in front of each of them, and these constants in place of theirs.

@@ -31,8 +31,6 @@ pub(super) struct Timed<T> {
 pub(super) struct Model {
     /// The server's clock.
     pub(super) us: i64,
-    /// So many members or waiters one script forgets, drops or frees.
-    pub(super) most: usize,
     /// A token, a mark, or (none) another type than a string.
     pub(super) lock: Option<Timed<Option<String>>>,
     pub(super) lease: Option<Timed<Record>>,
@@ -53,8 +51,6 @@ pub(super) struct Model {
     /// Who heard what.
     pub(super) heard: Vec<(String, String)>,
     pub(super) args: BTreeMap<&'static str, String>,
-    buried: usize,
-    more: bool,
 }
 
 /// Who is next.
@@ -85,8 +81,8 @@ fn node() -> Json {
 
 /// The arguments, and who has the lock.
 impl Model {
-    pub(super) fn new(us: i64, most: usize) -> Model {
-        Model { us, most, ..Model::default() }
+    pub(super) fn new(us: i64) -> Model {
+        Model { us, ..Model::default() }
     }
 
     /// A key is deleted by hand.
@@ -105,14 +101,13 @@ impl Model {
     /// The server has lost all that it had.
     pub(super) fn forget_all(&mut self) {
         let listening = std::mem::take(&mut self.listening);
-        *self = Model { listening, ..Model::new(self.us, self.most) };
+        *self = Model { listening, ..Model::new(self.us) };
     }
 
     /// One call of a script. In what it answers a name without a value is not there.
     pub(super) fn call(&mut self, script: &str) -> Json {
-        (self.buried, self.more) = (0, false);
         self.sweep();
-        let mut answer = match script {
+        match script {
             "take" => self.take(),
             "undo" => self.undo_take(),
             "extend" => self.extend(),
@@ -123,11 +118,7 @@ impl Model {
             "revoke" => self.revoke(),
             "holds" => self.newest_hold(),
             _ => self.inspect(),
-        };
-        if self.more {
-            answer["more"] = json!(1);
         }
-        answer
     }
 
     pub(super) fn arg(&self, name: &str) -> Option<String> {
@@ -157,9 +148,8 @@ impl Model {
 
     /// Whether this token has the lock. None is empty, whatever others write.
     pub(super) fn has(&self, token: &str) -> bool {
-        let is_live = |ends: &i64| *ends > self.ms();
         match self.shape() {
-            Some(_) => self.members.value.get(token).is_some_and(is_live),
+            Some(_) => self.members.value.contains_key(token),
             None => !token.is_empty() && self.value() == Some(token),
         }
     }
@@ -230,11 +220,11 @@ impl Model {
 
     /// With those who have the lock. (There are not more than an answer names.)
     fn with_holders(&self, outcome: &str) -> Json {
-        let live: Vec<_> = self.members.value.iter().filter(|(token, _)| self.has(token)).collect();
+        let live = &self.members.value;
         match (self.shape(), self.value()) {
             (Some(_), _) => json!({
-                "outcome": outcome, "holders": live.iter().map(|(token, _)| self.holder(token)).collect::<Vec<_>>(),
-                "members": live.len(), "longest": self.longest(), "next": live.iter().map(|one| one.1 - self.ms()).min(),
+                "outcome": outcome, "holders": live.keys().map(|token| self.holder(token)).collect::<Vec<_>>(),
+                "members": live.len(), "longest": self.longest(), "next": live.values().map(|ends| ends - self.ms()).min(),
             }),
             (None, Some(token)) => json!({"outcome": outcome, "holders": [self.holder(token)]}),
             (None, None) => json!({"outcome": outcome, "holders": [{"type": "list", "left": self.until_end("")}]}),
@@ -289,10 +279,9 @@ impl Model {
         self.lease.as_mut().into_iter().for_each(|lease| lease.ends = Some(ends));
     }
 
-    /// The keys last as long as the last member. Without one that is alive they go.
+    /// The keys last as long as the last member. Without one they go.
     fn expire_all(&mut self) {
-        let last = self.members.value.values().copied().max();
-        match last.filter(|last| *last > self.ms()) {
+        match self.members.value.values().copied().max() {
             None => self.delete_mark(),
             Some(last) => {
                 self.members.ends = Some(last);
@@ -301,21 +290,16 @@ impl Model {
         }
     }
 
-    /// Each script forgets some of those that have run out, and the one at the place that is asked for.
+    /// Each script forgets those that have run out.
     fn sweep(&mut self) {
         if self.shape().is_none() {
             return;
         }
         let over = in_order(&self.members.value).into_iter().filter(|(_, ends)| *ends <= self.ms());
-        let over: Vec<_> = over.take(self.most).map(|(token, _)| token).collect();
+        let over: Vec<_> = over.map(|(token, _)| token).collect();
         self.forget(&over);
-        if !self.members.value.values().any(|ends| *ends > self.ms()) {
-            return self.delete_mark();
-        }
-        if let (true, Some(place)) = (over.len() == self.most, self.int("place")) {
-            let there = self.places.iter().filter(|(token, at)| **at == place && !self.has(token));
-            let there: Vec<_> = there.map(|(token, _)| token.clone()).collect();
-            self.forget(&there);
+        if self.members.value.is_empty() {
+            self.delete_mark();
         }
     }
 
@@ -467,13 +451,11 @@ impl Model {
             return true;
         }
         self.queue.remove(waiter);
-        self.buried += 1;
-        self.more |= self.buried == self.most;
         false
     }
 
     fn tell_first(&mut self) {
-        while let (false, Some(waiter)) = (self.more, self.first_in_line()) {
+        while let Some(waiter) = self.first_in_line() {
             if self.tell(&waiter, "head") {
                 return;
             }
@@ -486,8 +468,7 @@ impl Model {
             self.tell_first();
             return Next::NotCalled;
         }
-        while !self.more {
-            let Some(first) = self.first_in_line() else { return Next::LineIsEmpty };
+        while let Some(first) = self.first_in_line() {
             let is_me = me == Some(&first);
             if is_me || self.fits(&self.claim_of(&first)) {
                 self.queue.remove(&first);
@@ -501,7 +482,7 @@ impl Model {
                 return Next::NotCalled;
             }
         }
-        Next::NotCalled
+        Next::LineIsEmpty
     }
 
     fn hand_over(&mut self) {
@@ -573,7 +554,6 @@ impl Model {
             Next::LineIsEmpty => self.granted(),
             Next::Called(next) if Some(&next) == me.as_ref() => self.granted(),
             Next::Called(next) => self.beside(&next),
-            Next::NotCalled if self.more => self.refused("reserved"),
             Next::NotCalled => self.refused("held"),
         }
     }
@@ -832,11 +812,7 @@ impl Model {
         answer["outcome"] = json!(match &token {
             Some(token) => self.end_one(token, by_force),
             None if by_force => self.force_all(),
-            None => {
-                let (outcome, from) = self.revoke_all();
-                answer["from"] = json!(from);
-                outcome
-            }
+            None => self.revoke_all(),
         });
         if self.shape().is_some() || self.lock.is_none() {
             self.hand_over();
@@ -859,33 +835,27 @@ impl Model {
     }
 
     fn force_all(&mut self) -> &'static str {
-        let first: Vec<_> = in_order(&self.members.value).into_iter().take(self.most).map(|(token, _)| token).collect();
-        for token in &first {
-            self.remember_end(token, "revoked", None, self.arg("by").as_deref());
-        }
-        self.forget(&first);
+        let all: Vec<_> = self.members.value.keys().cloned().collect();
+        self.forget(&all);
         self.remember_force();
         self.delete_mark();
         "released"
     }
 
-    /// Revokes all, and frees those whose jobs have ended. With where to go on.
-    fn revoke_all(&mut self) -> (&'static str, Option<&'static str>) {
+    /// Revokes all, and frees those whose jobs have ended.
+    fn revoke_all(&mut self) -> &'static str {
         let signed = format!("{} {}", self.us, self.args["by"]);
         let lease = &mut self.lease.get_or_insert_default().value;
         lease.insert("revoked".to_owned(), signed);
         if !lease.contains_key("some_kept") {
-            return ("revoked", None);
+            return "revoked";
         }
         let members = in_order(&self.members.value).into_iter().map(|(token, _)| token);
         let is_kept = |token: &String| self.record(token).is_some_and(|record| record.contains_key("kept"));
-        let kept: Vec<_> = members.filter(is_kept).take(self.most).collect();
-        if kept.is_empty() {
-            return ("revoked", None);
-        }
+        let kept: Vec<_> = members.filter(is_kept).collect();
         self.forget(&kept);
         self.expire_all();
-        if self.shape().is_some() { ("revoked", Some("0 0")) } else { ("released", None) }
+        if self.shape().is_some() { "revoked" } else { "released" }
     }
 
     fn newest_hold(&self) -> Json {

@@ -3,7 +3,7 @@
 
 use super::memory::{began_at, ended_at};
 use super::model::{Model, NONCE, RESERVED_MS, RUN_ID, Timed, UPTIME_S, limit};
-use super::{BASE, BOUNDS, LOCK, Reply, Scripts, part};
+use super::{BASE, LOCK, Reply, Scripts, part};
 use crate::support::{Chance, Redis};
 use redis::{PubSub, Script};
 use serde_json::{Value as Json, json};
@@ -339,12 +339,10 @@ impl Run<'_> {
     }
 }
 
-/// Calls with these seeds. Scripts do the usual work at once, or one member or waiter at a time; waiters live by chance, or are dead.
-fn agree(seeds: std::ops::Range<u64>, most: usize, alive: bool) {
+/// Calls with these seeds. Waiters live by chance, or are dead.
+fn agree(seeds: std::ops::Range<u64>, alive: bool) {
     let redis = Redis::start();
-    let bounds = ["SWEPT", "BURIED", "FREED"].map(|bound| (bound, most.to_string()));
-    assert!(bounds.iter().all(|(bound, _)| BOUNDS.contains(bound)));
-    let constants: Vec<_> = bounds.into_iter().chain([("RESERVED_MS", RESERVED_MS.to_string())]).collect();
+    let constants = [("RESERVED_MS", RESERVED_MS.to_string())];
     for seed in seeds {
         redis.command(&["FLUSHALL"]);
         let mut listener = redis.connection();
@@ -352,7 +350,7 @@ fn agree(seeds: std::ops::Range<u64>, most: usize, alive: bool) {
         ears.subscribe(part("sync")).unwrap();
         let us = clock_us();
         let scripts = Scripts::changed(redis.connection(), &known_server(), &constants);
-        let model = Model::new(us, most);
+        let model = Model::new(us);
         let mut run =
             Run { seed, chance: Chance::new(seed), scripts, ears, dump: Script::new(DUMP), model, done: Vec::new() };
         for _ in 0..CALLS {
@@ -372,15 +370,10 @@ const CALLS: usize = 250;
 
 #[test]
 fn the_scripts_and_the_model_agree_when_waiters_live_and_die() {
-    agree(1..13, 100, true);
+    agree(1..21, true);
 }
 
 #[test]
 fn the_scripts_and_the_model_agree_when_all_waiters_are_dead() {
-    agree(101..105, 100, false);
-}
-
-#[test]
-fn the_scripts_and_the_model_agree_when_a_script_does_a_part_of_its_work() {
-    agree(201..209, 1, true);
+    agree(101..105, false);
 }

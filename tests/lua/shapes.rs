@@ -96,26 +96,22 @@ fn readers_count_nothing_and_the_next_writer_is_larger() {
 }
 
 #[test]
-fn what_has_run_out_and_was_not_swept_yet_is_nobodys_and_in_nobodys_way() {
+fn what_has_run_out_is_forgotten_by_the_next_script_however_much_it_is() {
     let redis = Redis::start();
-    let mut scripts = Scripts::bounded(redis.connection(), 1);
-    for token in ["ta", "tb", "tc", "td", "te", "tf"] {
-        assert_eq!(take(&mut scripts, "", token, "slots:6").word(), "granted");
+    let mut scripts = Scripts::on(redis.connection());
+    take(&mut scripts, "", "ta", "slots:5000");
+    let over = (1..3_000).map(|place| (place.to_string(), format!("over{place}")));
+    for (key, score) in [("members", None), ("places", Some(()))] {
+        let scores =
+            over.clone().flat_map(|(place, token)| [if score.is_some() { place } else { "7".to_owned() }, token]);
+        let command: Vec<String> = ["ZADD".to_owned(), part(key)].into_iter().chain(scores).collect();
+        redis.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    for (score, token) in ["ta", "tb", "tc", "td", "te"].iter().enumerate() {
-        redis.command(&["ZADD", &part("members"), "XX", &(score + 1).to_string(), token]);
+    let reply = take(&mut scripts, "", "tb", "slots:5000");
+    assert_eq!((reply.word(), reply.int("place")), ("granted", Some(1)));
+    for key in ["members", "places"] {
+        assert_eq!(redis.query::<u64>(&["ZCARD", &part(key)]), 2, "{key}");
     }
-    let listed = || redis.query::<Vec<String>>(&["ZRANGE", &part("members"), "0", "-1"]);
-    assert_eq!(scripts.run("extend", "token=tc claim=slots:6 ttl=60000").word(), "gone");
-    assert_eq!(listed(), ["tb", "tc", "td", "te", "tf"]);
-    let at_d = format!("token=tx claim=slots:6 place=3 ttl=60000 fence=5 hold=base run_id={} {OWNER}", run_id(&redis));
-    assert_eq!(scripts.run("recreate", &at_d).word(), "extended");
-    assert_eq!(listed(), ["tc", "te", "tf", "tx"]);
-    let reply = take(&mut scripts, "", "ty", "exclusive");
-    assert_eq!((reply.word(), reply.int("members")), ("other-shape", Some(2)));
-    let named: Vec<&str> = reply.get("holders").items().iter().map(|holder| holder.text("value")).collect();
-    assert_eq!(named, ["tx", "tf"]);
-    assert_eq!(listed(), ["te", "tf", "tx"]);
 }
 
 /// The words for each of these leases when it is renewed.
@@ -125,9 +121,9 @@ fn renewed(scripts: &mut Scripts, tokens: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed_a_part_at_a_time() {
+fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     let redis = Redis::start();
-    let mut scripts = Scripts::bounded(redis.connection(), 2);
+    let mut scripts = Scripts::on(redis.connection());
     let tokens = ["ta", "tb", "tc", "td", "te", "tf", "tg"];
     for token in tokens {
         take(&mut scripts, "", token, "shared");
@@ -135,19 +131,10 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed_a_part_at_a
     for token in &tokens[1..6] {
         assert_eq!(scripts.run("release", &format!("token={token} claim=shared keep=90000")), word("released"));
     }
-    let mut reply = scripts.run("revoke", "by=me");
-    let mut parts = 1;
+    let reply = scripts.run("revoke", "by=me");
     assert_eq!((reply.word(), reply.int("members")), ("revoked", Some(7)));
-    while let super::Reply::Text(from) = reply.get("from").clone() {
-        // What is granted meanwhile is not meant.
-        if parts == 1 {
-            assert_eq!(take(&mut scripts, "", "new", "shared").word(), "granted");
-        }
-        assert!(parts < 20, "{reply:?}");
-        reply = scripts.run_with("revoke", &[("by", "me"), ("from", &from)]);
-        parts += 1;
-    }
-    assert_eq!(reply.word(), "revoked");
+    // What is granted from now on is not meant.
+    assert_eq!(take(&mut scripts, "", "new", "shared").word(), "granted");
     let left: Vec<String> = redis.query(&["ZRANGEBYLEX", &part("members"), "-", "+"]);
     assert_eq!(left.len(), 3, "{left:?}");
     assert_eq!(renewed(&mut scripts, &["ta", "tg", "new"]), ["revoked", "revoked", "extended"]);
@@ -183,7 +170,7 @@ fn all_are_freed_by_force_at_once_and_none_can_go_on() {
 #[test]
 fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     let redis = Redis::start();
-    let mut scripts = Scripts::changed(redis.connection(), &known_server(), &[("FREED", "1".to_owned())]);
+    let mut scripts = Scripts::changed(redis.connection(), &known_server(), &[]);
     let start = clock_us();
     let mut at = |second: i64, name, arguments: &str| {
         let run = format!(r#"{OWNER} entry={{"h":"h","n":"9"}} clock={}"#, start + second * 1_000_000);
@@ -191,7 +178,7 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
     };
     assert_eq!(at(0, "take", "token=ta claim=shared ttl=600000"), "granted");
     assert_eq!(at(1, "take", "token=tb claim=shared ttl=900000"), "granted");
-    // The run of the second is left to a later grant. It has ended by now, before the third, whose lease is shorter.
+    // Both runs are left to a later grant. They have ended by now, before the third, whose lease is shorter.
     assert_eq!(at(2, "revoke", "by=me force=1"), "released");
     assert_eq!(at(3, "take", "token=tc claim=shared ttl=300000"), "granted");
     redis.command(&["DEL", LOCK]);
@@ -202,50 +189,16 @@ fn runs_that_are_closed_together_are_logged_in_the_order_of_their_ends() {
 }
 
 #[test]
-fn a_lease_is_found_by_the_beginning_of_its_token_a_part_at_a_time() {
+fn a_lease_is_found_by_the_beginning_of_its_token() {
     let redis = Redis::start();
-    let mut scripts = Scripts::bounded(redis.connection(), 3);
+    let mut scripts = Scripts::on(redis.connection());
     for token in ["a1", "b1", "a2", "c", "a3", "b2", "a4", "d", "e"] {
         take(&mut scripts, "", token, "shared");
     }
-    // Many run out at the same time.
-    for token in ["a1", "b1", "a2", "c", "a3", "b2"] {
-        redis.command(&["ZADD", &part("members"), "XX", "99999999999999", token]);
-    }
-    let (mut found, mut from) = (Vec::new(), "0 0".to_owned());
-    for _ in 0..10 {
-        let reply = scripts.run_with("find", &[("prefix", "a"), ("from", &from)]);
-        found.extend(reply.get("tokens").items().to_vec());
-        from = reply.text("from").to_owned();
-        if from.is_empty() {
-            break;
-        }
-    }
-    let mut found: Vec<String> = found.iter().map(|token| format!("{token:?}")).collect();
+    let reply = scripts.run("find", "prefix=a");
+    let mut found: Vec<String> = reply.get("tokens").items().iter().map(|token| format!("{token:?}")).collect();
     found.sort();
     assert_eq!(found, ["a1", "a2", "a3", "a4"].map(|token| format!("Text({token:?})")));
-}
-
-#[test]
-fn of_many_dead_waiters_a_script_drops_a_part_and_says_that_there_are_more() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::bounded(redis.connection(), 3);
-    take(&mut scripts, "", "t", "exclusive");
-    for number in 0..10 {
-        take(&mut scripts, &format!("dead{number}"), "u", "exclusive");
-    }
-    let reply = scripts.release("t");
-    assert_eq!((reply.word(), reply.int("more"), waiters(&redis).len()), ("released", Some(1), 6)); // the one that it called was dead too
-    // Who comes by is not told that a dead one has it.
-    let reply = take(&mut scripts, "", "u", "exclusive");
-    assert_eq!((reply.word(), reply.int("left"), reply.int("more")), ("reserved", Some(0), Some(1)));
-    assert_eq!(waiters(&redis).len(), 2);
-    let mut rounds = 0;
-    while scripts.run("undo", "").int("more").is_some() {
-        rounds += 1;
-        assert!(rounds < 5);
-    }
-    assert_eq!(take(&mut scripts, "", "u", "exclusive").word(), "granted");
 }
 
 #[test]

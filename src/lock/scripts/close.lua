@@ -1,5 +1,4 @@
 -- Stands behind journal.lua: runs that have ended without a word of theirs.
-local CLOSED = 100 -- so many of them are closed by one grant
 
 -- Who has freed the lock for all its holders, and when, if that was done.
 local function last_force()
@@ -16,23 +15,30 @@ local function end_by(forced, run, deadline)
 end
 
 -- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
+-- They count neither as successes nor as failures, and only those that the log keeps are read and written.
 local function close_runs()
   pcall(function()
-    if server_ms() == 0 then return end
-    local now = digits(server_ms())
-    local over = shape and redis.call('ZRANGE', ENDS, '-inf', now, 'BYSCORE', 'LIMIT', 0, CLOSED, 'WITHSCORES')
-      or redis.call('ZRANGE', ENDS, 0, CLOSED - 1, 'WITHSCORES')
-    if #over == 0 or #over == 2 and over[1] == ARG.token then return end
-    local closed, first, most, forced = {}, math.huge, ARG.entry and most_of(ARG.entry), last_force()
+    local now, tokens, deadlines = digits(server_ms()), {}, {}
+    local over = shape and redis.call('ZRANGE', ENDS, '-inf', now, 'BYSCORE', 'WITHSCORES')
+      or redis.call('ZRANGE', ENDS, 0, -1, 'WITHSCORES')
     for i = 1, #over, 2 do
-      local run = over[i] ~= ARG.token and take_open(over[i])
+      if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[i], over[i + 1] end
+    end
+    if #tokens == 0 then return end
+    local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
+    local from = math.max(#tokens - most, 1) -- one more than it keeps: so it is cut
+    local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
+    for i = 1, #tokens, UNPACKED do
+      local last = math.min(i + UNPACKED - 1, #tokens)
+      redis.call('HDEL', OPEN, unpack(tokens, i, last))
+      redis.call('ZREM', ENDS, unpack(tokens, i, last))
+    end
+    for i, run in ipairs(runs) do
       if run then
-        local ended = math.min(over[i + 1], now)
+        local ended = math.min(deadlines[from + i - 1], now)
         local at, outcome = end_by(forced, run, ended)
-        run, most = with_end(run, at or ended, outcome or ''), most or most_of(run)
+        closed[#closed + 1] = with_end(run, at or ended, outcome or '')
         first = math.min(first, at or ended)
-        closed[#closed + 1] = run
-        if outcome then count_end(run) end
       end
     end
     if #closed > 0 then push(closed, first, most) end

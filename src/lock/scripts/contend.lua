@@ -82,7 +82,6 @@ if not reserved then
   if redis.call('EXISTS', Q) == 0 then return take_over() end
   if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old ticket
   reserved = call_next(me)
-  if reserved == nil and more then return refused('reserved', {left = 0}) end -- for as long as the dead are before it
   if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
   if not reserved or reserved == me then return take_over() end
 end

@@ -24,15 +24,12 @@ local function holders(most)
     for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
   end
   for _, token in ipairs(tokens) do
-    if #listed ~= most and not known[token] and is_held_by(token) then listed[#listed + 1] = holder(token) end
+    if #listed ~= most and not known[token] then listed[#listed + 1] = holder(token) end
     known[token] = true
   end
-  local live = '(' .. digits(server_ms())
-  local soonest = redis.call('ZRANGE', M, live, '+inf', 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')[2] or server_ms()
-  -- A user who may not count members still learns from the mark that the lock is held.
-  local count = redis.pcall('ZCOUNT', M, live, '+inf')
-  if type(count) ~= 'number' then count = redis.call('ZCARD', M) end
-  return {holders = listed, members = count, longest = redis.call('HGET', L, 'longest'), next = soonest - server_ms()}
+  local soonest = redis.call('ZRANGE', M, 0, 0, 'WITHSCORES')[2]
+  local count, longest = redis.call('ZCARD', M), redis.call('HGET', L, 'longest')
+  return {holders = listed, members = count, longest = longest, next = soonest - server_ms()}
 end
 
 -- True if ARG.claim could be had at ARG.place, as far as the members go.

@@ -2,7 +2,6 @@
 -- Cost: hand_over one call where nobody waits, else 7: EXISTS, ZRANGE, ZPOPMIN, PUBLISH, SET, and of the second ZRANGE,
 -- PUBLISH.
 local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
-local BURIED = 500       -- no script drops more waiters that do not listen
 
 -- True if a lease with this claim may be granted beside those that there are.
 local function fits(claim)
@@ -12,7 +11,7 @@ end
 
 -- Calls the first in line that listens, if it fits, and reserves the lock for it; otherwise tells it to keep watch.
 -- Does no more than that either while another is called: that call would be overwritten. Returns its id (me, if it is
--- the caller), false when the line is empty, nil when the first is not called or there is `more` to do.
+-- the caller), false when the line is empty, nil when the first is not called.
 local function call_next(me)
   -- The claim of a waiter, by the first letter of its name. One for slots fits if any place is free; if it asks for
   -- another number of slots, its take is refused.
@@ -27,18 +26,16 @@ local function call_next(me)
     local listeners = redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text)
     if listeners ~= 0 then return true end
     redis.call('ZREM', Q, waiter)
-    buried = buried + 1
-    if buried == BURIED then more = 1 end
   end
 
   -- Tells the first in line to keep watch.
   local function tell_first()
     local waiter
-    repeat waiter = not more and redis.call('ZRANGE', Q, 0, 0)[1] until not waiter or tell(waiter, 'head')
+    repeat waiter = redis.call('ZRANGE', Q, 0, 0)[1] until not waiter or tell(waiter, 'head')
   end
 
   if redis.call('EXISTS', R) == 1 then return tell_first() end
-  while not more do
+  while true do
     local first = redis.call('ZRANGE', Q, 0, 0)[1]
     if not first then return false end
     if first ~= me and not fits(claim_of(first)) then

@@ -1,6 +1,6 @@
 -- Stands behind the prelude in all scripts: what is done to the members of a lock that bears a mark, or is to bear one.
 -- Of an exclusive lock nothing of this is created, and it needs no command of this.
-local SWEPT = 100 -- no script forgets more members that have run out
+local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
 local members = {}
 
 if shape or ARG.claim and ARG.claim ~= 'exclusive' then
@@ -11,12 +11,12 @@ if shape or ARG.claim and ARG.claim ~= 'exclusive' then
     value, shape = false, nil
   end
 
-  -- The latest deadline of the members, if it lies ahead. Otherwise the mark goes with all beside it, and is none for
-  -- the rest of the script.
+  -- The latest deadline of the members. Without a member the mark goes with all beside it, and is none for the rest of
+  -- the script.
   function members.last_deadline()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
-    if last and tonumber(last) > server_ms() then return last end
-    members.delete_mark()
+    if not last then members.delete_mark() end
+    return last
   end
 
   -- The members have changed: the keys last as long as the last of them, and may be gone at once, as the clock goes on.
@@ -42,24 +42,19 @@ if shape or ARG.claim and ARG.claim ~= 'exclusive' then
 
   -- Takes these out of the lists.
   function members.forget(tokens)
-    local records = {}
-    for i, token in ipairs(tokens) do records[i] = BASE .. 'member:' .. token end
-    redis.call('ZREM', M, unpack(tokens))
-    redis.call('ZREM', P, unpack(tokens))
-    redis.call('DEL', unpack(records))
+    for first = 1, #tokens, UNPACKED do
+      local last, records = math.min(first + UNPACKED - 1, #tokens), {}
+      for i = first, last do records[#records + 1] = BASE .. 'member:' .. tokens[i] end
+      redis.call('ZREM', M, unpack(tokens, first, last))
+      redis.call('ZREM', P, unpack(tokens, first, last))
+      redis.call('DEL', unpack(records))
+    end
   end
 end
 
--- Forgets members that have run out, at the head of every script. Calls no waiter, since one with an old ticket would
--- be passed over.
+-- Forgets the members that have run out, at the head of every script: by this clock, no member that is listed behind it
+-- has. Calls no waiter, since one with an old ticket would be passed over.
 if shape then
-  local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
-  if #over > 0 then members.forget(over) end
+  members.forget(redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE'))
   members.last_deadline()
-  -- There may be more, but not at the place that is named.
-  if shape and #over == SWEPT and ARG.place then
-    for _, token in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
-      if not is_held_by(token) then members.forget({token}) end
-    end
-  end
 end

@@ -1,10 +1,9 @@
 -- Ends others' leases: safely (they can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all that there are), by (user@host), force, from (goes on there)
+-- ARG: token (nil: all that there are), by (user@host), force
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
 --      cannot be told), gone (node), other (holders)
---      from: where to go on with the leases that are kept though their jobs have ended, which are freed
+-- Leases that are kept though their jobs have ended are freed.
 -- Cost: 7 calls; with `force` 15.
-local FREED = 100
 
 -- The lock was freed for all its holders: runs that began before have ended by that, see close.lua.
 local function remember_force()
@@ -25,29 +24,23 @@ end
 
 -- Ends the leases of all members at once.
 local function force_all()
-  local first = redis.call('ZRANGE', M, 0, FREED - 1)
-  for _, member in ipairs(first) do remember_end(member, 'revoked', nil, ARG.by) end
-  members.forget(first) -- the records of the others run out
   remember_force()
+  members.forget(redis.call('ZRANGE', M, 0, -1))
   members.delete_mark()
   return 'released'
 end
 
--- Revokes all members, and frees those whose jobs have ended, some at a time. Returns the outcome, and where to go on.
+-- Revokes all members, and frees those whose jobs have ended. Returns the outcome.
 local function revoke_all()
-  if not ARG.from then redis.call('HSET', L, 'revoked', server_us() .. ' ' .. ARG.by) end
+  redis.call('HSET', L, 'revoked', server_us() .. ' ' .. ARG.by)
   if redis.call('HEXISTS', L, 'some_kept') == 0 then return 'revoked' end
-  local part, from = part_of_members(ARG.from)
   local kept = {}
-  for _, token in ipairs(part) do
-    if #kept < FREED and redis.call('HEXISTS', record_of(token), 'kept') == 1 then kept[#kept + 1] = token end
+  for _, token in ipairs(redis.call('ZRANGE', M, 0, -1)) do
+    if redis.call('HEXISTS', record_of(token), 'kept') == 1 then kept[#kept + 1] = token end
   end
-  if #kept > 0 then
-    members.forget(kept)
-    members.expire_all()
-    from = shape and (ARG.from or '0 0')
-  end
-  return shape and 'revoked' or 'released', from
+  members.forget(kept)
+  members.expire_all()
+  return shape and 'revoked' or 'released'
 end
 
 if value == false then return answer_without_lease() end
@@ -57,6 +50,6 @@ local token, ended = ARG.token or not shape and value, nil
 if token and not ARG.force and not read_record(token).ttl then return answer_from_reads('foreign', holders(10)) end
 ended = token and {holders = {holder(token)}} or holders(10)
 local outcome
-if token then outcome = end_one(token) elseif ARG.force then outcome = force_all() else outcome, ended.from = revoke_all() end
+if token then outcome = end_one(token) elseif ARG.force then outcome = force_all() else outcome = revoke_all() end
 if shape or value == false then hand_over() end
 return answer(outcome, ended)

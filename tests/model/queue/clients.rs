@@ -350,9 +350,7 @@ impl Bounds {
         if waiter.late != Late::Nothing {
             also(&|next| {
                 let late = std::mem::take(&mut next.clients[me].late);
-                self.arrive(next, me, late)?;
-                next.buried = 0; // its answer reaches nobody
-                Ok(())
+                self.arrive(next, me, late)
             });
         }
         let again = self.again && !waiter.again && waiter.phase == Phase::Done && !waiter.listed && me != OTHER;
@@ -393,7 +391,6 @@ impl Bounds {
         let mut also = |change: &dyn Fn(&mut State) -> Checked| {
             let mut next = *state;
             let changed = change(&mut next);
-            next.rest.moves |= self.is_full(&next) && !self.is(Without::GoesOn);
             into.push(changed.and_then(|()| self.check(&next)).map(|()| next));
         };
         for me in 0..=OTHER {
@@ -432,21 +429,7 @@ impl Bounds {
                 });
             }
         }
-        if state.rest.moves {
-            also(&|next| {
-                next.rest.moves = false;
-                self.leave_line(next, false)
-            });
-            // It dies, or comes too late.
-            if state.rest.kills > 0 {
-                also(&|next| {
-                    next.rest.kills -= 1;
-                    next.rest.moves = false;
-                    Ok(())
-                });
-            }
-        }
-        if !state.rest.moves && !state.waiters().any(Client::is_busy) {
+        if !state.waiters().any(Client::is_busy) {
             if self.clocks {
                 also(&|next| self.tick(next));
             } else if state.could_go_on() {

@@ -128,8 +128,6 @@ enum Without {
     NewName,
     /// A connection that is given up is aborted: what is still on its way never arrives.
     Abort,
-    /// Whoever has not passed on the line to its end goes on.
-    GoesOn,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,8 +138,6 @@ struct Bounds {
     holders: u8,
     /// Waiters that were in line and are dead, before all others.
     dead: u8,
-    /// No script drops more of the dead; 0: it drops all.
-    buries: u8,
     /// Waiters look by the clock, and time passes; or there are calls alone.
     clocks: bool,
     /// For how many ticks the lock may be free while a live waiter is in line.
@@ -197,11 +193,6 @@ impl Bounds {
     fn is(&self, without: Without) -> bool {
         self.without == without
     }
-
-    /// True if the script has to leave the rest of the line to another.
-    fn is_full(&self, state: &State) -> bool {
-        self.buries > 0 && state.buried >= self.buries
-    }
 }
 
 impl Space for Bounds {
@@ -239,7 +230,6 @@ const CALLS: Bounds = Bounds {
     in_line: 0,
     holders: 0,
     dead: 0,
-    buries: 0,
     clocks: false,
     most_free: 0,
     forgotten: 0,
@@ -273,10 +263,6 @@ const QUIET: Bounds = Bounds { interrupts: 0, passers_by: 0, ..CLOCKS };
 const DEAD: Bounds = Bounds { in_line: 1, dead: 2, kills: 1, ..QUIET };
 /// Any two die, each perhaps just when it has been called.
 const DEATHS: Bounds = Bounds { kills: 2, most_free: 2 * RESERVED, ..QUIET };
-/// No script drops both of the first two.
-const BURIED: Bounds = Bounds { buries: 1, kills: 0, ..DEAD };
-/// The same, and who was to go on with the line dies: the waiter looks when the lease that it saw would have run out.
-const UNMOVED: Bounds = Bounds { kills: 1, most_free: TTL, ..BURIED };
 const FROZEN: Bounds = Bounds { freezes: 1, passers_by: 1, most_free: RESERVED, ..QUIET };
 /// The second of them is called only when the third waiter looks: it was not told that it is first.
 const TWO_FROZEN: Bounds = Bounds { in_line: 3, freezes: 2, most_free: RESERVED + TTL, ..QUIET };
@@ -320,15 +306,6 @@ fn the_lock_is_free_for_no_half_second_while_all_goes_well() {
 #[test]
 fn those_who_were_dead_before_cost_no_time() {
     is_clean(DEAD);
-}
-
-#[test]
-fn whoever_leaves_dead_waiters_in_line_must_go_on_with_them() {
-    is_clean(BURIED);
-    is_clean(UNMOVED);
-    is_clean(Bounds { buries: 1, ..CALLS_AGAIN });
-    without(Without::GoesOn, BURIED, FREE_TOO_LONG, 2);
-    without(Without::GoesOn, Bounds { clocks: false, ..BURIED }, LOST, 2);
 }
 
 #[test]

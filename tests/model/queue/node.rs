@@ -20,8 +20,6 @@ enum Called {
     Nobody,
     /// The first does not fit.
     Blocked,
-    /// The first is not known: there are more dead before it than a script drops.
-    Unknown,
     /// Another has been called already.
     Reserved,
     Client(usize),
@@ -38,7 +36,6 @@ impl Bounds {
         let listens = client.ear != Ear::None || self.is(Without::Count);
         if !listens {
             client.in_q = false;
-            state.buried += 1;
         }
         listens
     }
@@ -75,7 +72,7 @@ impl Bounds {
 
     /// The new first in line is told to keep watch.
     fn tell(&self, state: &mut State) {
-        while let Some(first) = state.first().filter(|_| !self.is(Without::Tell) && !self.is_full(state)) {
+        while let Some(first) = state.first().filter(|_| !self.is(Without::Tell)) {
             if self.publish(state, first, false) {
                 return;
             }
@@ -91,9 +88,6 @@ impl Bounds {
             state.clients.iter_mut().for_each(|client| client.in_q &= client.unseen < UNSEEN);
         }
         while let Some(first) = state.first() {
-            if self.is_full(state) {
-                return Ok(Called::Unknown);
-            }
             if Some(first) != me && !self.may_fit(state, state.clients[first].claim) && !self.is(Without::CallsWhoFits)
             {
                 if self.publish(state, first, false) {
@@ -251,7 +245,7 @@ impl Bounds {
         }
         match self.call(state, me)? {
             Called::Client(called) if Some(called) != me => Ok(false),
-            Called::Blocked | Called::Reserved | Called::Unknown => Ok(false),
+            Called::Blocked | Called::Reserved => Ok(false),
             _ => self.is_next(state, me).map(|()| true),
         }
     }

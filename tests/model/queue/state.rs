@@ -158,8 +158,6 @@ packed! {
         cuts: u8 = 2,
         lates: u8 = 2,
         refusals: u8 = 2,
-        /// Somebody is about to go on with the line.
-        moves: bool = 1,
     }
 }
 
@@ -167,8 +165,6 @@ packed! {
 pub(super) struct State {
     pub(super) clients: [Client; CLIENTS],
     pub(super) rest: Rest,
-    /// How many dead waiters the script has dropped that is being executed.
-    pub(super) buried: u8,
 }
 
 pub(super) type Packed = [u64; CLIENTS + 1];
@@ -271,7 +267,6 @@ impl State {
         State {
             clients: std::array::from_fn(|index| Client::unpack(packed[index])),
             rest: Rest::unpack(packed[CLIENTS]),
-            buried: 0,
         }
     }
 
