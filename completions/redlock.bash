@@ -35,7 +35,7 @@ _redlock() {
         case ${words[i]} in
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
-        --name | --name=*) name=option ;;&
+        --name | --name=*) name=given ;;&
         --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
@@ -48,13 +48,10 @@ _redlock() {
             ;;
         -*) ;;
         *)
-            if [[ ! $command ]]; then
-                command=${words[i]}
-            elif [[ $command$name == runoption ]]; then
-                _redlock_job "${words[@]:0:i}"
-                return
+            if [[ $command ]]; then
+                name=given
             else
-                name=plain
+                command=${words[i]}
             fi
             ;;
         esac
@@ -101,11 +98,8 @@ _redlock() {
         candidates=($options)
     elif [[ ! $command || $command$name == help ]]; then
         candidates=(run acquire extend release status log wait doctor completions)
-    elif [[ $command$name == runplain ]]; then
+    elif [[ $command$name == rungiven ]]; then
         candidates=(--)
-    elif [[ $command$name == runoption ]]; then
-        _redlock_job "${words[@]:0:last}"
-        return
     elif [[ $command$name == completions ]]; then
         candidates=(bash zsh fish)
     elif [[ $command != @(help|doctor) && (! $name || $command == @(status|log)) ]]; then

@@ -7,7 +7,7 @@
 #[path = "cli/values.rs"]
 pub(crate) mod values;
 
-use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
 use values::{FOREVER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole};
@@ -343,14 +343,16 @@ pub(crate) struct LeaseArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock run NAME [OPTIONS] -- COMMAND [ARG]...\n       \
                             redlock run NAME [OPTIONS] -c LINE\n       \
-                            redlock run --name NAME [OPTIONS] [--] COMMAND [ARG]...")]
+                            redlock run --name NAME --name NAME [OPTIONS] -- COMMAND [ARG]...")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) taking: LeaseArgs,
+    /// The name of the lock
+    #[arg(value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
+    pub(crate) plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: forever. Without --wait, or with 0: try once. If D is left out, put -- before the command. It also
-    /// waits for a Redis that cannot be reached.
+    /// Without D: forever. Without --wait, or with 0: try once. It also waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
@@ -398,7 +400,7 @@ pub(crate) struct RunArgs {
     #[arg(short = 'c', value_name = "LINE", conflicts_with = "command")]
     pub(crate) line: Option<OsString>,
     /// The command and its arguments; started directly, without a shell
-    #[arg(value_name = "COMMAND", required_unless_present = "line", trailing_var_arg = true, num_args = 1..)]
+    #[arg(value_name = "COMMAND", last = true, num_args = 1..)]
     #[arg(hide_short_help = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
@@ -559,18 +561,6 @@ pub(crate) fn command() -> clap::Command {
             };
             command.after_help(COMMON).defer(options)
         })
-}
-
-/// The same, where the first plain word behind `run` is the name of the lock. NAME COMMAND would be ambiguous, and guessing is
-/// unsafe: the command stands behind --.
-pub(crate) fn command_with_plain_name() -> clap::Command {
-    command().mut_subcommand("run", |run| {
-        run.defer(|run| {
-            let name = Arg::new("plain").value_name("NAME").value_parser(lock_name).required(true).hide(true).index(1);
-            let command = |command: Arg| command.index(2).trailing_var_arg(false).last(true);
-            with_common::<RunArgs>(run).arg(name).mut_arg("command", command)
-        })
-    })
 }
 
 // What a command has that takes no arguments of its own. (No doc comment, as above.)

@@ -35,7 +35,7 @@ _redlock() {
         case ${words[i]} in
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
-        --name | --name=*) name=option ;;&
+        --name | --name=*) name=given ;;&
         @VALUE@)
             ((++i == last)) && option=${words[i - 1]}
             ;;
@@ -48,13 +48,10 @@ _redlock() {
             ;;
         -*) ;;
         *)
-            if [[ ! $command ]]; then
-                command=${words[i]}
-            elif [[ $command$name == runoption ]]; then
-                _redlock_job "${words[@]:0:i}"
-                return
+            if [[ $command ]]; then
+                name=given
             else
-                name=plain
+                command=${words[i]}
             fi
             ;;
         esac
@@ -83,11 +80,8 @@ _redlock() {
         candidates=($options)
     elif [[ ! $command || $command$name == help ]]; then
         candidates=(@COMMANDS@)
-    elif [[ $command$name == runplain ]]; then
+    elif [[ $command$name == rungiven ]]; then
         candidates=(--)
-    elif [[ $command$name == runoption ]]; then
-        _redlock_job "${words[@]:0:last}"
-        return
     elif [[ $command$name == completions ]]; then
         candidates=(bash zsh fish)
     elif [[ $command != @(help|doctor) && (! $name || $command == @(status|log)) ]]; then

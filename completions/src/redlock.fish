@@ -27,7 +27,7 @@ function __redlock_parse --no-scope-shadowing
     while set -q rest[1]
         switch $rest[1]
             case --name '--name=*'
-                set name option
+                set name given
         end
         switch $rest[1]
             case @VALUE@
@@ -40,12 +40,10 @@ function __redlock_parse --no-scope-shadowing
                 return
             case '-*'
             case '*'
-                if not set -q command[1]
-                    set command $rest[1]
-                else if test "$command $name" = 'run option'
-                    return
+                if set -q command[1]
+                    set name given
                 else
-                    set name plain
+                    set command $rest[1]
                 end
         end
         set -e rest[1]
@@ -56,9 +54,7 @@ function __redlock_parse --no-scope-shadowing
             set -a places start command
         case 'help '
             set -a places command
-        case 'run option'
-            set -a places job
-        case 'run plain'
+        case 'run given'
             set -a places separator
         case 'completions '
             set -a places shell

@@ -53,12 +53,12 @@ _redlock() {
         _arguments -s -S $options '*:lock:_redlock_names'
     elif [[ $words[1] != run ]]; then
         _arguments -s -S $options '1:lock:_redlock_names' $end
-    elif (( $words[(i)--name(|=*)] < dashes )); then
-        _arguments -s -S -A '-*' $options '*:::command:_normal'
     elif (( dashes < CURRENT )); then
         shift $dashes words
         (( CURRENT -= dashes ))
         _normal
+    elif (( $words[(I)--name(|=*)] )); then
+        _arguments -s -S $options '1: :(--)' $end
     else
         _arguments -s -S $options '1:lock:_redlock_names' '2: :(--)' $end
     fi

@@ -1,6 +1,7 @@
 //! What is wrong with a command line that clap does not understand, in one line: clap's words without its tips and usage, and a hint.
 
 use crate::cli;
+use crate::parse::NO_DASHES;
 use crate::text::nearest;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
@@ -48,6 +49,9 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         ErrorKind::UnknownArgument if !word.starts_with('-') && form.contains("--token") => {
             format!("unexpected second argument; a token is written --token T: {form}")
         }
+        ErrorKind::UnknownArgument if lacks_dashes(command, arguments) && !word.starts_with('-') => {
+            NO_DASHES.to_owned()
+        }
         ErrorKind::UnknownArgument if !word.starts_with('-') => format!("{text}; {form}"),
         ErrorKind::UnknownArgument if word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
             format!("a duration or a number cannot be negative: {word}")
@@ -60,6 +64,12 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         }
         _ => text,
     }
+}
+
+/// True for a call of `run` whose command is not set apart from its options.
+fn lacks_dashes(command: Option<&Command>, arguments: &[OsString]) -> bool {
+    let sets_apart = |word: &OsString| word == "--" || word.as_encoded_bytes().starts_with(b"-c");
+    command.is_some_and(|command| command.get_name() == "run") && !arguments.iter().any(sets_apart)
 }
 
 /// The usual form of a call: `redlock wait NAME [--timeout D]`.

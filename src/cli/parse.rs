@@ -21,8 +21,8 @@ pub(crate) enum Refusal {
     Wrong(String),
 }
 
-const NAMELESS: &str =
-    "no lock name before the command: redlock run NAME -- COMMAND, or redlock run --name NAME COMMAND";
+/// The refusal of a command of `run` that no `--` sets apart from the options.
+pub(crate) const NO_DASHES: &str = "put -- before the command: redlock run NAME -- COMMAND";
 
 /// Parses a command line, program name first.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, Refusal> {
@@ -41,30 +41,14 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
     Ok(cli)
 }
 
-/// True unless `--name` is among the options: the first plain word of `run` is then its name, else that of the command.
-fn is_name_plain(arguments: &[OsString]) -> bool {
-    let mut options = arguments.iter().take_while(|word| *word != "--");
-    !options.any(|word| word.as_encoded_bytes().starts_with(b"--name"))
-}
-
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let is_name_plain = is_name_plain(arguments);
-    let redlock = if is_name_plain { cli::command_with_plain_name() } else { cli::command() };
     // To free it takes 0.02 ms, and the process needs it once.
-    let mut matches = Box::leak(Box::new(redlock)).try_get_matches_from_mut(arguments)?;
-    let mut plain = None;
+    let mut matches = Box::leak(Box::new(cli::command())).try_get_matches_from_mut(arguments)?;
     if let Some((name, matches)) = matches.subcommand() {
         check_format(name, matches)?;
-        if is_name_plain && name == "run" {
-            plain = matches.get_one::<String>("plain").cloned();
-        }
     }
     // Taken out: to copy the matches, and to free the copy, takes 0.01 ms.
-    let mut cli = Cli::from_arg_matches_mut(&mut matches)?;
-    if let Command::Run(run) = &mut cli.command {
-        run.taking.names.extend(plain);
-    }
-    Ok(cli)
+    Cli::from_arg_matches_mut(&mut matches)
 }
 
 /// Refuses a form of results that this command does not have.
@@ -84,7 +68,7 @@ fn check_format(command: &str, matches: &ArgMatches) -> Result<(), clap::Error> 
 fn normalize(cli: &mut Cli) -> Result<(), String> {
     match &mut cli.command {
         Command::Run(args) => {
-            names_in_order(&mut args.taking.names)?;
+            find_names(args)?;
             if let Some(line) = &args.line {
                 args.command = ["/bin/sh".into(), "-c".into(), line.clone()].into();
             }
@@ -101,13 +85,21 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
     Ok(())
 }
 
-/// Brings the names of `run` into the order of their bytes, which is the same for all that take several of them: so two calls cannot
-/// each have what the other waits for.
-fn names_in_order(names: &mut [String]) -> Result<(), String> {
+/// Finds the names of `run`, and brings them into the order of their bytes, which is the same for all that take several of them: so
+/// two calls cannot each have what the other waits for.
+fn find_names(args: &mut RunArgs) -> Result<(), String> {
+    let names = &mut args.taking.names;
+    let has_both = args.plain.is_some() && !names.is_empty();
+    let has_command = args.line.is_some() || !args.command.is_empty();
+    refuse(has_both && !has_command, NO_DASHES)?;
+    refuse(has_both, "several locks are written --name A --name B")?;
+    names.extend(args.plain.take());
+    refuse(names.is_empty(), "missing lock name: redlock run NAME -- COMMAND")?;
+    refuse(!has_command, "missing command: redlock run NAME -- COMMAND")?;
     names.sort();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(format!("--name {} is given twice", pair[0])),
-        None => refuse(names.is_empty(), NAMELESS),
+        None => Ok(()),
     }
 }
 
@@ -216,11 +208,10 @@ mod tests {
             (taking.names.join("+"), words.collect::<Vec<_>>().join(" "))
         };
         let is = |name: &str, command: &str| (name.to_owned(), command.to_owned());
-        assert_eq!(of("run --name x cmd -v --name y"), is("x", "cmd -v --name y"));
+        assert_eq!(of("run --name x -- cmd -v --name y"), is("x", "cmd -v --name y"));
         assert_eq!(of("run --name x -- cmd -- -q"), is("x", "cmd -- -q"));
-        assert_eq!(of("run --name x cmd -- -q"), is("x", "cmd -- -q"));
-        assert_eq!(of("run --name x --wait -q cmd"), is("x", "cmd"));
-        assert_eq!(of("run --name x --name=y cmd"), is("x+y", "cmd"));
+        assert_eq!(of("run --name x --wait -q -- cmd"), is("x", "cmd"));
+        assert_eq!(of("run --name y --name=x -- cmd"), is("x+y", "cmd"));
         assert_eq!(of("-q run x -- cmd -- -q"), is("x", "cmd -- -q"));
         assert_eq!(of("run x -- cmd --name y"), is("x", "cmd --name y"));
         assert_eq!(of("run x --wait 5m --redis redis://a -- cmd"), is("x", "cmd"));
@@ -230,25 +221,25 @@ mod tests {
         assert_eq!(of("run -c ls x"), is("x", "/bin/sh -c ls"));
         assert_eq!(of("run x --wait 5 -cls -q"), is("x", "/bin/sh -c ls"));
         assert_eq!(of("run -c ls x --ttl 5"), is("x", "/bin/sh -c ls"));
-        for line in ["run x cmd a", "run x -w 10 cmd a", "run -n x cmd a", "run x y -- cmd", "run x cmd -c ls"] {
+        for line in ["run x cmd a", "run x -w 10 cmd a", "run -n x cmd a", "run --name x cmd", "run --name x cmd a"] {
+            assert_eq!(refused(line), NO_DASHES, "{line}");
+        }
+        for line in ["run x y -- cmd", "run x cmd -c ls", "run x -c ls cmd"] {
             let why = refused(line);
             assert!(
                 why.starts_with("unexpected argument '") && why.ends_with("; redlock run NAME -- COMMAND [ARG]..."),
                 "{why}"
             );
         }
-        for line in ["run x --name y -- z", "run x cmd --name y"] {
-            assert_eq!(refused(line), NAMELESS, "{line}");
+        for line in ["run x --name y -- z", "run --name x -c ls cmd"] {
+            assert_eq!(refused(line), "several locks are written --name A --name B", "{line}");
         }
-        for line in ["run x -c ls -- y", "run --name x -c ls cmd"] {
-            assert!(refused(line).contains("cannot be used with"), "{line}");
+        assert!(refused("run x -c ls -- y").contains("cannot be used with"));
+        for line in ["run x", "run x --", "run x -n", "run --name x", "run --name=x --"] {
+            assert_eq!(refused(line), "missing command: redlock run NAME -- COMMAND", "{line}");
         }
-        for line in ["run", "run -n", "run x", "run x --", "run x -n", "run --name x", "run --name=x"] {
-            let why = refused(line);
-            assert!(why.starts_with("missing ") && why.ends_with("; redlock run NAME -- COMMAND [ARG]..."), "{why}");
-        }
-        for line in ["run -- cmd", "run -- x -- cmd", "run -- x -c ls", "run -c ls"] {
-            assert!(refused(line).starts_with("missing <NAME>"), "{line}");
+        for line in ["run", "run -n", "run -- cmd", "run -- x -- cmd", "run -- x -c ls", "run -c ls"] {
+            assert_eq!(refused(line), "missing lock name: redlock run NAME -- COMMAND", "{line}");
         }
         assert!(refused("run --wait ./job.sh").ends_with("write --wait -- ./job.sh, or put the name first"));
     }

@@ -104,7 +104,8 @@ fn verbose_says_which_file_was_left_out() {
 fn without_nodes_a_file_that_may_not_be_read_is_not_guessed_away() {
     // What it would have told is where the lock is: another Redis would be another lock.
     for which in [Which::Users, Which::Systems] {
-        for line in ["acquire --name backup", "run -q -E 0 --name backup true", "wait -q backup", "status -q backup"] {
+        for line in ["acquire --name backup", "run -q -E 0 --name backup -- true", "wait -q backup", "status -q backup"]
+        {
             let words: Vec<&str> = line.split(' ').collect();
             if let Some(test) = call(which, &words) {
                 test.env("REDIS_URL", "redis://127.0.0.1:1").status(64).stderr(message(["redlock.conf"])).run();

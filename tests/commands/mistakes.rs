@@ -12,11 +12,11 @@ const LINES: [(&str, &str); 79] = [
     ("wait x y", "unexpected argument 'y' found; redlock wait NAME [--timeout D]"),
     ("doctor x", "unexpected argument 'x' found; redlock doctor"),
     ("completions bash zsh", "unexpected argument 'zsh' found; redlock completions SHELL"),
-    ("run x true", "unexpected argument 'true' found; redlock run NAME -- COMMAND [ARG]..."),
+    ("run x true", "put -- before the command: redlock run NAME -- COMMAND"),
     // Nothing where something is needed.
     ("acquire", "missing lock name: redlock acquire NAME"),
     ("wait", "missing lock name: redlock wait NAME"),
-    ("run x", "missing <COMMAND>...; redlock run NAME -- COMMAND [ARG]..."),
+    ("run x", "missing command: redlock run NAME -- COMMAND"),
     ("completions", "missing <SHELL>; redlock completions SHELL"),
     // Options of this command that begin so, and others like them.
     ("run x --once -- true", "unexpected argument '--once' found; --once-per?"),

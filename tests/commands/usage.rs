@@ -79,9 +79,9 @@ fn keys_without_a_hash_tag_that_works() {
 #[test]
 fn missing_parts() {
     let server = Untouched::new();
-    server.refuses(&["run", "--name", "x"], ["COMMAND"]);
-    server.refuses(&["run", "--name", "x", "--"], ["COMMAND"]);
-    server.refuses(&["run", "--", "true"], ["NAME"]);
+    server.refuses(&["run", "--name", "x"], ["command"]);
+    server.refuses(&["run", "--name", "x", "--"], ["command"]);
+    server.refuses(&["run", "--", "true"], ["name"]);
     server.refuses(&["acquire"], ["name"]);
     server.refuses(&["extend", "--token", "t"], ["name"]);
     server.refuses(&["release", "--token", "t"], ["name"]);
@@ -89,12 +89,6 @@ fn missing_parts() {
     server.refuses(&["extend", "x"], ["--token"]);
     server.refuses(&["release", "x"], ["--token"]);
     server.refuses(&["acquire", "--name"], ["--name"]);
-}
-
-#[test]
-fn a_job_without_a_command_says_how_it_is_written() {
-    let server = Untouched::new();
-    server.refuses(&["run", "--name", "x", "--ttl", "30s"], ["COMMAND"]);
 }
 
 #[test]
@@ -363,13 +357,15 @@ fn what_was_meant_is_said() {
     said(&["-n", "backup", "echo"], "unexpected argument '-n' found; it is an option of run, acquire and log");
     said(&["run", "--frobnicate", "x"], "unexpected argument '--frobnicate' found; redlock run -h shows its options");
     // A name and a command without the dashes.
-    let dashes = "found; redlock run NAME -- COMMAND";
+    let dashes = "put -- before the command: redlock run NAME -- COMMAND";
     said(&["run", "-n", "backup", "true"], dashes);
     said(&["run", "backup", "echo hi"], dashes);
     said(&["run", "backup", "-w", "10", "echo", "hi"], dashes);
-    said(&["run", "a", "b", "--", "true"], dashes);
-    said(&["run", "backup"], "<COMMAND>...; redlock run NAME -- COMMAND");
-    said(&["run"], "<NAME> <COMMAND>...; redlock run NAME -- COMMAND");
+    said(&["run", "--name", "backup", "true"], dashes);
+    said(&["run", "backup"], "missing command: redlock run NAME -- COMMAND");
+    said(&["run"], "missing lock name: redlock run NAME -- COMMAND");
+    said(&["run", "a", "b", "--", "true"], "unexpected argument 'b' found; redlock run NAME -- COMMAND");
+    said(&["run", "a", "--name", "b", "--", "true"], "several locks are written --name A --name B");
     // An optional value that may have swallowed the command or the name.
     said(&["run", "--name", "x", "--wait", "./job.sh"], "--wait -- ./job.sh");
     said(&["acquire", "-w", "backup"], "put the name first");

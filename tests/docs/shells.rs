@@ -7,7 +7,7 @@ use std::time::Instant;
 const CTRL_A: &str = "\x01";
 
 /// A line up to TAB, and its words after it.
-const COMPLETED: [(&str, &str); 44] = [
+const COMPLETED: [(&str, &str); 46] = [
     ("redlock st", "<redlock><status>"),
     ("redlock completions z", "<redlock><completions><zsh>"),
     // Names of locks.
@@ -54,8 +54,10 @@ const COMPLETED: [(&str, &str); 44] = [
     ("redlock run x -- ./jo", "<redlock><run><x><--><./job>"),
     ("redlock run x --redis=redis://a:1 -- cat fi", "<redlock><run><x><--redis=redis://a:1><--><cat><file>"),
     ("redlock run 'my lock' -- cat fi", "<redlock><run><my lock><--><cat><file>"),
-    ("redlock run --name x redloc", "<redlock><run><--name><x><redlock>"),
-    ("redlock run --name a:b cat fi", "<redlock><run><--name><a:b><cat><file>"),
+    ("redlock run --name x ", "<redlock><run><--name><x><-->"),
+    ("redlock run --name=x --name ba", "<redlock><run><--name=x><--name><backup:db1>"),
+    ("redlock run --name x --name=y ", "<redlock><run><--name><x><--name=y><-->"),
+    ("redlock run --name a:b --name c -- cat fi", "<redlock><run><--name><a:b><--name><c><--><cat><file>"),
     ("redlock run --name x -- cat fi", "<redlock><run><--name><x><--><cat><file>"),
 ];
 
@@ -152,8 +154,8 @@ fn a_command_completes_its_own_arguments() {
         completes(&terminal, "redlock run a:b --redis redis://a:1 -- redlock rel", nested);
         completes(
             &terminal,
-            "redlock run --name a:b redlock status my",
-            "<redlock><run><--name><a:b><redlock><status><my lock>",
+            "redlock run --name a:b -- redlock status my",
+            "<redlock><run><--name><a:b><--><redlock><status><my lock>",
         );
     }
 }

@@ -27,13 +27,13 @@ fn runs_the_command_says_so_on_standard_error_and_releases() {
     assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
     let tcp = Redis::with_tcp(&[]);
     let acquired = ACQUIRED.replace("<node>", &tcp.address());
-    redlock(tcp.tcp_url().as_str(), "run --name backup true").stderr(like(acquired)).run();
+    redlock(tcp.tcp_url().as_str(), "run --name backup -- true").stderr(like(acquired)).run();
 }
 
 #[test]
 fn quiet_leaves_standard_error_to_the_job() {
     let redis = Redis::start();
-    run(&redis, ["-q", "sh", "-c", "echo out; echo err >&2"]).stdout("out\n").stderr("err\n").run();
+    run(&redis, ["-q", "--", "sh", "-c", "echo out; echo err >&2"]).stdout("out\n").stderr("err\n").run();
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn the_command_is_started_directly_with_its_arguments_as_they_are() {
     run(&redis, ["-q", "--", "printf", "[%s]", "a b", "$HOME", "*", "", "--ttl", "ü"])
         .stdout("[a b][$HOME][*][][--ttl][ü]")
         .run();
-    run(&redis, ["-q", "printf", "%s", "--name"]).stdout("--name").run();
+    run(&redis, ["-q", "--", "printf", "%s", "--name"]).stdout("--name").run();
     run(&redis, ["-q", "--", "cat"]).stdin("through\0it").stdout("through\0it").run();
 }
 

@@ -326,7 +326,7 @@ fn what_cannot_be_is_refused() {
         ("run --name a --name b --name a -- true", "--name a is given twice"),
         ("run --name a --name b --reentrant -- true", "--reentrant"),
         ("run --name a --name b --slots 3 -- true", "--slots"),
-        ("run a --name b -- true", "no lock name before the command"),
+        ("run a --name b -- true", "several locks are written --name A --name B"),
         ("acquire --name a --name b", "redlock run can hold several"),
         ("extend --name a --name b --token 0123456789abcdef", "cannot be used multiple times"),
         ("release --name a --name b --token 0123456789abcdef", "cannot be used multiple times"),

@@ -69,6 +69,10 @@ fn zsh(redlock: &Command) -> Meanings {
 fn zsh_option(command: &Command, option: &Arg) -> Vec<String> {
     let all = forms(option);
     let (excluded, action) = match all[0].as_str() {
+        // They can be given several times.
+        "--name" if ["run", "status", "log"].contains(&command.get_name()) => {
+            ("*".to_owned(), "_redlock_names".to_owned())
+        }
         // It stands for the first argument.
         "--name" => ("(1 --name)".to_owned(), "_redlock_names".to_owned()),
         _ if is_file(option) => (format!("({})", all.join(" ")), "_files".to_owned()),
