@@ -33,10 +33,10 @@ pub(crate) fn exact(time: Duration) -> String {
     }
 }
 
-/// A time since 1970 as a date, to the second in UTC, if there is one: `2026-11-21T03:00:02Z`.
+/// A time since 1970 as a date, to the millisecond in UTC, if there is one: `2026-11-21T03:00:02.374Z`.
 pub(crate) fn rfc3339(since: Duration) -> Option<String> {
     // The calendar ends with the year 9999.
-    let date = || humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string();
+    let date = || humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string();
     (since.as_secs() < 253_402_300_800).then(date)
 }
 

@@ -252,7 +252,7 @@ pub(super) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok,
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
 }
 
-/// To the second, in UTC; null when what was written is a time that no calendar has.
+/// In UTC; null when what was written is a time that no calendar has.
 pub(super) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     since.and_then(rfc3339).serialize(to)
 }
