@@ -17,7 +17,7 @@ use crate::sys::streams::{self, Output};
 use crate::text::{escaped, human, printable, reason, safe, seconds};
 pub(crate) use form::Row;
 use form::{json, object, value};
-pub(crate) use log::{forgotten, nagios, nagios_age, ran_within};
+pub(crate) use log::{forgotten, just_started, nagios, nagios_age, ran_within};
 pub(crate) use metrics::Metrics;
 use nix::libc;
 use std::io::{BufWriter, ErrorKind, Write};
@@ -240,7 +240,9 @@ fn status_text(status: &Status) -> String {
     let news = match (status.state, &last) {
         (State::Free, Some(last)) => format!("; last run {last}"),
         // A misspelt name looks like this. Only all nodes together can tell.
-        (State::Free, None) if status.memory.counts.is_some() => "; no run is known".to_owned(),
+        (State::Free, None) if status.memory.counts.is_some() => {
+            format!("; no run is known{}", log::just_started(&status.memory.started))
+        }
         _ => String::new(),
     };
     let more = |all: u64, listed: usize| match all.saturating_sub(listed as u64) {

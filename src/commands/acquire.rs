@@ -25,6 +25,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let label = settings.label.clone().unwrap_or_default();
     let mut request = request(taking, watched.is_none(), args.wait, &settings, pid, label);
     request.noted = watched.is_some();
+    request.is_acquired = true;
     // Before there is a runtime, whose descriptors the guard must not share.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };

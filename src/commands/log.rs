@@ -14,7 +14,7 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let query = RunQuery { most: args.lines.unwrap_or(usize::MAX), since: args.since, failed: args.failed };
     let (is_json, of_one) = (common.format == Format::Json, args.locks.one().is_some());
     let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
-    let RunListing { runs, running, forgotten, missing } = block_on(locks.log(selection, query, row))?;
+    let RunListing { runs, running, forgotten, started, missing } = block_on(locks.log(selection, query, row))?;
     let exit = say_missing(&missing);
     if !is_json {
         running.iter().for_each(|(name, count)| say(&format!("{name:?}: runs that go on: {count}; not all are shown")));
@@ -22,7 +22,8 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
             say(&output::forgotten(name, *before, *kept));
         }
         if runs.is_empty() && exit == Exit::DONE {
-            say(&format!("no such run is in the log on {}", locks.where_they_are()));
+            let just_started = output::just_started(&started);
+            say(&format!("no such run is in the log on {}{just_started}", locks.where_they_are()));
         }
     }
     output::show_all(output::runs(&runs, is_json, of_one))?;

@@ -247,6 +247,7 @@ fn request(
         ancestors: settings.ancestors.clone(),
         reenter,
         noted: false,
+        is_acquired: false,
         once_per: None,
         log: settings.log,
     }

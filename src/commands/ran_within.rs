@@ -61,8 +61,8 @@ impl<'a> Jobs<'a> {
 
     fn answer(&self, status: &Status) -> Recency {
         match &status.memory.last_success {
-            Some(run) if run.is_ahead => Recency::Ahead,
-            Some(run) if run.ago.is_some_and(|ago| ago <= self.within) => Recency::Recent,
+            Some(run) if run.is_ahead() => Recency::Ahead,
+            Some(run) if run.ago().is_some_and(|ago| ago <= self.within) => Recency::Recent,
             _ => Recency::NotRecent,
         }
     }

@@ -4,7 +4,7 @@ use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
 use super::locks::{BatchQuery, Locks};
 use super::memory::{Memory, RunQuery};
-use super::run::{Run, RunOutcome};
+use super::run::{Age, Run, RunOutcome};
 use super::scripts;
 use super::status::{State, Status, View, combine};
 use crate::error::Error;
@@ -32,13 +32,15 @@ pub(crate) struct RunListing<R> {
     pub(crate) running: Vec<(String, u64)>,
     /// The locks that have forgotten runs of the time that was asked for; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
+    /// The server that may have forgotten the runs of a lock without any; see [`Memory`].
+    pub(crate) started: Option<(String, Duration)>,
     pub(crate) missing: Missing,
 }
 
 /// A run that was found: its times, to sort by, and the caller's row.
 #[derive(Debug)]
 struct Found<R> {
-    age: (bool, Duration),
+    age: Age,
     began: (Option<Duration>, Option<u64>),
     row: R,
 }
@@ -133,6 +135,7 @@ impl Locks {
     ) -> Result<RunListing<R>, Error> {
         let (mut missing, mut found, mut running, mut forgotten) =
             (Missing::default(), Vec::new(), Vec::new(), Vec::new());
+        let mut first_started = None;
         let (mut batch, mut keys) = (BatchQuery::of(self), BTreeSet::new());
         if !batch.locks.nodes.are_unused() {
             keys = batch.remembered_keys(selection).await?;
@@ -143,7 +146,7 @@ impl Locks {
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
             for (key, memory) in zip(page, batch.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
-                let Memory { runs, running: going, forgotten: before, .. } = match memory {
+                let Memory { runs, running: going, forgotten: before, started, .. } = match memory {
                     Ok(memory) => memory,
                     Err(error) => {
                         missing.locks.push(error.about(Some(name)));
@@ -154,6 +157,7 @@ impl Locks {
                 if going > listed && !query.failed {
                     running.push((name.to_owned(), going));
                 }
+                first_started = first_started.or(started);
                 forgotten.extend(before.map(|(before, kept)| (name.to_owned(), before, kept)));
                 found.extend(runs.iter().map(|run| Found {
                     age: run.age(),
@@ -168,7 +172,8 @@ impl Locks {
         leave_newest(&mut found, query.most);
         found.sort_by_key(|found| found.began);
         missing.nodes = batch.failed_nodes();
-        Ok(RunListing { runs: found.into_iter().map(|found| found.row).collect(), running, forgotten, missing })
+        let runs = found.into_iter().map(|found| found.row).collect();
+        Ok(RunListing { runs, running, forgotten, started: first_started, missing })
     }
 }
 

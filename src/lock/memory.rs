@@ -21,6 +21,8 @@ const RUNS: usize = 2_000;
 const SPARE: usize = 10;
 /// Longer than any run is remembered.
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
+/// A server that was started less than this ago may have been asked for runs before its start.
+const NEW: Duration = Duration::from_secs(24 * 3600);
 /// The number of locks that one request asks for.
 const LOCKS: usize = 500;
 
@@ -41,7 +43,6 @@ pub(crate) struct Memory {
     /// The last run that has ended, and the last that succeeded and that failed.
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
-    #[serde(skip)]
     pub(crate) last_failure: Option<Run>,
     /// The runs that were asked for, by their beginning.
     #[serde(skip)]
@@ -55,6 +56,10 @@ pub(crate) struct Memory {
     /// With `since`: the end of the oldest run of a log that has been cut, and how many it keeps.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
+    /// Of a lock that no node remembers anything of, the server that was started first, and the time since, if that is
+    /// [`NEW`]: there may have been runs before.
+    #[serde(skip)]
+    pub(crate) started: Option<(String, Duration)>,
 }
 
 /// The number of runs that have succeeded and failed.
@@ -75,6 +80,8 @@ struct NodeMemory {
     logged: Option<u64>,
     oldest: Option<Run>,
     more: bool,
+    /// The time since the start of the server, if it remembers nothing.
+    uptime: Option<Duration>,
 }
 
 impl RunQuery {
@@ -104,7 +111,7 @@ impl FromReply for NodeMemory {
         for pair in reply.get("over").items().chunks_exact(2) {
             let mut run = read(&pair[0], RunOutcome::Expired);
             if let (RunOutcome::Expired, Some(deadline)) = (run.outcome, pair[1].as_time()) {
-                run.set_end(now.unwrap_or(deadline).min(deadline), now);
+                run.set_end(now.unwrap_or(deadline).min(deadline));
             }
             if runs.iter().all(|going| going.token != run.token) {
                 runs.push(run);
@@ -117,7 +124,7 @@ impl FromReply for NodeMemory {
             for run in runs.iter_mut().filter(is_ended) {
                 run.outcome = RunOutcome::Revoked;
                 run.revoked_by.clone_from(&force.revoked_by);
-                run.set_end(force.began.unwrap_or_default(), now);
+                run.set_end(force.began.unwrap_or_default());
             }
         }
         runs.extend(reply.get("ended").items().iter().map(|text| read(text, RunOutcome::Expired)));
@@ -130,6 +137,7 @@ impl FromReply for NodeMemory {
             logged: reply.get("logged").as_count(),
             oldest: run_in("oldest"),
             more: reply.has("further"),
+            uptime: reply.get("node").get("uptime").as_count().map(Duration::from_secs),
         })
     }
 }
@@ -150,26 +158,31 @@ impl Memory {
         results.retain(|result| runs.iter().all(|run| run.token != result.token));
         results.extend(runs.iter().cloned());
         let last =
-            |is: fn(&&Run) -> bool| results.iter().filter(is).min_by_key(|run| (run.is_ahead, run.age())).cloned();
+            |is: fn(&&Run) -> bool| results.iter().filter(is).min_by_key(|run| (run.is_ahead(), run.age())).cloned();
+        let last_failure = last(|run| run.failed());
         let asked = |run: &Run| run.failed() || matches!(run.outcome, RunOutcome::Expired | RunOutcome::Unreadable);
         runs.retain(|run| !query.failed || asked(run));
+        // A failure is kept when the log has lost it.
+        let kept = last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
+        runs.extend(kept);
         // The script leaves out what is too old in the log alone.
-        runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago < query.since);
+        runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
-        let is_late = |run: &&Run| run.ago < query.since;
+        let is_late = |run: &&Run| run.ago() < query.since;
         let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.logged?)));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
-            last_failure: last(|run| run.failed()),
+            last_failure,
             running: reached(known().map(|node| node.running).collect(), needed).unwrap_or(0),
             counts: nodes.iter().all(Option::is_some).then(|| Counts {
                 succeeded: known().map(|node| node.counts.succeeded).max().unwrap_or(0),
                 failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
             }),
             // A node whose log was never cut, or reaches back far enough, remembers all.
+            started: None,
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
         }
@@ -212,8 +225,19 @@ impl BatchQuery<'_> {
             pending.retain(|&at| told[at].iter().flatten().flatten().any(goes_on));
         }
         let needed = self.locks.quorum();
-        Ok(told.into_iter().map(|nodes| Ok(Memory::of(&nodes?, needed, query))).collect())
+        let together = |nodes: Vec<Option<NodeMemory>>| {
+            let started = first_started(&nodes).map(|(node, uptime)| (self.locks.nodes.name(node), uptime));
+            Memory { started, ..Memory::of(&nodes, needed, query) }
+        };
+        Ok(told.into_iter().map(|nodes| nodes.map(together)).collect())
     }
+}
+
+/// The node that was started first and the time since, if all nodes remember nothing and are [`NEW`].
+fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
+    let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
+    let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
+    first.filter(|(_, uptime)| *uptime < NEW)
 }
 
 /// Adds a further page of a log to what each node has told. A node that does not answer has told all it can.
@@ -228,39 +252,46 @@ fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     }
 }
 
-/// The runs of all nodes, each once. A run whose end was told to any node has ended so, unless `needed` nodes know a loss. A run
-/// without such an end counts if `needed` nodes know it: it may be left over from a take that got no quorum.
+/// The runs of all nodes, each once.
 fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     let mut runs: BTreeMap<&str, Vec<&Run>> = BTreeMap::new();
     for run in nodes.iter().copied().flatten() {
         runs.entry(&run.token).or_default().push(run);
     }
-    runs.into_values().filter_map(|same| agreed(&same, needed)).collect()
+    runs.into_values().filter_map(|same| agreed(same, needed)).collect()
 }
 
-/// One run from the words of several nodes.
-fn agreed(same: &[&Run], needed: usize) -> Option<Run> {
-    let is_running = |run: &Run| run.outcome == RunOutcome::Running;
-    let running = same.iter().filter(|run| is_running(run)).count();
-    // A loss that so many nodes saw is no mistake of a node that has forgotten the lease.
-    let lost: Vec<&&Run> = same.iter().filter(|run| run.outcome == RunOutcome::Lost).collect();
-    let most = same.iter().map(|run| run.outcome.weight()).max().filter(|&weight| weight > 1);
-    let mut told: Vec<&&Run> = match lost.len() >= needed {
-        true => lost,
-        false => same.iter().filter(|run| Some(run.outcome.weight()) == most).collect(),
-    };
-    // No node's clock decides alone.
-    told.sort_by_key(|run| run.ago);
-    let word = match told.get(told.len() / 2) {
-        Some(told) => *told,
-        None if same.len() < needed => return None,
-        // A status that was told after the expiry is known where it was heard.
-        None => {
-            let meant = same.iter().filter(|run| is_running(run) == (running >= needed));
-            meant.max_by_key(|run| run.status)?
+/// One run from the words of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss, or, of a
+/// lease of `acquire`, that it ran out. A run without such an end counts if `needed` nodes know it: it may be left over from a
+/// take that got no quorum.
+fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
+    // No node's clock decides alone, and all runs have the same one's times.
+    same.sort_by_key(|run| run.began);
+    let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
+    let heaviest = same.iter().map(|run| run.outcome.weight()).max();
+    let weight = match () {
+        // What so many nodes saw is no mistake of a node that has forgotten the lease.
+        () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
+        // A take that a node has carried out late lets its lease be released after it has run out on the others.
+        () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {
+            RunOutcome::Expired.weight()
         }
+        () => heaviest?,
     };
-    Some(Run { fencing_token: same.iter().filter_map(|run| run.fencing_token).max(), ..(*word).clone() })
+    let word = if weight > RunOutcome::Expired.weight() {
+        let told: Vec<&&Run> = same.iter().filter(|run| run.outcome.weight() == weight).collect();
+        told[told.len() / 2]
+    } else if same.len() < needed {
+        return None;
+    } else {
+        let is_running = count(RunOutcome::Running) >= needed;
+        let meant = same.iter().filter(|run| run.outcome.weight() <= weight);
+        let meant = meant.filter(|run| (run.outcome == RunOutcome::Running) == is_running);
+        // A status that was told after the expiry is known where it was heard.
+        meant.max_by_key(|run| run.status)?
+    };
+    let fencing_token = same.iter().filter_map(|run| run.fencing_token).max();
+    Some(Run { fencing_token, ..(*word).clone() }.by_clock_of(same[same.len() / 2]))
 }
 
 #[cfg(test)]
@@ -292,8 +323,32 @@ mod tests {
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
+        // A lease of acquire that has run out on most nodes has run out; `run` knows better.
+        assert_eq!(outcome(&[&gone, &ended, &gone]), Some((RunOutcome::Exited, Some(4))));
+        let [gone_too, ended_late] = [&gone, &ended].map(|run| Run { is_acquired: true, ..run.clone() });
+        assert_eq!(outcome(&[&gone_too, &ended_late, &gone_too]), Some((RunOutcome::Expired, Some(5))));
+        assert_eq!(outcome(&[&gone_too, &ended_late, &ended_late]), Some((RunOutcome::Exited, Some(4))));
         let other = Run { token: "aaaaaaaa88".to_owned(), ..ended.clone() };
         assert_eq!(merge(&[&[other], &[ended]], 2).len(), 2, "eight digits are not a token");
+    }
+
+    #[test]
+    fn the_times_of_all_runs_are_by_the_clock_in_the_middle() {
+        let read = |began: u64, behind: i64, end: &str| {
+            let time = |time: u64| time.saturating_add_signed(behind * 1000);
+            let text = format!(r#"{{"t":"{began}","b":"{}","f":"7"{end}}}"#, time(began));
+            Run::read(&text, RunOutcome::Expired, Some(Duration::from_millis(time(500_000))))
+        };
+        let (told, gone) = (r#","d":"1000","x":"0""#, r#","d":"900""#);
+        // Of the second run, the node with the clock in the middle has not heard the end.
+        let nodes = [(-120, told), (0, gone), (120, told)]
+            .map(|(behind, end)| [read(200_000, behind, told), read(300_000, behind, end)]);
+        let runs = merge(&nodes.each_ref().map(|runs| &runs[..]), 2);
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
+        let times: Vec<_> =
+            runs.iter().map(|run| [run.began, run.ended, run.ago()].map(seconds)).collect();
+        let expected = [200, 300].map(|began| [began, began + 1, 499 - began].map(Some));
+        assert_eq!(times, expected);
     }
 
     #[test]

@@ -80,6 +80,8 @@ pub(crate) struct Request {
     pub(crate) reenter: Reenter,
     /// The process that renews the lease is not the one that releases it, and has to tell a release from a loss.
     pub(crate) noted: bool,
+    /// The lease is released by its token, by another process.
+    pub(crate) is_acquired: bool,
     /// Nothing is granted if a run that has succeeded began less than this ago.
     pub(crate) once_per: Option<Duration>,
     /// The number of runs that the log of the lock keeps; zero: it leaves no trace there.

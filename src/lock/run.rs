@@ -6,6 +6,7 @@ use super::{Request, token};
 use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -15,6 +16,9 @@ const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless its entries say another.
 const KEPT: u64 = 20;
+
+/// The place of a run among others; see [`Run::age`].
+pub(super) type Age = (bool, Reverse<Option<Duration>>);
 
 /// One use of a lock, from its grant to its release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,12 +51,12 @@ pub(crate) struct Run {
     /// Who has revoked the lease: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
-    /// The time since its end, or since it began if it goes on.
+    /// The same clock when the server answered.
     #[serde(skip)]
-    pub(crate) ago: Option<Duration>,
-    /// It began in the future: the server's clock was set back since.
+    pub(super) now: Option<Duration>,
+    /// `acquire` took its lease: the release by the token cannot know whether the lease had run out before.
     #[serde(skip)]
-    pub(crate) is_ahead: bool,
+    pub(super) is_acquired: bool,
 }
 
 /// The end of a run.
@@ -130,7 +134,7 @@ impl RunOutcome {
 
 /// What redlock knows of the run of a lease that is asked for: the rest is the server's, and its end. None without a memory.
 pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
-    let Request { owner, once_per, log, .. } = request;
+    let Request { owner, once_per, log, is_acquired, .. } = request;
     let shown = |c: char| if c.is_control() { '?' } else { c };
     let short = |text: &Option<String>, most| text.iter().flat_map(|text| text.chars()).take(most).map(shown).collect();
     let some = |is_so: bool, text: u128| if is_so { text.to_string() } else { String::new() };
@@ -141,6 +145,7 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
         ("l", short(&owner.label, 40)),
         ("w", some(waited.as_millis() > 0, waited.as_millis())),
         ("q", some(once_per.is_some(), 1)),
+        ("a", some(*is_acquired, 1)),
         ("n", some(*log != KEPT, (*log).into())),
     ]);
     fields.retain(|_, text| !text.is_empty());
@@ -180,12 +185,12 @@ impl Run {
             signal: code("s"),
             revoked_by: owned("y"),
             fencing_token: number("f"),
-            ago: now.zip(began).map(|(now, began)| now.saturating_sub(began)),
-            is_ahead: now.zip(began).is_some_and(|(now, began)| began > now + FUTURE),
+            now,
+            is_acquired: part("a").is_some(),
         };
-        run.duration = run.ago.filter(|_| outcome == RunOutcome::Running);
+        run.duration = run.began_ago().filter(|_| outcome == RunOutcome::Running);
         if let Some(ended) = ended {
-            run.set_end(ended, now);
+            run.set_end(ended);
         }
         run
     }
@@ -196,22 +201,41 @@ impl Run {
         Run { token: text.to_owned(), token_prefix: None, waited: None, ..run }
     }
 
-    pub(super) fn set_end(&mut self, ended: Duration, now: Option<Duration>) {
+    pub(super) fn set_end(&mut self, ended: Duration) {
         self.ended = Some(ended);
         self.duration = self.began.map(|began| ended.saturating_sub(began));
-        self.ago = now.map(|now| now.saturating_sub(ended));
-        self.is_ahead |= now.is_some_and(|now| ended > now + FUTURE);
     }
 
-    /// Orders runs, the newest first: what goes on, then the last to end, each by its own node's clock.
-    pub(super) fn age(&self) -> (bool, Duration) {
-        (self.outcome != RunOutcome::Running, self.ago.unwrap_or(Duration::MAX))
+    /// The same run by the clock of another node that knows it.
+    pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
+        (self.began, self.now) = (other.began, other.now);
+        self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
+        self
+    }
+
+    /// Its end; of a run whose end is not known, its beginning.
+    fn last_known(&self) -> Option<Duration> {
+        self.ended.or(self.began)
+    }
+
+    /// Orders runs, the newest first: what goes on, then the last to end.
+    pub(super) fn age(&self) -> Age {
+        (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
+    }
+
+    /// The time since its end, or since it began if it goes on.
+    pub(crate) fn ago(&self) -> Option<Duration> {
+        Some(self.now?.saturating_sub(self.last_known()?))
     }
 
     /// The time since it began.
     pub(crate) fn began_ago(&self) -> Option<Duration> {
-        let since_end = self.ended.and(self.duration).unwrap_or_default();
-        self.ago.map(|ago| ago + since_end)
+        Some(self.now?.saturating_sub(self.began?))
+    }
+
+    /// True if it began or ended in the future: the server's clock was set back since.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
 
     /// True if its command has exited with status 0.
@@ -248,6 +272,7 @@ mod tests {
             ancestors: Vec::new(),
             reenter: Reenter::No,
             noted: false,
+            is_acquired: false,
             once_per,
             log,
         };
@@ -256,6 +281,8 @@ mod tests {
         assert_eq!(usual, Some(format!(r#"{{"h":"{host}","p":"42","u":"a?\"b"}}"#)));
         let rare = entry(&request(5, Some(ttl)), Duration::from_millis(7));
         assert_eq!(rare, Some(format!(r#"{{"h":"{host}","n":"5","p":"42","q":"1","u":"a?\"b","w":"7"}}"#)));
+        let acquired = entry(&Request { is_acquired: true, ..request(KEPT, None) }, Duration::ZERO);
+        assert_eq!(acquired, Some(format!(r#"{{"a":"1","h":"{host}","p":"42","u":"a?\"b"}}"#)));
         assert_eq!(entry(&request(0, None), Duration::ZERO), None);
     }
 

@@ -28,19 +28,26 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run, and the last success if that was another: `on web-3 (nightly), 2h 4m ago, for 4m 12s, exit status 0`. None
-/// without a log.
+/// The last run, and behind a success the last failure, behind any other the last success: `on web-3 (nightly), 2h 4m ago, for
+/// 4m 12s, exit status 0; last failure 9d 2h ago`. None without a log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
     let duration = run.duration.map_or_else(String::new, |time| format!(", for {}", seconds(time)));
     let result = run.status.map_or_else(|| result(run), |status| format!("exit status {status}"));
-    let success = match &status.memory.last_success {
-        _ if run.succeeded() || run.outcome == RunOutcome::Released => String::new(),
-        Some(success) => format!("; last success{}", led(" ", ago(success))),
-        None => "; no success known".to_owned(),
+    let other = match (&status.memory.last_success, &status.memory.last_failure) {
+        _ if run.outcome == RunOutcome::Released => String::new(),
+        (_, Some(failure)) if run.succeeded() => format!("; last failure{}", led(" ", ago(failure))),
+        (_, None) if run.succeeded() => String::new(),
+        (Some(success), _) => format!("; last success{}", led(" ", ago(success))),
+        (None, _) => "; no success known".to_owned(),
     };
-    Some(format!("{}{label}{}{duration}, {result}{success}", on(run).unwrap_or_default(), led(", ", ago(run))))
+    Some(format!("{}{label}{}{duration}, {result}{other}", on(run).unwrap_or_default(), led(", ", ago(run))))
+}
+
+/// The rest of a sentence that says that no run is known: a server that has just been started may have forgotten them.
+pub(crate) fn just_started(started: &Option<(String, Duration)>) -> String {
+    started.as_ref().map_or_else(String::new, |(node, time)| format!("; {node} was started {} ago", seconds(*time)))
 }
 
 /// `on web-3`
@@ -50,8 +57,8 @@ fn on(run: &Run) -> Option<String> {
 
 /// `2h 4m ago`
 fn ago(run: &Run) -> Option<String> {
-    match run.ago {
-        _ if run.is_ahead => Some(AHEAD.to_owned()),
+    match run.ago() {
+        _ if run.is_ahead() => Some(AHEAD.to_owned()),
         ago => ago.map(|ago| format!("{} ago", seconds(ago))),
     }
 }
@@ -69,7 +76,8 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     let has = if is_recent { "has" } else { "has not" };
     let success =
         status.memory.last_success.as_ref().map(|run| format!("last{}{}", led(" ", on(run)), led(", ", ago(run))));
-    let success = success.unwrap_or_else(|| "no success is known".to_owned());
+    let success =
+        success.unwrap_or_else(|| format!("no success is known{}", just_started(&status.memory.started)));
     let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
     let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", led(", ", ago(last)), result(last)));
     let going = status.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running);
@@ -81,7 +89,7 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
 
 /// The time since the last success of a lock, if it is known, in a line for monitoring plugins: `'backup'=7440s`.
 pub(crate) fn nagios_age(status: &Status) -> Option<String> {
-    let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead)?.ago?;
+    let age = status.memory.last_success.as_ref().filter(|run| !run.is_ahead())?.ago()?;
     let name = escaped(&status.name, LONGEST_NAME).replace('\'', "''").replace(['=', '|'], "_");
     Some(format!("'{name}'={}s", age.as_secs()))
 }
@@ -100,7 +108,7 @@ pub(super) fn last_cell(status: &Status) -> String {
 
 /// The end of a run in few words.
 fn result(run: &Run) -> String {
-    let ahead = if run.is_ahead { format!(", {AHEAD}") } else { String::new() };
+    let ahead = if run.is_ahead() { format!(", {AHEAD}") } else { String::new() };
     let end = match (run.outcome, run.status, run.signal) {
         (RunOutcome::Exited, Some(status), _) => format!("exit {status}"),
         (RunOutcome::Signaled, _, Some(signal)) => signals::name(signal.into()),

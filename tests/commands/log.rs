@@ -334,13 +334,14 @@ fn the_status_of_a_free_lock_tells_the_last_run_and_the_last_success() {
     let redis = Redis::start();
     let (_, host) = crate::support::myself();
     let said = |words: &str| like(format!("backup  free{words}\n").replace("HOST", &host));
-    redlock(&redis, "status backup").stdout(said("; no run is known")).run();
+    redlock(&redis, "status backup").stdout(said("; no run is known; <any> was started <duration> ago")).run();
     redlock(&redis, "run -q backup --log 1 --label nightly -- false").status(1).run();
     let failed = "; last run on HOST (nightly), <duration> ago, for <duration>, exit status 1; ";
     redlock(&redis, "status backup").stdout(said(&format!("{failed}no success known"))).run();
     redlock(&redis, "run -q backup -- true").run();
     let succeeded = "; last run on HOST (true), <duration> ago, for <duration>, exit status 0";
-    redlock(&redis, "status backup").stdout(said(succeeded)).run();
+    let failure_before = format!("{succeeded}; last failure <duration> ago");
+    redlock(&redis, "status backup").stdout(said(&failure_before)).run();
     redlock(&redis, "run -q backup --log 1 --label nightly -- false").status(1).run();
     redlock(&redis, "status backup").stdout(said(&format!("{failed}last success <duration> ago"))).run();
     let object = status(&redis, "backup");
@@ -467,7 +468,7 @@ fn ran_within_is_for_those_who_watch() {
             .run();
         redlock(&redis, format!("status backup -q --ran-within {within}")).status(status).run();
     };
-    watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known");
+    watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known; <any> was started <duration> ago");
     redlock(&redis, "run -q backup -- false").status(1).run();
     watch("1h", 1, "\"backup\" has not succeeded within 1h: no success is known; last run, <duration> ago: exit 1");
     redlock(&redis, "run -q backup -- true").run();

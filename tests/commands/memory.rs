@@ -195,7 +195,7 @@ fn several_locks_are_answered_together() {
     watch("a b", 1, "\"a\" has succeeded<any>\n\"b\" has not succeeded<any>\n");
     watch("*", 1, "\"a\" has succeeded<any>\n\"b\" has not succeeded<any>\n");
     watch("a nosuch*", 1, "\"a\" has succeeded<any>\nno lock matches \"nosuch*\"\n");
-    watch("a never", 1, "\"a\" has succeeded<any>\n\"never\" has not succeeded<any>: no success is known\n");
+    watch("a never", 1, "\"a\" has succeeded<any>\n\"never\" has not succeeded<any>: no success is known; <any> was started <duration> ago\n");
     watch("--format nagios a", 0, "OK - \"a\" has succeeded<any> | 'a'=<n>s\n");
     watch("--format nagios a b never", 2, "CRITICAL - 2 of 3: \"b\" has not<any>; \"never\" has not<any> | 'a'=<n>s\n");
     watch("--format nagios nosuch*", 2, "CRITICAL - no lock matches \"nosuch*\"\n");
@@ -225,6 +225,54 @@ fn an_end_that_was_told_wins_over_a_node_that_has_lost_the_lease() {
     let last = &status(&nodes, "backup")["last"];
     assert_eq!((&last["outcome"], &last["status"]), (&"exited".into(), &0.into()), "{last}");
     redlock(&nodes, "status -q backup --ran-within 1h").run();
+}
+
+#[test]
+fn a_failure_that_the_log_has_lost_is_told() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q backup --log 1 -- sh -c").arg("exit 3").status(3).run();
+    redlock(&redis, "run -q backup --log 1 -- true").run();
+    let statuses = |line: &str| runs(&redis, line).iter().map(|run| run["status"].clone()).collect::<Vec<_>>();
+    assert_eq!((statuses("backup"), statuses("backup --failed")), (vec![0.into()], vec![3.into()]));
+    assert_eq!((statuses("--failed -n 1 --since 1h"), statuses("--failed --since 0")), (vec![3.into()], vec![]));
+    let told = status(&redis, "backup");
+    assert_eq!((&told["last"]["status"], &told["last_failure"]["status"]), (&0.into(), &3.into()), "{told}");
+    let text = like("backup  free; last run <any>, exit status 0; last failure <duration> ago\n");
+    redlock(&redis, "status backup").stdout(text).run();
+}
+
+#[test]
+fn a_server_that_was_just_started_may_have_forgotten() {
+    let mut redis = Redis::start();
+    redlock(&redis, "run -q backup -- true").run();
+    redis.restart();
+    let started = "; <any> was started <duration> ago\n";
+    redlock(&redis, "status backup").stdout(like(format!("backup  free; no run is known{started}"))).run();
+    redlock(&redis, "log backup").stderr(message(["no such run", "was started", " ago"])).run();
+    let morning = redlock(&redis, "status backup --ran-within 1h").status(1);
+    morning.stdout(like(format!("<any>: no success is known{started}"))).run();
+    // Of several, the one that was started first remembers the longest.
+    let mut nodes = Redis::aged(3, 90_000);
+    redlock(&nodes, "status backup --quarantine 0").stdout(when("no more", |text| text.contains("known\n"))).run();
+    redlock(&nodes[0].url()[..], "status backup").stdout("backup  free; no run is known\n").run();
+    nodes.truncate(1);
+    redlock(&nodes, "log backup").stderr(when("no more", |text| !text.contains("started"))).run();
+}
+
+#[test]
+fn a_lease_of_acquire_that_had_run_out_on_most_nodes_had_run_out() {
+    let nodes = several(3);
+    nodes[2].pause();
+    let token = redlock(&nodes, "acquire backup --ttl 3s").stdout(any()).stderr(any()).run().token();
+    eventually(SOON, "it has run out", || !nodes[0].exists("redlock:backup") && !nodes[1].exists("redlock:backup"));
+    // Only now it carries out the take, and then the release.
+    nodes[2].resume();
+    eventually(SOON, "it is taken there", || nodes[2].exists("redlock:backup"));
+    redlock(&nodes, format!("release backup --token {token} --status 0")).status(77).stderr(any()).run();
+    let told = status(&nodes, "backup");
+    assert_eq!((&told["last"]["outcome"], &told["last"]["status"]), (&"expired".into(), &0.into()), "{told}");
+    assert!(told["last_success"].is_null(), "{told}");
+    redlock(&nodes, "status -q backup --ran-within 1h").status(1).run();
 }
 
 #[test]

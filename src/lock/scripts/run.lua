@@ -12,7 +12,7 @@
 -- A run is a JSON object of texts, without spaces:
 --   t token, b began (ms), f fence, i place;
 --   then ARG.entry, what its redlock knows of it (run.rs): h host, p pid, u user, l label, w waited (ms), q if it had
---     --once-per, n how many runs the log keeps, if not 20;
+--     --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20;
 --   then its end: d duration (ms), and as outcome x (exit status) or s (signal) or o (another one); none of them: its
 --     lease ran out. y is who has revoked it (user@host).
 -- This file, journal.lua, close.lua and correct.lua write runs. runs.lua alone reads what users are told; contend.lua

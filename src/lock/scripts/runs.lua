@@ -6,7 +6,8 @@
 --      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them),
 --      oldest (the last of them, with since), and unless `from` is given:
 --      over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
---      going (the first runs that go on), running (how many do)
+--      going (the first runs that go on), running (how many do),
+--      node (of a lock that nothing is known of)
 -- Cost: 10 calls, with one run.
 local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
 local PAGE = 200
@@ -58,5 +59,8 @@ if not ARG.from then
   fields.going = open_runs(going, 1)
   local over = redis.call('ZRANGE', ENDS, shape and digits(now) or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
   fields.over = open_runs(over, 2)
+  -- A server that remembers nothing may have been restarted.
+  local knows_any = page[1] or fields.going[1] or fields.over[1] or fields.success or fields.failure
+  fields.node = not knows_any and flat(node()) or nil
 end
 return answer_from_reads('runs', fields)
