@@ -81,13 +81,13 @@ _redlock() {
         --on-lost) candidates=(stop continue) ;;
         --format)
             case $command in
-            '') candidates=(text json prometheus nagios env) ;;
+            '') candidates=(text json prometheus nagios chart html env) ;;
             run) candidates=() ;;
             acquire) candidates=(text json env) ;;
             extend) candidates=(text json) ;;
             release) candidates=(text json) ;;
             status) candidates=(text json prometheus nagios) ;;
-            log) candidates=(text json) ;;
+            log) candidates=(text json chart html) ;;
             wait) candidates=(text json) ;;
             doctor) candidates=(text json) ;;
             completions) candidates=() ;;

@@ -145,6 +145,9 @@ pub(crate) enum Format {
     Prometheus,
     /// A line for a monitoring plugin: status --ran-within only.
     Nagios,
+    /// A picture for a terminal, and for a browser: log only.
+    Chart,
+    Html,
     /// Lines for a shell's eval: acquire only.
     Env,
 }
@@ -163,6 +166,7 @@ pub(crate) fn formats(command: &str) -> &'static [Format] {
         "run" | "completions" => &[],
         "acquire" => &[Format::Text, Format::Json, Format::Env],
         "status" => &[Format::Text, Format::Json, Format::Prometheus, Format::Nagios],
+        "log" => &[Format::Text, Format::Json, Format::Chart, Format::Html],
         _ => &[Format::Text, Format::Json],
     }
 }
@@ -228,8 +232,8 @@ pub(crate) struct Common {
     /// How many runs the log of the lock keeps, 0 for none; for run and acquire only [env: REDLOCK_LOG] [default: 20]
     #[arg(long, global = true, value_name = "N")]
     pub(crate) log: Option<String>,
-    /// Output format: text, json, (acquire only) env for a shell's eval, (status only) prometheus, or (status --ran-within only)
-    /// nagios. run has none
+    /// Output format: text, json, (acquire only) env for a shell's eval, (log only) chart or html for a picture, (status only)
+    /// prometheus, or (status --ran-within only) nagios. run has none
     /// [default: text]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value = "text", hide_possible_values = true)]
     #[arg(hide_default_value = true)]
@@ -515,7 +519,7 @@ pub(crate) struct LogArgs {
     /// Show the last N runs, of all these locks together
     #[arg(short = 'n', long = "lines", value_name = "N", value_parser = whole(0, MOST_LINES))]
     pub(crate) lines: Option<usize>,
-    /// Show runs that ended within the last D, or are still running
+    /// Show runs that ended within the last D, or are still running [default of a picture: 1d]
     #[arg(long, value_name = "D", value_parser = remembered)]
     pub(crate) since: Option<Duration>,
     /// Show only runs that failed, or whose lease ran out

@@ -1,8 +1,11 @@
 //! Messages, and results as text and JSON. No other file knows the form of either.
 
+mod chart;
 mod form;
 mod log;
 mod metrics;
+mod page;
+mod picture;
 mod table;
 
 use crate::cli::{Common, Format, values::LONGEST_NAME};
@@ -15,11 +18,14 @@ use crate::sys::clock::local_date;
 use crate::sys::inherited;
 use crate::sys::streams::{self, Output};
 use crate::text::{escaped, human, printable, reason, safe, seconds};
+pub(crate) use chart::chart;
 pub(crate) use form::Row;
 use form::{json, object, value};
 pub(crate) use log::{forgotten, just_started, nagios, nagios_age, ran_within};
 pub(crate) use metrics::Metrics;
 use nix::libc;
+pub(crate) use page::page;
+pub(crate) use picture::Picture;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::time::Duration;
 pub(crate) use table::{locks, runs};
@@ -185,7 +191,7 @@ pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error,
         // without the lock.
         Format::Env => format!("(exit {})\n", exit.status()),
         Format::Nagios => log::nagios("UNKNOWN", &format!("{error:#}"), &[]),
-        Format::Text | Format::Prometheus => return Ok(()),
+        Format::Text | Format::Prometheus | Format::Chart | Format::Html => return Ok(()),
     })
 }
 

@@ -32,6 +32,7 @@ mod commands {
     mod mistakes;
     mod once_per;
     mod permissions;
+    pub(crate) mod pictures;
     mod release;
     mod scripts;
     mod seeds;

@@ -61,7 +61,9 @@ async fn acquire_and_print(
     let waited = line.borrow().waited();
     drop(line);
     let text = match common.format {
-        Format::Text | Format::Prometheus | Format::Nagios => format!("{}\n", lease.token),
+        Format::Text | Format::Prometheus | Format::Nagios | Format::Chart | Format::Html => {
+            format!("{}\n", lease.token)
+        }
         Format::Env => output::lease_env(&lock.name, &lease),
         Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
     };

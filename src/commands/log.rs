@@ -4,8 +4,11 @@ use super::{block_on, locks_to_look_at, say_missing, settings};
 use crate::cli::{Common, Format, LogArgs};
 use crate::exit::Exit;
 use crate::lock::{Run, RunListing, RunQuery, Selection};
-use crate::output::{self, Row, say};
+use crate::output::{self, Picture, Row, say};
 use std::time::Duration;
+
+/// The time that a picture shows, unless another is given.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
@@ -13,19 +16,36 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
     let query = RunQuery { most: args.lines.unwrap_or(usize::MAX), since: args.since, failed: args.failed };
     let (is_json, of_one) = (common.format == Format::Json, args.locks.one().is_some());
-    let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
-    let RunListing { runs, running, forgotten, started, missing } = block_on(locks.log(selection, query, row))?;
-    let exit = say_missing(&missing);
-    if !is_json {
-        running.iter().for_each(|(name, count)| say(&format!("{name:?}: runs that go on: {count}; not all are shown")));
-        for (name, before, kept) in &forgotten {
-            say(&output::forgotten(name, *before, *kept));
-        }
-        if runs.is_empty() && exit == Exit::DONE {
-            let just_started = output::just_started(&started);
-            say(&format!("no such run is in the log on {}{just_started}", locks.where_they_are()));
-        }
+    if matches!(common.format, Format::Chart | Format::Html) {
+        let span = args.since.unwrap_or(DAY);
+        let named = |name: &str, run: &Run| (name.to_owned(), run.clone());
+        let listing = block_on(locks.log(selection, RunQuery { since: Some(span), ..query }, named))?;
+        let exit = say_limits(&listing, &locks.where_they_are());
+        let RunListing { runs, forgotten, .. } = &listing;
+        let picture = Picture::of(runs, forgotten, span);
+        output::show_all(match common.format {
+            Format::Html => output::page(&picture, runs, forgotten, span),
+            _ => output::chart(&picture, of_one),
+        })?;
+        return Ok(exit);
     }
-    output::show_all(output::runs(&runs, is_json, of_one))?;
+    let row = |name: &str, run: &Run| Row::of_run(name, run, is_json, of_one, common.verbose);
+    let listing = block_on(locks.log(selection, query, row))?;
+    let exit = if is_json { say_missing(&listing.missing) } else { say_limits(&listing, &locks.where_they_are()) };
+    output::show_all(output::runs(&listing.runs, is_json, of_one))?;
     Ok(exit)
+}
+
+/// Says what the list does not show.
+fn say_limits<R>(listing: &RunListing<R>, on: &str) -> Exit {
+    let RunListing { runs, running, forgotten, started, missing } = listing;
+    let exit = say_missing(missing);
+    running.iter().for_each(|(name, count)| say(&format!("{name:?}: runs that go on: {count}; not all are shown")));
+    for (name, before, kept) in forgotten {
+        say(&output::forgotten(name, *before, *kept));
+    }
+    if runs.is_empty() && exit == Exit::DONE {
+        say(&format!("no such run is in the log on {on}{}", output::just_started(started)));
+    }
+    exit
 }

@@ -160,10 +160,10 @@ impl Memory {
         let last =
             |is: fn(&&Run) -> bool| results.iter().filter(is).min_by_key(|run| (run.is_ahead(), run.age())).cloned();
         let last_failure = last(|run| run.failed());
-        let asked = |run: &Run| run.failed() || matches!(run.outcome, RunOutcome::Expired | RunOutcome::Unreadable);
-        runs.retain(|run| !query.failed || asked(run));
+        runs.retain(|run| !query.failed || run.went_wrong());
         // A failure is kept when the log has lost it.
-        let kept = last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
+        let kept =
+            last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
         runs.extend(kept);
         // The script leaves out what is too old in the log alone.
         runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
@@ -345,8 +345,7 @@ mod tests {
             .map(|(behind, end)| [read(200_000, behind, told), read(300_000, behind, end)]);
         let runs = merge(&nodes.each_ref().map(|runs| &runs[..]), 2);
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs());
-        let times: Vec<_> =
-            runs.iter().map(|run| [run.began, run.ended, run.ago()].map(seconds)).collect();
+        let times: Vec<_> = runs.iter().map(|run| [run.began, run.ended, run.ago()].map(seconds)).collect();
         let expected = [200, 300].map(|began| [began, began + 1, 499 - began].map(Some));
         assert_eq!(times, expected);
     }

@@ -53,7 +53,7 @@ pub(crate) struct Run {
     pub(crate) fencing_token: Option<u64>,
     /// The same clock when the server answered.
     #[serde(skip)]
-    pub(super) now: Option<Duration>,
+    pub(crate) now: Option<Duration>,
     /// `acquire` took its lease: the release by the token cannot know whether the lease had run out before.
     #[serde(skip)]
     pub(super) is_acquired: bool,
@@ -246,6 +246,11 @@ impl Run {
     /// True if it was told to have ended otherwise.
     pub(super) fn failed(&self) -> bool {
         self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
+    }
+
+    /// True if it failed, or may have.
+    pub(crate) fn went_wrong(&self) -> bool {
+        self.failed() || matches!(self.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
     }
 }
 

@@ -76,8 +76,7 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
     let has = if is_recent { "has" } else { "has not" };
     let success =
         status.memory.last_success.as_ref().map(|run| format!("last{}{}", led(" ", on(run)), led(", ", ago(run))));
-    let success =
-        success.unwrap_or_else(|| format!("no success is known{}", just_started(&status.memory.started)));
+    let success = success.unwrap_or_else(|| format!("no success is known{}", just_started(&status.memory.started)));
     let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
     let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", led(", ", ago(last)), result(last)));
     let going = status.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running);
@@ -107,7 +106,7 @@ pub(super) fn last_cell(status: &Status) -> String {
 }
 
 /// The end of a run in few words.
-fn result(run: &Run) -> String {
+pub(super) fn result(run: &Run) -> String {
     let ahead = if run.is_ahead() { format!(", {AHEAD}") } else { String::new() };
     let end = match (run.outcome, run.status, run.signal) {
         (RunOutcome::Exited, Some(status), _) => format!("exit {status}"),

@@ -195,7 +195,11 @@ fn several_locks_are_answered_together() {
     watch("a b", 1, "\"a\" has succeeded<any>\n\"b\" has not succeeded<any>\n");
     watch("*", 1, "\"a\" has succeeded<any>\n\"b\" has not succeeded<any>\n");
     watch("a nosuch*", 1, "\"a\" has succeeded<any>\nno lock matches \"nosuch*\"\n");
-    watch("a never", 1, "\"a\" has succeeded<any>\n\"never\" has not succeeded<any>: no success is known; <any> was started <duration> ago\n");
+    watch(
+        "a never",
+        1,
+        "\"a\" has succeeded<any>\n\"never\" has not succeeded<any>: no success is known; <any> was started <duration> ago\n",
+    );
     watch("--format nagios a", 0, "OK - \"a\" has succeeded<any> | 'a'=<n>s\n");
     watch("--format nagios a b never", 2, "CRITICAL - 2 of 3: \"b\" has not<any>; \"never\" has not<any> | 'a'=<n>s\n");
     watch("--format nagios nosuch*", 2, "CRITICAL - no lock matches \"nosuch*\"\n");

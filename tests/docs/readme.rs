@@ -1,6 +1,7 @@
 //! Every example in README.md is run as it stands there, and most of the manual's: beside a real server, with the commands that it
 //! mentions as stubs.
 
+use crate::commands::pictures::night;
 use crate::support::{Directory, Redis, Running, SOON, Test, any, eventually, like, perhaps, status, when};
 use regex_lite::Regex;
 use serde_json::Value;
@@ -245,6 +246,13 @@ fn scene_of(block: &Block) -> Scene {
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
+/// A picture is exactly that of a certain night.
+fn picture(text: &str) {
+    let (command, drawn) = text.split_once('\n').unwrap();
+    let words = command.strip_prefix("$ redlock ").unwrap();
+    Test::new(&night()).args(words.split(' ')).env("LC_ALL", "C.UTF-8").stdout(drawn).stderr(any()).run();
+}
+
 /// Runs each of them.
 fn work(blocks: Vec<Block>) {
     for block in blocks {
@@ -253,6 +261,7 @@ fn work(blocks: Vec<Block>) {
             "sh" => ["dash", "bash"].iter().for_each(|shell| scene.script(shell, &block.text)),
             "crontab" => scene.crontab(&block.text),
             "ini" | "yaml" | "dockerfile" => scene.settings(&block.text),
+            "console" if block.text.contains("--format chart") => picture(&block.text),
             "console" => scene.console(&block.text),
             "yaml alert" => scene.alert(&block.text),
             "redis" => scene.redis.command(&block.text.split_whitespace().collect::<Vec<_>>()),
