@@ -187,10 +187,10 @@ impl BatchQuery<'_> {
         let mut keys: BTreeSet<String> = selection.exact().collect();
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
-            let found = self.matching(&format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"))).await?;
+            let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
             // A key that the pattern does not match, or that is not the lock's own, is left out.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
-            keys.extend(found.into_iter().filter(is_meant));
+            keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
         }
         Ok(keys)
     }
@@ -205,13 +205,17 @@ impl BatchQuery<'_> {
             let name = key.strip_prefix(selection.prefix);
             name.is_some_and(|name| patterns.iter().any(|pattern| stands_for(pattern, name)))
         };
-        let found = self.matching(&format!("{{*{SEPARATOR}[lo][op]*")).await?;
-        Ok(found.iter().filter_map(|key| remembered(key)).filter(is_meant).collect())
+        let lock_of = |key: String| remembered(&key).filter(is_meant);
+        self.matching(&format!("{{*{SEPARATOR}[lo][op]*"), lock_of).await
     }
 
-    /// The keys that match the pattern.
-    async fn matching(&mut self, pattern: &str) -> Result<BTreeSet<String>, Error> {
-        let found = self.locks.nodes.scan(pattern, &self.faults).await;
+    /// The locks that `lock_of` finds in the keys that match the pattern.
+    async fn matching(
+        &mut self,
+        pattern: &str,
+        lock_of: impl Fn(String) -> Option<String>,
+    ) -> Result<BTreeSet<String>, Error> {
+        let found = self.locks.nodes.scan(pattern, &self.faults, lock_of).await;
         for (node, found) in found.iter().enumerate() {
             self.faults.extend(found.as_ref().err().map(|fault| (node, fault.clone())));
         }

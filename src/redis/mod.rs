@@ -41,10 +41,10 @@ use std::time::Duration;
 
 /// The time limit for listing a node's keys, in timeouts of one request: a server may send keys without end.
 const LISTING: u32 = 20;
-/// The limit of the memory for listed keys, in bytes.
-const LISTED: usize = 8 << 20;
-/// The memory of a listed key apart from its name, in bytes.
-const LISTED_KEY: usize = 64;
+/// The limit of the memory for listed names, in bytes. README says how many names that are.
+const LISTED: usize = 24 << 20;
+/// The memory of a listed name apart from its text, in bytes.
+const LISTED_NAME: usize = 64;
 
 /// The pause between attempts to reach a node that is lost.
 const RECONNECT: Duration = Duration::from_millis(100);
@@ -174,14 +174,15 @@ impl Nodes {
         Answers(join_all(asked).await)
     }
 
-    /// The keys that match the pattern, by node, or the reason why they cannot be listed. A node that hangs is not asked again. Each
-    /// page has a deadline, and so have all together.
+    /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be listed. A node
+    /// that hangs is not asked again. Each page has a deadline, and so have all together.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,
         failed: &BTreeMap<usize, Fault>,
+        name_of: impl Fn(String) -> Option<String>,
     ) -> Vec<Result<BTreeSet<String>, Fault>> {
-        let patience = self.timeout;
+        let (patience, name_of) = (self.timeout, &name_of);
         let asked = self.nodes.iter_mut().enumerate().map(|(at, node)| async move {
             if failed.get(&at) == Some(&Fault::TimedOut) {
                 return Err(Fault::TimedOut);
@@ -193,9 +194,9 @@ impl Nodes {
                 let mut cursor = "0".to_owned();
                 loop {
                     let (next, keys) = node.scan(pattern, &cursor).await?;
-                    let new = keys.into_iter().filter_map(|key| {
-                        let length = key.len();
-                        found.insert(key).then_some(length + LISTED_KEY)
+                    let new = keys.into_iter().filter_map(name_of).filter_map(|name| {
+                        let length = name.len();
+                        found.insert(name).then_some(length + LISTED_NAME)
                     });
                     size += new.sum::<usize>();
                     if size > LISTED || end.passed() {
