@@ -12,6 +12,7 @@ mod bits;
 mod holds;
 mod lease;
 mod line;
+mod once;
 mod queue;
 mod release;
 mod search;

@@ -1,0 +1,178 @@
+//! The success that `--once-per` asks for, as one node keeps it. Each run tells its success; that is taken back where a quorum says
+//! that its lease was lost. Every such word may come late, again, and in any order.
+//!
+//! What must hold: the node finds the newest run of which it was told a success and no loss; if both of the two newest runs of which
+//! it was told anything were lost, it may find none. A word that is repeated changes nothing.
+
+use super::bits::{Field, packed, variants};
+use super::search::{self, Space};
+
+const RUNS: u8 = 4;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// A success of a run that is kept changes nothing.
+    Again,
+    /// A run takes the first place only from an older one.
+    NewerThanOnce,
+    /// That one is kept behind it.
+    KeepsReplaced,
+    /// A run that is older than the first, and newer than the second, takes its place.
+    Between,
+    /// One that is older than both does not.
+    NewerThanBefore,
+    /// A loss is noted of either.
+    LossOfEither,
+    /// Its run stays with it.
+    LossStays,
+    /// A loss is kept where no success was told before it.
+    LossFirst,
+    /// Runs are compared by their fencing tokens, not by the age that a word tells, which may have come late.
+    ByFence,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    without: Without,
+}
+
+variants! {
+    /// All that the node was told of a run.
+    Told { Nothing, Success, Loss }
+}
+
+packed! {
+    /// A run that the node keeps, or that a word names. 0: none.
+    Run {
+        number: u8 = 3,
+        lost: bool = 1,
+        /// What it is compared by.
+        order: u8 = 4,
+    }
+}
+
+packed! {
+    State {
+        /// Those in the fields `once` and `once_before`.
+        kept: [Run; 2],
+        /// Runs that have begun.
+        begun: u8 = 3,
+        told: [Told; 4] = 2,
+    }
+}
+
+impl Bounds {
+    fn is(&self, without: Without) -> bool {
+        self.without == without
+    }
+
+    /// What the script makes of a word.
+    fn note(&self, kept: &mut [Run; 2], word: Run) {
+        if let Some(at) = kept.iter().position(|run| run.number == word.number) {
+            if !word.lost && !self.is(Without::Again) || at == 1 && self.is(Without::LossOfEither) {
+                return;
+            }
+            if word.lost && self.is(Without::LossStays) {
+                return *kept = [kept[1 - at], Run::default()];
+            }
+            if word.lost {
+                return kept[at].lost = true;
+            }
+        }
+        if word.lost && self.is(Without::LossFirst) {
+            return;
+        }
+        let [once, before] = *kept;
+        if word.order > once.order || self.is(Without::NewerThanOnce) {
+            *kept = [word, if self.is(Without::KeepsReplaced) { before } else { once }];
+        } else if !self.is(Without::Between) && (word.order > before.order || self.is(Without::NewerThanBefore)) {
+            kept[1] = word;
+        }
+    }
+
+    /// A word of this run arrives.
+    fn hear(&self, state: &mut State, number: u8, lost: bool, is_late: bool) -> Result<(), &'static str> {
+        // The server takes the age that a word tells from its own clock.
+        let age = if is_late { 2 * state.begun + 1 } else { 2 * number };
+        let order = if self.is(Without::ByFence) { age } else { number };
+        let (told, before) = (&mut state.told[usize::from(number) - 1], state.kept);
+        let is_known = *told == Told::Loss || *told == Told::Success && !lost;
+        self.note(&mut state.kept, Run { number, lost, order });
+        if is_known {
+            return if state.kept.map(Run::pack) == before.map(Run::pack) { Ok(()) } else { Err(CHANGES) };
+        }
+        *told = if lost { Told::Loss } else { Told::Success };
+        check(state)
+    }
+}
+
+fn check(state: &State) -> Result<(), &'static str> {
+    let told = (1..).zip(state.told).filter(|(_, told)| *told != Told::Nothing);
+    let newest_first: Vec<(u8, Told)> = told.collect::<Vec<_>>().into_iter().rev().collect();
+    let are_both_lost = newest_first.len() > 1 && newest_first[..2].iter().all(|(_, told)| *told == Told::Loss);
+    let success = newest_first.iter().find(|(_, told)| *told == Told::Success).map_or(0, |(number, _)| *number);
+    // TAKE reads the first that was not lost.
+    let found = state.kept.iter().find(|run| run.number > 0 && !run.lost).map_or(0, |run| run.number);
+    match found {
+        _ if found == success => Ok(()),
+        0 if are_both_lost => Ok(()),
+        0 => Err(FORGOTTEN),
+        _ if state.told[usize::from(found) - 1] == Told::Loss => Err(LOST),
+        _ => Err(OLDER),
+    }
+}
+
+impl Space for Bounds {
+    type State = u64;
+
+    fn starts(&self) -> Vec<u64> {
+        vec![State::default().pack()]
+    }
+
+    fn next(&self, packed: &u64, into: &mut Vec<Result<u64, &'static str>>) {
+        let state = State::unpack(*packed);
+        if state.begun < RUNS {
+            into.push(Ok(State { begun: state.begun + 1, ..state }.pack()));
+        }
+        for number in 1..=state.begun {
+            for (lost, is_late) in [(false, false), (false, true), (true, false), (true, true)] {
+                let mut next = state;
+                into.push(self.hear(&mut next, number, lost, is_late).map(|()| next.pack()));
+            }
+        }
+    }
+
+    fn hash(&self, packed: &u64) -> u64 {
+        let mixed = packed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    }
+
+    fn show(&self, packed: &u64) -> String {
+        format!("{:?}", State::unpack(*packed))
+    }
+}
+
+const FORGOTTEN: &str = "a success is forgotten";
+const OLDER: &str = "an older success than the newest is found";
+const LOST: &str = "a success that was taken back is found";
+const CHANGES: &str = "a word that is repeated changes something";
+
+#[test]
+fn the_newest_success_is_found_whatever_order_the_words_come_in() {
+    search::is_clean(&Bounds { without: Without::Nothing });
+}
+
+#[test]
+fn each_clause_of_that_is_needed() {
+    let without = |without, what, steps| search::goes_wrong(&Bounds { without }, what, steps);
+    without(Without::Again, CHANGES, 3);
+    without(Without::NewerThanOnce, OLDER, 4);
+    without(Without::KeepsReplaced, FORGOTTEN, 4);
+    without(Without::Between, FORGOTTEN, 4);
+    without(Without::NewerThanBefore, OLDER, 6);
+    without(Without::LossOfEither, LOST, 5);
+    without(Without::LossStays, CHANGES, 3);
+    without(Without::LossFirst, CHANGES, 3);
+    without(Without::ByFence, OLDER, 4);
+}
