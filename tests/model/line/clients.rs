@@ -4,7 +4,8 @@ use super::super::quorum::{Tally, Verdict, middle, quorum};
 use super::state::{HOLDER, Late, Life, NEVER, NODES, NOW, Node, PAUSE, Phase, Request, Side, Stands, State, token};
 use super::state::{WAITERS, earlier};
 use super::{
-    AFTER_FAILURE, Bounds, Checked, FIRST_LOOKS, LEFT_BEHIND, OTHERS_LOOK, OVERTAKEN, TTL, TWO_HOLDERS, Without,
+    AFTER_FAILURE, Bounds, Checked, FIRST_LOOKS, LEFT_BEHIND, OTHERS_LOOK, OUTDATED, OVERTAKEN, TTL, TWO_HOLDERS,
+    Without,
 };
 
 /// Takes what can happen next.
@@ -214,11 +215,20 @@ impl Bounds {
             };
             let (granted, held) = (said(Request::Granted), said(Request::Held) + said(Request::Reserved));
             let cannot = said(Request::Quarantined) + said(Request::Fault);
-            let tally = Tally { nodes: NODES, yes: granted, no: held + cannot };
+            let tally = Tally { nodes: NODES, yes: granted, no: held + cannot + said(Request::Superseded) };
             let is_explained = held >= quorum(NODES) || cannot + quorum(NODES) > NODES;
             let all = heard.count_ones() as usize == NODES;
             match tally.verdict() {
                 Verdict::Yes if state.waiters[me].age < TTL => also(&|next| self.enter(next, me)),
+                // The word of one node is enough.
+                _ if said(Request::Superseded) > 0 => also(&|next| {
+                    self.give_up(next, me);
+                    if self.is(Without::SupersededLeaves) {
+                        next.waiters[me].end(Phase::Done);
+                        next.each_side(me, |side| side.ask(Request::Nothing));
+                    }
+                    Ok(())
+                }),
                 Verdict::No if is_explained || all => also(&|next| self.go_back(next, me, of)),
                 // It has come too late, or answers are missing that matter.
                 Verdict::Yes | Verdict::Open if all => also(&|next| self.go_back(next, me, of)),
@@ -233,6 +243,10 @@ impl Bounds {
         if (0..me).any(overtaken) {
             return Err(OVERTAKEN);
         }
+        if (1..state.rest.granted).contains(&self.numbers[me]) {
+            return Err(OUTDATED);
+        }
+        state.rest.granted = state.rest.granted.max(self.numbers[me]);
         state.waiters[me].end(Phase::Holding);
         state.each_side(me, |side| {
             let out = !self.without_step_out(side);
@@ -245,6 +259,16 @@ impl Bounds {
             side.called = false;
         });
         Ok(())
+    }
+
+    /// Takes back all that the waiter has.
+    pub(super) fn give_up(&self, state: &mut State, me: usize) {
+        state.waiters[me].end(Phase::Leaving);
+        state.each_side(me, |side| {
+            let behind = matches!(side.request, Request::Take | Request::TakeUndo);
+            side.ask(if behind { Request::TakeLeave } else { Request::Leave });
+            side.called = false;
+        });
     }
 
     fn without_step_out(&self, side: &mut Side) -> bool {

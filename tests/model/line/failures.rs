@@ -2,7 +2,7 @@
 
 use super::clients::Also;
 use super::state::{HOLDER, Late, Life, Phase, Request, State, Waiter, token};
-use super::{Bounds, NODES, TTL};
+use super::{Bounds, NODES, TTL, Without};
 
 impl Bounds {
     /// What can happen to a waiter.
@@ -49,12 +49,8 @@ impl Bounds {
             for hears in [false, true] {
                 also(&|next| {
                     next.rest.interrupts -= 1;
-                    next.waiters[me].end(Phase::Leaving);
-                    next.each_side(me, |side| {
-                        let behind = matches!(side.request, Request::Take | Request::TakeUndo);
-                        side.ask(if behind { Request::TakeLeave } else { Request::Leave });
-                        (side.hears, side.called) = (side.hears && hears, false);
-                    });
+                    self.give_up(next, me);
+                    next.each_side(me, |side| side.hears &= hears);
                     Ok(())
                 });
             }
@@ -121,8 +117,8 @@ impl Bounds {
     /// What a node has in hand is lost with its connections; `all`: with all that it knows. A holder gives it its lease again,
     /// before anybody else can have it.
     pub(super) fn lose(&self, state: &mut State, index: usize, all: bool) {
-        let renews = (0..=HOLDER).any(|client| state.holds(client) && state.nodes[index].key == token(client));
-        let State { nodes, waiters, .. } = state;
+        let holder = (0..=HOLDER).find(|&client| state.holds(client) && state.nodes[index].key == token(client));
+        let State { nodes, waiters, rest } = state;
         let node = &mut nodes[index];
         node.releases = false;
         for (me, side) in node.sides.iter_mut().enumerate() {
@@ -135,8 +131,12 @@ impl Bounds {
             side.in_line &= !all;
         }
         if all {
-            if !renews {
+            let forgets = std::mem::take(&mut node.newest) > 0;
+            if let Some(holder) = holder {
+                node.newest = if self.is(Without::RecreateRaises) { 0 } else { self.numbers[holder] };
+            } else {
                 node.delete_key();
+                rest.granted = if forgets { 0 } else { rest.granted };
             }
             node.quarantined = TTL;
         }

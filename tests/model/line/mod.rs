@@ -14,6 +14,7 @@
 //!   probability one where pauses end by chance ([`Hope`]). This says also that no waiter is lost from the line for good;
 //! * first come, first served: who is alive, and has stood in line on a quorum of the nodes that the last holder had, heard there,
 //!   is not overtaken by one with a later ticket, unless it has itself met a failure, or a node has;
+//! * with `--newest`, no number is granted behind a larger one, unless a node has forgotten that;
 //! * a waiter that has left, or has released the lock, has left nothing behind on nodes that did not fail.
 //!
 //! A holder that lives renews in no time, gives its lease back to a node that has restarted, and stops its job when fewer than q
@@ -72,6 +73,12 @@ enum Without {
     StepOut,
     /// A node that has restarted grants nothing for a while.
     Quarantine,
+    /// With `--newest`, a grant raises the register of the node.
+    GrantRaises,
+    /// Re-creation does.
+    RecreateRaises,
+    /// Whoever is superseded takes back all that it has.
+    SupersededLeaves,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,12 +108,15 @@ struct Bounds {
     cuts: u8,
     /// what undoes a try is said again over a new connection, and the server takes up the first one later.
     lates: u8,
+    /// The numbers of `--newest` of the waiters, and of the first holder; 0: none.
+    numbers: [u8; HOLDER + 1],
     without: Without,
 }
 
 const TWO_HOLDERS: &str = "two holders";
 const OVERTAKEN: &str = "a waiter that was in line before was overtaken";
 const LEFT_BEHIND: &str = "something is left behind";
+const OUTDATED: &str = "a number was granted behind a larger one";
 
 type Checked<T = ()> = Result<T, &'static str>;
 
@@ -121,11 +131,12 @@ impl Space for Bounds {
 
     fn starts(&self) -> Vec<Packed> {
         let &Bounds { kills, freezes, interrupts, restarts, outages, cuts, lates, .. } = self;
-        let rest = Rest { held: true, kills, freezes, interrupts, restarts, outages, cuts, lates };
+        let granted = self.numbers[HOLDER];
+        let rest = Rest { held: true, granted, kills, freezes, interrupts, restarts, outages, cuts, lates };
         let mut state = State { rest, ..State::default() };
         let held = if self.everywhere { NODES } else { NODES / 2 + 1 };
         for node in &mut state.nodes[..held] {
-            (node.key, node.left) = (token(HOLDER), TTL);
+            (node.key, node.left, node.newest) = (token(HOLDER), TTL, self.numbers[HOLDER]);
         }
         for me in 0..usize::from(self.in_line + self.about_to) {
             let in_line = me < usize::from(self.in_line);
@@ -138,6 +149,7 @@ impl Space for Bounds {
             let stands = if in_line { Stands::Yes } else { Stands::Not };
             state.waiters[me] = Waiter { phase: Phase::Waiting, look, stands, ..Waiter::default() };
             for node in &mut state.nodes {
+                node.newest = node.newest.max(if in_line { self.numbers[me] } else { 0 });
                 node.sides[me] = Side { hears: true, in_line, ..Side::default() };
             }
         }
@@ -196,6 +208,7 @@ const CALLS: Bounds = Bounds {
     outages: 0,
     cuts: 0,
     lates: 0,
+    numbers: [0; HOLDER + 1],
     without: Without::Nothing,
 };
 /// Two are about to ask.
@@ -286,6 +299,32 @@ fn a_node_that_has_forgotten_must_not_vote() {
     without(Without::Quarantine, Bounds { restarts: 1, ..IN_LINE }, TWO_HOLDERS, 18);
 }
 
+/// The first waiter has a smaller number than the second, or a larger one.
+const NUMBERS: [[u8; HOLDER + 1]; 2] = [[1, 2, 0, 0], [2, 1, 0, 0]];
+const SMALLER_FIRST: Bounds = Bounds { numbers: NUMBERS[0], ..RIVALS };
+/// The holder has a larger number than one that comes, and gives its lease back to a node that has forgotten.
+const OUTDATED_BY_HOLDER: Bounds =
+    Bounds { waiters: 1, in_line: 0, about_to: 1, clocks: true, restarts: 2, numbers: [1, 0, 0, 2], ..CALLS };
+
+#[test]
+fn no_number_is_granted_behind_a_larger_one_that_a_quorum_has_granted() {
+    for numbers in NUMBERS {
+        is_clean(Bounds { numbers, ..CALLS });
+        is_clean(Bounds { numbers, ..IN_LINE });
+    }
+    is_clean(SMALLER_FIRST);
+    is_clean(Bounds { numbers: NUMBERS[1], ..CLOCKS });
+    is_clean(Bounds { numbers: NUMBERS[0], restarts: 1, ..IN_LINE });
+    is_clean(OUTDATED_BY_HOLDER);
+}
+
+#[test]
+fn what_has_the_lock_must_be_known_as_the_newest_and_what_is_superseded_must_leave() {
+    without(Without::GrantRaises, SMALLER_FIRST, OUTDATED, 17);
+    without(Without::RecreateRaises, OUTDATED_BY_HOLDER, OUTDATED, 21);
+    without(Without::SupersededLeaves, Bounds { numbers: NUMBERS[0], ..IN_LINE }, LEFT_BEHIND, 8);
+}
+
 /// The larger bounds.
 #[test]
 fn larger_bounds_are_clean() {
@@ -303,4 +342,10 @@ fn larger_bounds_are_clean() {
     is_clean(Bounds { restarts: 1, ..CLOCKS });
     is_clean(Bounds { outages: 1, ..CLOCKS });
     is_clean(Bounds { kills: 2, ..CLOCKS });
+    for numbers in NUMBERS {
+        is_clean(Bounds { waiters: 2, numbers, ..COMES });
+        is_clean(Bounds { restarts: 1, numbers, ..CLOCKS });
+        is_clean(Bounds { outages: 1, numbers, ..IN_LINE });
+        is_clean(Bounds { kills: 1, numbers, ..CLOCKS });
+    }
 }

@@ -78,6 +78,15 @@ impl Bounds {
         }
         let held_by = if node.is_free() { FREE } else { node.key };
         let answer = self.grant_or_queue(node, me);
+        if answer == Request::Superseded {
+            if drops {
+                self.call_next(node, None);
+            }
+            return (answer, 0, 0);
+        }
+        if answer != Request::Granted || !self.is(Without::GrantRaises) {
+            node.newest = node.newest.max(self.numbers[me]);
+        }
         if answer == Request::Granted {
             node.sides[me].in_line = false;
             (node.key, node.left) = (token(me), TTL);
@@ -94,6 +103,9 @@ impl Bounds {
     fn grant_or_queue(&self, node: &mut Node, me: usize) -> Request {
         if node.key == token(me) {
             return Request::Granted;
+        }
+        if (1..node.newest).contains(&self.numbers[me]) {
+            return Request::Superseded;
         }
         if !node.is_free() {
             return Request::Held;

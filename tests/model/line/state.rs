@@ -46,6 +46,8 @@ variants! {
         Granted,
         Held,
         Reserved,
+        /// A larger number has come.
+        Superseded,
         Quarantined,
         /// None: the node cannot be reached, or has lost the connection.
         Fault,
@@ -92,6 +94,8 @@ packed! {
         releases: bool = 1,
         /// For [`super::Without::OneTicket`]: the second waiter is in line before the first.
         turned: bool = 1,
+        /// The register of `--newest`.
+        newest: u8 = 2,
         sides: [Side; WAITERS],
     }
 }
@@ -150,6 +154,8 @@ packed! {
     Rest {
         /// The first holder has the lock.
         held: bool = 1,
+        /// The largest number that a quorum has granted, and that no node has forgotten. Not known to the program.
+        granted: u8 = 2,
         kills: u8 = 2,
         freezes: u8 = 2,
         interrupts: u8 = 2,
@@ -177,8 +183,8 @@ impl Request {
     }
 
     pub(super) fn is_answer(self) -> bool {
-        use Request::{Fault, Granted, Held, Quarantined, Reserved};
-        matches!(self, Granted | Held | Reserved | Quarantined | Fault)
+        use Request::{Fault, Granted, Held, Quarantined, Reserved, Superseded};
+        matches!(self, Granted | Held | Reserved | Superseded | Quarantined | Fault)
     }
 }
 

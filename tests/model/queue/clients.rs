@@ -15,8 +15,13 @@ impl Bounds {
         let rest = Rest { cuts, lates, refusals, ..Rest::default() };
         let rest = Rest { kills, freezes, breaks, losses, interrupts, passers_by, foreign, forces, ..rest };
         let mut state = State { rest, ..State::default() };
-        for (client, claim) in state.clients.iter_mut().zip(self.claims) {
-            client.claim = claim;
+        for (index, client) in state.clients.iter_mut().enumerate() {
+            (client.claim, client.number) = (self.claims[index], self.numbers[index]);
+        }
+        (state.rest.newest, state.rest.stood) = (self.numbers[OTHER], self.numbers[OTHER]);
+        for number in &self.numbers[..usize::from(self.dead + self.in_line)] {
+            state.rest.newest = state.rest.newest.max(*number);
+            state.rest.stood = state.rest.newest;
         }
         state.rest.key = self.claims[OTHER].key();
         state.rest.left = TTL;
@@ -122,7 +127,7 @@ impl Bounds {
                             Answer::Refused => Phase::Refused,
                             // It asks again, for another one.
                             Answer::Taken => Phase::Asked,
-                            Answer::OtherShape => Phase::OtherShape,
+                            Answer::TurnedAway => Phase::TurnedAway,
                         };
                         if next.clients[me].life == Life::Dead {
                             next.clients[me].end(Phase::Done);
@@ -166,8 +171,11 @@ impl Bounds {
                 waiter.carries = false;
                 Ok(())
             }),
-            Phase::OtherShape if waiter.life == Life::Alive => also(&|next| {
+            Phase::TurnedAway if waiter.life == Life::Alive => also(&|next| {
                 next.clients[me].phase = Phase::Leave;
+                if waiter.number > 0 && self.is(Without::SupersededLeaves) {
+                    next.clients[me].end(Phase::Done);
+                }
                 Ok(())
             }),
             Phase::Holding | Phase::Ousted => also(&|next| {
@@ -175,7 +183,7 @@ impl Bounds {
                 next.clients[me].end(Phase::Done);
                 Ok(())
             }),
-            Phase::Waiting | Phase::Granted | Phase::Refused | Phase::OtherShape | Phase::Done => {}
+            Phase::Waiting | Phase::Granted | Phase::Refused | Phase::TurnedAway | Phase::Done => {}
         }
     }
 
@@ -234,7 +242,7 @@ impl Bounds {
     fn befall(&self, state: &State, me: usize, also: Also<'_>) {
         let waiter = &state.clients[me];
         let (alive, phase) = (waiter.life == Life::Alive, waiter.phase);
-        let answered = matches!(phase, Phase::Granted | Phase::Refused | Phase::OtherShape);
+        let answered = matches!(phase, Phase::Granted | Phase::Refused | Phase::TurnedAway);
         let in_line = answered || matches!(phase, Phase::Waiting | Phase::Asked);
         if state.rest.kills > 0 && waiter.life != Life::Dead && !matches!(phase, Phase::New | Phase::Done) {
             also(&|next| {
@@ -402,7 +410,7 @@ impl Bounds {
         if state.rest.passers_by > 0 && other.phase == Phase::Done && !other.listed {
             also(&|next| {
                 next.rest.passers_by -= 1;
-                next.clients[OTHER].claim = self.passer_by;
+                (next.clients[OTHER].claim, next.clients[OTHER].number) = (self.passer_by, self.passer_by_number);
                 self.take(next, OTHER, None, false).map(|_| ())
             });
         }

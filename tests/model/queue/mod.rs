@@ -17,6 +17,7 @@
 //! * first come, first served: the lock goes past no waiter that is in line, or that is alive, hears, and has not missed
 //!   its call by having been frozen or cut off, unless that one has been called and both fit; and a client that does not
 //!   wait is turned away only by leases or by the line;
+//! * with `--newest`, no number is granted where a larger one has stood in line or was granted, and none is turned away elsewhere;
 //! * a waiter that has left has left no lease, no place and no reservation behind; no mark stays without a lease, and no
 //!   list of leases when all have run out;
 //! * what `release --force` has deleted does not come back.
@@ -26,6 +27,7 @@ use state::{Claim, OTHER, Packed, State};
 
 mod claims;
 mod clients;
+mod newest;
 mod node;
 mod state;
 mod twice;
@@ -128,6 +130,18 @@ enum Without {
     NewName,
     /// A connection that is given up is aborted: what is still on its way never arrives.
     Abort,
+    /// With `--newest`, a grant raises the register.
+    GrantRaises,
+    /// A place in line does.
+    LineRaises,
+    /// A client that gets neither leaves it as it is.
+    OnlyWhoStands,
+    /// A waiter reads it at each look.
+    EachLook,
+    /// Equal numbers are peers.
+    Peers,
+    /// Whoever is superseded leaves the line.
+    SupersededLeaves,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -174,6 +188,9 @@ struct Bounds {
     claims: [Claim; OTHER + 1],
     /// How those who come by do.
     passer_by: Claim,
+    /// The numbers of `--newest` of all these; 0: none.
+    numbers: [u8; OTHER + 1],
+    passer_by_number: u8,
     /// A waiter asks for one of two places, and again if it is taken, as one of several nodes is asked.
     names_places: bool,
     without: Without,
@@ -186,6 +203,8 @@ const FREE_TOO_LONG: &str = "free for too long";
 const LEFT_BEHIND: &str = "something is left behind";
 const CAME_BACK: &str = "a lease that was deleted came back";
 const FALSE_BUSY: &str = "a client was turned away though it fits";
+const OUTDATED: &str = "a number was granted though a larger one has come";
+const FALSE_SUPERSEDED: &str = "a client was superseded though no larger number has come";
 
 type Checked<T = ()> = Result<T, &'static str>;
 
@@ -248,6 +267,8 @@ const CALLS: Bounds = Bounds {
     again: false,
     claims: [Claim::Exclusive; OTHER + 1],
     passer_by: Claim::Exclusive,
+    numbers: [0; OTHER + 1],
+    passer_by_number: 0,
     names_places: false,
     without: Without::Nothing,
 };

@@ -1,7 +1,10 @@
 //! The scripts: what a node does at once.
 
 use super::state::{Claim, Client, Ear, Key, Life, OTHER, Phase, Rest, State};
-use super::{Bounds, Checked, FALSE_BUSY, FIRST_LOOKS, NEVER, OTHERS_LOOK, OVERTAKEN, RESERVED, TTL, UNSEEN, Without};
+use super::{
+    Bounds, Checked, FALSE_BUSY, FALSE_SUPERSEDED, FIRST_LOOKS, NEVER, OTHERS_LOOK, OUTDATED, OVERTAKEN, RESERVED, TTL,
+    UNSEEN, Without,
+};
 
 /// The answer to a client that wants the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +13,8 @@ pub(super) enum Answer {
     Refused,
     /// Another place is free.
     Taken,
-    OtherShape,
+    /// For good.
+    TurnedAway,
 }
 
 /// What has come of calling the first in line.
@@ -146,11 +150,15 @@ impl Bounds {
     fn grant(&self, state: &mut State, who: usize, place: Option<bool>) -> Checked {
         let claim = state.clients[who].claim;
         let place = claim == Claim::OneOfTwo && place.unwrap_or(Self::is_taken(state, false));
+        if (1..state.rest.stood).contains(&state.clients[who].number) {
+            return Err(OUTDATED);
+        }
         if let Some(reserved) = state.reserved().filter(|&reserved| reserved != who)
             && !self.both_fit(state, claim, state.clients[reserved].claim)
         {
             return Err(OVERTAKEN);
         }
+        self.raise(state, who, self.is(Without::GrantRaises));
         state.rest.key = claim.key();
         state.rest.left = TTL;
         let client = &mut state.clients[who];
@@ -197,7 +205,10 @@ impl Bounds {
             self.sweep(state);
         }
         if !older && state.rest.key.is_other_shape(client.claim) {
-            return Ok(Answer::OtherShape);
+            return Ok(Answer::TurnedAway);
+        }
+        if self.is_superseded(state, who)? {
+            return Ok(Answer::TurnedAway);
         }
         let fits = self.fits(state, client.claim) && !refuses;
         if fits && place.is_some_and(|place| Self::is_taken(state, place)) {
@@ -215,7 +226,29 @@ impl Bounds {
             None if line || older => {}
             None => self.is_busy(state)?,
         }
+        if me.is_none() && self.is(Without::OnlyWhoStands) {
+            state.rest.newest = state.rest.newest.max(client.number);
+        }
         Ok(Answer::Refused)
+    }
+
+    /// Whether a larger number has stood in line, or was granted. That of a waiter is read at each look.
+    fn is_superseded(&self, state: &State, who: usize) -> Checked<bool> {
+        let Client { number, knows, .. } = state.clients[who];
+        let is_larger = if self.is(Without::Peers) { state.rest.newest >= number } else { state.rest.newest > number };
+        if number == 0 || !is_larger || knows && self.is(Without::EachLook) {
+            return Ok(false);
+        }
+        if state.rest.stood > number { Ok(true) } else { Err(FALSE_SUPERSEDED) }
+    }
+
+    /// The register grows where a client is granted the lock or a place in line, and nowhere else.
+    fn raise(&self, state: &mut State, who: usize, forgets: bool) {
+        let number = state.clients[who].number;
+        state.rest.stood = state.rest.stood.max(number);
+        if !forgets {
+            state.rest.newest = state.rest.newest.max(number);
+        }
     }
 
     /// Whether the line lets a client in whose claim fits.
@@ -264,6 +297,7 @@ impl Bounds {
             true if state.reserved().is_some() => Err(state.rest.reservation),
             _ => Ok(self.until_free(state)),
         };
+        self.raise(state, me, self.is(Without::LineRaises));
         let client = &mut state.clients[me];
         if !client.in_q {
             client.missed = client.knows && !client.called;

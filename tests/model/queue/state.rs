@@ -53,8 +53,8 @@ variants! {
         /// The answer is.
         Granted,
         Refused,
-        /// The same: the lock is in use in another shape.
-        OtherShape,
+        /// The same, for good: the lock is in use in another shape, or a larger number has come.
+        TurnedAway,
         /// An answer was lost, and what undoes the try is under way.
         RollBack,
         /// Interrupted with a request to take the lock under way, what undoes it behind it.
@@ -93,6 +93,8 @@ variants! {
 packed! {
     Client {
         claim: Claim = 3,
+        /// That of `--newest`; 0: none.
+        number: u8 = 2,
         life: Life = 2,
         phase: Phase = 4,
         ear: Ear = 2,
@@ -145,6 +147,10 @@ packed! {
         reservation: u8 = 2,
         /// Ticks until the queue does.
         queue: u8 = 3,
+        /// The register of `--newest`.
+        newest: u8 = 2,
+        /// The largest number that stood in line or was granted. Not known to the program.
+        stood: u8 = 2,
         /// For how many ticks a live waiter could have had the lock.
         free: u8 = 4,
         kills: u8 = 2,
@@ -197,7 +203,9 @@ impl Key {
 
     /// Slots of one number are one shape, readers and writers another; other libraries' locks count as a writer's.
     pub(super) fn is_other_shape(self, claim: Claim) -> bool {
-        let slots = |key| if matches!(key, Key::Two | Key::One) { key } else { Key::Free };
+        let slots = |key| {
+            if matches!(key, Key::Two | Key::One) { key } else { Key::Free }
+        };
         self != Key::Free && slots(self) != slots(claim.key())
     }
 }
@@ -220,7 +228,7 @@ impl Client {
                 self.life == Life::Alive && (self.timer == 0 || self.go || self.head || self.ear == Ear::None)
             }
             Phase::Asked | Phase::RollBack | Phase::AskedLeave | Phase::Leave => self.life != Life::Dead,
-            Phase::Granted | Phase::Refused | Phase::OtherShape => self.life == Life::Alive,
+            Phase::Granted | Phase::Refused | Phase::TurnedAway => self.life == Life::Alive,
             Phase::New | Phase::Holding | Phase::Ousted | Phase::Done => false,
         }
     }
@@ -228,11 +236,11 @@ impl Client {
     /// It takes no further part; what it has left in Redis stays.
     pub(super) fn end(&mut self, phase: Phase) {
         let &mut Client { claim, life, ear, in_q, ticket, listed, lease, place, reserved, unseen, joined, .. } = self;
-        let &mut Client { late, again, .. } = self;
+        let &mut Client { number, late, again, .. } = self;
         let ear = if life == Life::Dead && ear == Ear::HalfOpen { ear } else { Ear::None };
         let joined = if life == Life::Dead { joined } else { 0 };
         let left = Client { listed, lease, place, reserved, in_q, ticket, joined, ..Client::default() };
-        *self = Client { claim, life, phase, ear, unseen, late, again, ..left };
+        *self = Client { claim, number, life, phase, ear, unseen, late, again, ..left };
     }
 
     /// Whether both may have the lock.
