@@ -50,9 +50,9 @@ pub(crate) fn say(message: &str) {
 /// The beginning of the news that a lease was acquired, after this wait in line, if any.
 pub(crate) fn acquired(lock: &Lock, lease: &Lease, waited: Option<Duration>) -> String {
     let waited = waited.map_or_else(String::new, |waited| format!(" after {} in line", human(waited)));
-    let share = match (lock.claim(), lease.place) {
+    let share = match (lock.claim(), lease.slot) {
         (Claim::Shared, _) => ", shared".to_owned(),
-        (Claim::Slots(limit), Some(place)) => format!(", slot {place} (0 to {})", limit - 1),
+        (Claim::Slots(limit), Some(slot)) => format!(", slot {slot} (0 to {})", limit - 1),
         _ => String::new(),
     };
     format!("acquired {:?} on {}{waited}{share}", lock.name, lock.where_it_holds(lease))
@@ -104,7 +104,7 @@ fn print_at_once(text: &str) -> Result<(), Error> {
 
 /// A new lease, for a shell's eval.
 pub(crate) fn lease_env(name: &str, lease: &Lease) -> String {
-    let slot = lease.place.map_or_else(String::new, |place| format!("REDLOCK_SLOT={place}\n"));
+    let slot = lease.slot.map_or_else(String::new, |slot| format!("REDLOCK_SLOT={slot}\n"));
     format!(
         "REDLOCK_NAME={}\nREDLOCK_TOKEN={}\nREDLOCK_FENCING_TOKEN={}\n{slot}",
         shell_word(name),
@@ -120,7 +120,7 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
         ("key", value(lock.key())),
         ("token", value(&lease.token)),
         ("fencing_token", value(lease.fencing_token)),
-        ("slot", value(lease.place)),
+        ("slot", value(lease.slot)),
         ("ttl_ms", value(ms(lease.ttl))),
         ("validity_ms", value(ms(lease.valid_until().left()))),
         ("holds", value(lease.holds)),

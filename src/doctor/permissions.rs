@@ -3,13 +3,13 @@
 use crate::lock::keys::{Keys, beside};
 
 /// The commands that redlock sends, and that its scripts call.
-const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +unlink +exists +type +pttl +pexpire +persist \
+const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +exists +type +pttl +pexpire +persist \
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hexists +hdel \
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
                         +ltrim +lrange +lindex +llen +hincrby +client|setname";
 
-/// The commands without which locks still work: for the uptime, the list of all locks, and speed.
-pub(super) const OPTIONAL: [&str; 3] = ["info", "scan", "unlink"];
+/// The commands without which locks still work: for the uptime, and the list of all locks.
+pub(super) const OPTIONAL: [&str; 2] = ["info", "scan"];
 /// The commands that only shared locks and slots need: with a rule that lacks them exclusive locks work.
 pub(super) const OF_SHAPES: [&str; 3] = ["time", "zcount", "pexpireat"];
 /// The commands that only the memory of the last runs needs, whose failure fails no lock.

@@ -18,7 +18,7 @@ pub(super) enum Outcome {
     /// Free, but promised to the next in line.
     Reserved,
     Granted,
-    /// The place that was asked for is not free, but others are.
+    /// The slot that was asked for is not free, but others are.
     Taken,
     /// Others hold it in another way, or with another number of slots.
     OtherShape,
@@ -67,8 +67,8 @@ pub(super) struct Answer {
     pub(super) run_id: Option<String>,
     /// The fencing token of the lease; zero for another library's.
     pub(super) fence: u64,
-    /// The place of the lease, of a lock with slots.
-    pub(super) place: Option<u32>,
+    /// The slot of the lease, of a lock with slots.
+    pub(super) slot: Option<u32>,
     /// Places that are free there, where the one that was asked for is taken.
     pub(super) free: Vec<u32>,
     /// The lease lasts this long from now, forever if none.
@@ -100,6 +100,9 @@ pub(super) struct Answer {
     /// The log knows of the run of a lease that is not there, and that a release has told its end.
     pub(super) knows_run: bool,
     pub(super) knows_end: bool,
+    /// The server's words: the node could not note a success for `--once-per`, or could not write the rest of the run's end.
+    pub(super) unnoted: Option<String>,
+    pub(super) unwritten: Option<String>,
     /// The log was cut since: it may have known of that run.
     pub(super) may_have_forgotten: bool,
 }
@@ -134,7 +137,7 @@ impl FromReply for Answer {
             uptime: uptime.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
             run_id: node.get("run_id").as_text().filter(|run_id| !run_id.is_empty()).map(str::to_owned),
             fence: count("fence").unwrap_or(0),
-            place: reply.get("place").as_small_count(),
+            slot: reply.get("slot").as_small_count(),
             free: reply.get("free").items().iter().filter_map(Reply::as_small_count).collect(),
             left: reply.get("left").as_time(),
             ttl: reply.get("ttl").as_time(),
@@ -152,6 +155,8 @@ impl FromReply for Answer {
             tokens: reply.get("tokens").items().iter().filter_map(Reply::as_bytes).map(<[u8]>::to_vec).collect(),
             knows_run: matches!(reply.get("known").as_text(), Some("known" | "ended")),
             knows_end: reply.get("known").as_text() == Some("ended"),
+            unnoted: text("unnoted"),
+            unwritten: text("unwritten"),
             may_have_forgotten: reply.get("known").as_text() == Some("unsure"),
         })
     }

@@ -21,7 +21,7 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// How often one try is repeated at once, because it has asked for a place that is taken.
+/// How often one try is repeated at once, because it has asked for a slot that is taken.
 const AGAIN: u32 = 5;
 
 /// The result of one try.
@@ -70,7 +70,7 @@ pub(super) struct LastSeenLease {
 }
 
 impl Lock {
-    /// One try on all nodes, and not after `until`. A place that is taken while others are free does not count as an obstacle.
+    /// One try on all nodes, and not after `until`. A slot that is taken while others are free does not count as an obstacle.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -82,7 +82,7 @@ impl Lock {
         loop {
             let attempt = self.try_once(traces, request, seen, until).await;
             let is_granted = matches!(attempt, Attempt::Granted(_));
-            if is_granted || traces.place.is_none() || again == 0 || until.passed() {
+            if is_granted || traces.slot.is_none() || again == 0 || until.passed() {
                 if !is_granted && traces.waiter.is_some() {
                     self.roll_back(traces).await;
                 }
@@ -103,8 +103,8 @@ impl Lock {
     ) -> Attempt {
         let token = if request.noted { token::new_noted() } else { token::new_token() };
         traces.begin(token.clone(), &self.locks.nodes);
-        let place = self.place_to_ask_for(traces.place.take());
-        let args = self.take_args(traces, request, seen).with_some("place", place);
+        let slot = self.slot_to_ask_for(traces.slot.take());
+        let args = self.take_args(traces, request, seen).with_some("slot", slot);
         let answers = self.ask_to_take(traces, args, request.once_per.is_some(), until).await;
         traces.take_in(&answers);
         if let Some(error) = self.same_node_twice(&answers) {
@@ -118,7 +118,7 @@ impl Lock {
         if votes.verdict(is_granted) == Verdict::Yes {
             return self.complete(token, &votes, request, traces.waited()).await;
         }
-        traces.place = one_of(&free_on_most(&votes));
+        traces.slot = one_of(&free_on_most(&votes));
         self.why_not(&votes)
     }
 
@@ -154,9 +154,9 @@ impl Lock {
         self.locks.without_quarantined(known)
     }
 
-    /// The place of the next try, of a lock that has several: over several nodes it belongs to the try, as the token does, so that they
+    /// The slot of the next try, of a lock that has several: over several nodes it belongs to the try, as the token does, so that they
     /// all mean the same one. One node gives any.
-    fn place_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
+    fn slot_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
         let limit = self.claim().limit().filter(|_| self.locks.nodes.len() > 1)?;
         Some(known.unwrap_or_else(|| below(limit)))
     }
@@ -196,16 +196,16 @@ impl Lock {
         waited: Duration,
     ) -> Attempt {
         let grants = answers.iter().filter(|(_, _, take)| is_granted(take));
-        let place = grants.clone().find_map(|(_, _, take)| take.place);
+        let slot = grants.clone().find_map(|(_, _, take)| take.slot);
         let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
         let fence = fencing::vote(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
         if fence.needed > 0
-            && let Err(attempt) = self.raise(&token, place, &fence).await
+            && let Err(attempt) = self.raise(&token, slot, &fence).await
         {
             return attempt;
         }
         let mut lease = Lease::new(token, BASE.to_owned(), request, answers.nodes());
-        lease.place = place;
+        lease.slot = slot;
         lease.entry = run::entry(request, waited);
         lease.fencing_token = fence.token;
         // A node that was merely slower than the others has no fault.
@@ -221,8 +221,8 @@ impl Lock {
     }
 
     /// Raises the nodes that are behind to the fencing token of the lease.
-    async fn raise(&mut self, token: &str, place: Option<u32>, fence: &fencing::FenceVote) -> Result<(), Attempt> {
-        let args = Args::default().with("token", token).with_some("place", place).with("fence", fence.token);
+    async fn raise(&mut self, token: &str, slot: Option<u32>, fence: &fencing::FenceVote) -> Result<(), Attempt> {
+        let args = Args::default().with("token", token).with_some("slot", slot).with("fence", fence.token);
         let call = self.call(&scripts::FENCE, args);
         let raised = |answers: &Answers<Answer>| answers.count(|answer| answer.outcome == Outcome::Raised);
         let enough =
@@ -261,7 +261,7 @@ impl Lock {
             return Attempt::Failure(self.no_quorum(answers));
         }
         let Some((at, votes)) = most_named(&obstacles) else {
-            // Rivals have got a part of the lock or of the place at the same time; or no node has said anything of the lock.
+            // Rivals have got a part of the lock or of the slot at the same time; or no node has said anything of the lock.
             return match answers.count(|take| is_granted(take) || is_held(take)) {
                 0 => Attempt::Failure(self.no_quorum(answers)),
                 _ => Attempt::split(),
@@ -317,14 +317,14 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// The places to ask for next, where the one that was asked for is taken: those that the most nodes have free, if a quorum may grant
+/// The slots to ask for next, where the one that was asked for is taken: those that the most nodes have free, if a quorum may grant
 /// them.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> = answers.replies().flat_map(|take| take.free.iter().copied()).collect();
     free.sort_unstable();
-    let places: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
-    let most = places.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
-    // A node that granted the place that was asked for does not name others.
+    let slots: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
+    let most = slots.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
+    // A node that granted the slot that was asked for does not name others.
     let is_enough = most > 0 && most + answers.count(is_granted) >= quorum(answers.nodes());
-    places.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
+    slots.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
 }

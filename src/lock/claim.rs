@@ -9,7 +9,7 @@ pub(crate) enum Claim {
     #[default]
     Exclusive,
     Shared,
-    /// One place of so many.
+    /// One slot of so many.
     Slots(u32),
 }
 
@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// The number of places, if it is about places.
+    /// The number of slots, if it is about slots.
     pub(crate) fn limit(self) -> Option<u32> {
         match self {
             Claim::Slots(limit) => Some(limit),

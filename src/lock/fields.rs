@@ -58,7 +58,7 @@ impl Reply {
         self.as_count().map(Duration::from_millis)
     }
 
-    /// A place or a limit.
+    /// A slot or a limit.
     pub(super) fn as_small_count(&self) -> Option<u32> {
         self.as_count().and_then(|count| u32::try_from(count).ok())
     }

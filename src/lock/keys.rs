@@ -15,11 +15,11 @@ const PARTS: [&str; 8] = [
     "reserved", // String: the waiter that the free lock is promised to.
     "holds",    // Sorted set: the holds of a re-entrant lease.
     "members",  // Sorted set: the leases of a lock that several hold, by deadline.
-    "places",   // Sorted set: the same by place, if it has slots.
-    "fences",   // Hash: the counters of fencing tokens of the places, and one of all.
+    "slots",    // Sorted set: the same by slot, if it has slots.
+    "fences",   // Hash: the counters of fencing tokens of the slots, and one of all.
 ];
 
-/// The keys of the memory that show that a lock has one. The scripts name all of them themselves (run.lua): a longer
+/// The keys of the memory that show that a lock has one. The scripts name all of them themselves (keys.lua): a longer
 /// request would not be read to its end (see scripts.rs).
 const OF_MEMORY: [&str; 2] = ["log", "open"];
 

@@ -23,8 +23,8 @@ pub(crate) struct Lease {
     /// Larger than that of every earlier lease on this lock.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
-    /// Its place, from zero, if the lock has several; `slots`.
-    pub(crate) place: Option<u32>,
+    /// Its slot, from zero, if the lock has several; `slots`.
+    pub(crate) slot: Option<u32>,
     /// The time since which this process has it.
     pub(super) since: Boot,
     /// The number of holds of the lease, this process's included.
@@ -32,6 +32,8 @@ pub(crate) struct Lease {
     pub(super) owner: Owner,
     /// Its run for the memory, if there is one.
     pub(super) entry: Option<String>,
+    /// A success of it counts for `--once-per`.
+    pub(super) is_once: bool,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that failed to grant it, and why. Not handed to another process.
@@ -50,11 +52,12 @@ impl Lease {
             hold,
             fencing_token: 0,
             ttl: request.ttl,
-            place: None,
+            slot: None,
             since: Boot::now(),
             holds: 1,
             owner: request.owner.clone(),
             entry: run::entry(request, Duration::ZERO),
+            is_once: request.once_per.is_some(),
             backing: vec![Backing::default(); nodes],
             faults: Vec::new(),
         }
@@ -80,17 +83,17 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds what a node needs to log the run after a restart without its memory: the run of the server when it last confirmed
-    /// the lease, the beginning (ms ago), and what the run is.
+    /// Adds what a node needs to write the end of the run, also after a restart without its memory: the run of the server when it
+    /// last confirmed the lease, the beginning (ms ago), and what the run is.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
-        let args = args.with_some("run_id", self.backing[node].run.as_ref()).with_some("slot", self.place);
-        args.time("began", self.since.elapsed())
-            .with("fence", self.fencing_token)
-            .with_some("entry", self.entry.as_ref())
+        let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));
+        args.with_some("run_id", self.backing[node].run.as_ref())
+            .time("began", self.since.elapsed())
+            .with_some("entry", entry)
     }
 
-    /// The arguments that name the lease, its place and its ttl.
+    /// The arguments that name the lease, its slot and its ttl.
     pub(super) fn args(&self) -> Args {
-        Args::default().with("token", self.stem()).with_some("place", self.place).time("ttl", self.ttl)
+        Args::default().with("token", self.stem()).with_some("slot", self.slot).time("ttl", self.ttl)
     }
 }

@@ -1,7 +1,7 @@
 //! All locks on the same nodes, and one question about several of them.
 
 use super::keys::Keys;
-use super::{Lock, Quarantine};
+use super::{Lock, Quarantine, Unwritten};
 use crate::error::Error;
 use crate::redis::{Address, Answers, Call, Fault, FromReply, Nodes};
 use crate::text::first_of;
@@ -38,7 +38,7 @@ impl Locks {
 
     /// The lock of this name and key.
     pub(crate) fn lock(self, name: &str, key: &str) -> Lock {
-        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self }
+        Lock { name: name.to_owned(), keys: Keys::of(key), claim: None, locks: self, unwritten: Unwritten::default() }
     }
 
     /// The longest time that one node may take for one request.

@@ -45,6 +45,7 @@ pub(crate) use owner::Owner;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use queue::WaitReport;
 pub(crate) use quorum::{less_drift, quorum};
+pub(crate) use release::Unwritten;
 pub(crate) use renew::{Renewal, Try, renewal_interval};
 pub(crate) use revoke::Revocation;
 pub(crate) use run::{End, Run, RunOutcome};
@@ -65,6 +66,8 @@ pub(crate) struct Lock {
     /// None for a command that takes none: the lock says itself what is there.
     claim: Option<Claim>,
     locks: Locks,
+    /// The memory's part in the last release.
+    pub(crate) unwritten: Unwritten,
 }
 
 /// The request for a lock.

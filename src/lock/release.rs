@@ -21,6 +21,15 @@ const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The pause before it is sent again to nodes that refuse a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// What fewer than q nodes could write of the end of a run: the first that could not, and the server's words.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unwritten {
+    /// That the run has succeeded, for `--once-per`.
+    pub(crate) once: Option<String>,
+    /// Its entry in the log.
+    pub(crate) log: Option<String>,
+}
+
 /// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
@@ -90,6 +99,10 @@ impl Lock {
             let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
             answers = self.send(&named).await;
         }
+        self.unwritten = Unwritten {
+            once: self.unwritten(&answers, |answer| answer.unnoted.as_ref()),
+            log: self.unwritten(&answers, |answer| answer.unwritten.as_ref()),
+        };
         let verdict = answers.verdict(is_done);
         let is_lost = answers.is_denied(is_done);
         if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
@@ -103,6 +116,15 @@ impl Lock {
             return Ok(0);
         }
         Ok(answers.replies().map(|answer| answer.holds).max().unwrap_or(0))
+    }
+
+    /// The first node that could not write something, and why, unless a quorum could.
+    fn unwritten(&self, answers: &Answers<Answer>, words: impl Fn(&Answer) -> Option<&String>) -> Option<String> {
+        let (node, _, answer) = answers.iter().find(|(_, _, answer)| words(answer).is_some())?;
+        let is_written = answers.count(|answer| words(answer).is_none()) >= self.locks.quorum();
+        (!is_written).then(|| {
+            format!("{} could not note it ({})", self.locks.nodes.name(node), words(answer).map_or("", |words| words))
+        })
     }
 
     /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node
@@ -169,7 +191,7 @@ impl Lock {
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
         // What is known to be lost is told in this one request: there is little patience with it.
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
-        let args = args.with_some("gone", lost.map(End::word));
+        let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
         match (lease, end) {
             (Some(lease), Some(end)) if lease.entry.is_some() => {
                 let ended = end.at.elapsed();
@@ -195,7 +217,7 @@ impl Lock {
         }
         let outcome = if is_loss { RunOutcome::Lost.to_string() } else { end.word() };
         let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
-        let args = args.with_some("code", end.code).time("ended", end.at.elapsed());
+        let args = args.with_some("code", end.code).time("ended", end.at.elapsed()).flag("once", release.is_once());
         let args = |node| lease.add_run_to(args.clone(), node).flag("told", is_told(node));
         let calls = (0..hears.len()).map(|node| hears[node].then(|| self.call(&scripts::RELEASE, args(node))));
         let calls: Vec<Option<Call>> = calls.collect();
@@ -220,6 +242,12 @@ impl Lock {
 }
 
 impl Release<'_> {
+    /// True if it tells a success that counts for `--once-per`.
+    fn is_once(&self) -> bool {
+        let has_succeeded = |end: End| end.outcome == Some(RunOutcome::Exited) && end.code == Some(0);
+        self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(has_succeeded)
+    }
+
     /// True if the node has released it, now or when it was told before, or has forgotten it.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {

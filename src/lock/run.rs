@@ -152,6 +152,12 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
+/// The run of a lease as its release tells it: all but its beginning, which is the server's.
+pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
+    let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
+    format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
+}
+
 impl Run {
     /// The run in this text, whose outcome is `untold` if it does not say one; run.lua says what each letter means. Every value is
     /// text: the precision of numbers is a setting of the whole server there. `now` is the node's clock.
@@ -175,7 +181,7 @@ impl Run {
             token_prefix: Some(token::shown(&token)),
             token,
             owner: Owner { host: owned("h"), pid: number("p"), user: owned("u"), label: owned("l") },
-            slot: part("i").and_then(|place| place.parse().ok()),
+            slot: part("i").and_then(|slot| slot.parse().ok()),
             began,
             ended: None,
             waited: time("w").or(Some(Duration::ZERO)),

@@ -33,7 +33,7 @@ pub(super) struct Traces {
     /// Its ticket in the queue, once it has one.
     pub(super) ticket: Option<String>,
     /// The slot that the next try asks for; none: any.
-    pub(super) place: Option<u32>,
+    pub(super) slot: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,
     /// For each node, the tokens of the tries before that it may have granted, the latest last.

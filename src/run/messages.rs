@@ -3,7 +3,7 @@
 use super::loss::{Loss, Outage};
 use crate::error::{Error, NotOurs};
 use crate::exit::Exit;
-use crate::lock::{Lease, Lock};
+use crate::lock::{Lease, Lock, Unwritten};
 use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::process::Handle;
@@ -122,6 +122,15 @@ impl Messages {
     pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
         self.news(&format!("cannot release {name}: {why}; it will be free in {left}"));
+    }
+
+    /// Reports what of the end of the run the servers could not write.
+    pub(super) fn unwritten(&self, unwritten: &Unwritten) {
+        if let Some(why) = &unwritten.once {
+            self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));
+        } else if let Some(why) = &unwritten.log {
+            self.news(&format!("the log of {} could not be written: {why}", self.name));
+        }
     }
 
     /// Reports that a `run --reentrant` inside the job still has its hold.

@@ -123,7 +123,7 @@ fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<St
         ("REDLOCK_TOKEN", Some(lease.token.clone())),
         ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
         // That of an enclosing job is not this job's.
-        ("REDLOCK_SLOT", lease.place.map(|place| place.to_string())),
+        ("REDLOCK_SLOT", lease.slot.map(|slot| slot.to_string())),
         ("REDLOCK_HELD", Some(held)),
     ]
     .map(|(name, value)| (name.to_owned(), value))

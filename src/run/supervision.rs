@@ -236,8 +236,9 @@ impl<'a> Supervision<'a> {
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
         let mut exit = if lost.is_some() { Exit::LOST } else { end.exit };
-        for ((renewer, Grant { lease, .. }), release) in self.renewers.iter().zip(&grants).zip(releases) {
+        for ((renewer, Grant { lease, lock }), release) in self.renewers.iter().zip(&grants).zip(releases) {
             let (messages, valid_until) = (&renewer.messages, renewer.valid_until());
+            messages.unwritten(&lock.unwritten);
             match release {
                 Some(Ok(holds)) if holds > 0 && lease.is_outermost() => messages.inner_hold(valid_until),
                 Some(Ok(_)) if keep.is_none() => messages.released(acquired_at.elapsed(), end.exit),

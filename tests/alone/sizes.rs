@@ -62,7 +62,7 @@ fn longest(redis: &Redis, line: &str, count: usize) -> i64 {
 fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
     const FILL: &str = "local base, first, ends, count = '{redlock:backup}:\\31', ARGV[1], ARGV[2], tonumber(ARGV[3])
         local record, run = redis.call('HGETALL', base .. 'member:' .. first), redis.call('HGET', base .. 'open', first)
-        local is_placed, wide = redis.call('ZSCORE', base .. 'places', first), string.rep('漢', 60)
+        local is_placed, wide = redis.call('ZSCORE', base .. 'slots', first), string.rep('漢', 60)
         run = string.gsub(run, '\"h\":\"[^\"]*', '\"h\":\"' .. wide)
         for i = 1, count do
           local token = string.format('%032x', i)
@@ -71,7 +71,7 @@ fn held(redis: &Redis, count: usize, claim: &str, ends: &str, kept: bool) {
           redis.call('HSET', member, 'token', token, 'host', wide)
           if ARGV[4] ~= '' then redis.call('HSET', member, 'kept', '1') end
           redis.call('ZADD', base .. 'members', ends, token)
-          if is_placed and i < count then redis.call('ZADD', base .. 'places', i, token) end
+          if is_placed and i < count then redis.call('ZADD', base .. 'slots', i, token) end
           local own = string.gsub(run, first, token)
           redis.call('HSET', base .. 'open', token, own)
           redis.call('ZADD', base .. 'ends', ends, token)

@@ -240,7 +240,7 @@ fn a_log_that_cannot_be_written_disturbs_nothing() {
     // A right that is missing: keys by their names, but for the log's.
     let redis = Redis::with_tcp(&[]);
     permit(&redis, "resetkeys ~redlock:*");
-    for part in ["lease", "fence", "queue", "reserved", "holds", "members", "places", "fences"] {
+    for part in ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"] {
         redis.command(&["ACL", "SETUSER", "locks", &format!("~*\u{1f}{part}")]);
     }
     let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");

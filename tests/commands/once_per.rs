@@ -2,7 +2,7 @@
 //! its clock changed, and never blocked for more than twice its time.
 
 use crate::support::{
-    Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, eventually, message, ms, perhaps, redlock, several,
+    Directory, Ended, Mode, Proxy, Redis, Running, SOON, Test, any, eventually, message, ms, perhaps, redlock, several,
 };
 use std::fs;
 use std::sync::Arc;
@@ -151,4 +151,67 @@ fn no_clock_blocks_for_more_than_twice_the_time() {
     });
     assert!(refused < ms(8_000), "a call that began after {refused:?} was refused");
     assert!(back.elapsed() > ms(3_900), "{:?}", back.elapsed());
+}
+
+/// The commands of the rule that doctor prints.
+fn allowed() -> Vec<String> {
+    let permissions = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/doctor/permissions.rs")).unwrap();
+    let rule = permissions.split_once("COMMANDS: &str = \"").unwrap().1.split_once('"').unwrap().0.replace('\\', " ");
+    rule.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Two hosts with the same line, one after the other: how often the job has run, and what they have said.
+fn two_hosts(redis: &Redis) -> (usize, String) {
+    let url = redis.tcp_url().replace("redis://", "redis://locks@");
+    let line = "run backup -q -E 0 --ttl 10s --once-per 1h -- echo ran";
+    let host = || {
+        let host = Test::new(url.as_str()).env("REDLOCK_PASSWORD", "pw").args(line.split(' '));
+        host.any_end().stdout(any()).stderr(any()).run()
+    };
+    let (one, other) = (host(), host());
+    ((one.stdout + &other.stdout).matches("ran").count(), one.stderr + &other.stderr)
+}
+
+#[test]
+fn no_right_that_is_missing_and_no_key_of_a_wrong_type_lets_a_job_run_again_in_silence() {
+    let redis = Redis::with_tcp(&[]);
+    let rule = allowed();
+    assert!(rule.len() > 40, "{rule:?}");
+    let user = |without: Option<&str>| {
+        redis.command(&["FLUSHALL"]);
+        let missing = without.map(|command| command.replace('+', "-"));
+        let words = ["ACL", "SETUSER", "locks", "reset", "on", ">pw", "~*", "&*", "-@all"].into_iter();
+        let words = words.chain(rule.iter().map(String::as_str)).chain(missing.as_deref());
+        redis.command(&words.collect::<Vec<_>>());
+    };
+    user(None);
+    assert_eq!(two_hosts(&redis), (1, String::new()));
+    let mut silent = Vec::new();
+    let mut check = |case: &str| {
+        let (runs, said) = two_hosts(&redis);
+        silent.extend((runs > 1 && said.is_empty()).then(|| case.to_owned()));
+    };
+    for command in &rule {
+        user(Some(command));
+        check(command);
+    }
+    for key in ["open", "ends", "log", "runs", "fence", "queue", "lease"] {
+        for kind in [&["SET", "KEY", "x"][..], &["RPUSH", "KEY", "x"], &["SADD", "KEY", "x"]] {
+            user(None);
+            let key = format!("{{redlock:backup}}:\u{1f}{key}");
+            redis.command(&kind.iter().map(|word| if *word == "KEY" { &*key } else { *word }).collect::<Vec<_>>());
+            check(&format!("{kind:?} {key}"));
+        }
+    }
+    assert!(silent.is_empty(), "{silent:?}");
+}
+
+#[test]
+fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
+    let redis = Redis::with_tcp(&[]);
+    let script = "redis-cli -u $URL SET '{redlock:backup}:\u{1f}runs' x >/dev/null"; // while the job runs
+    let job = redlock(&redis, "run backup -q --once-per 1h -- sh -c").args([script]).env("URL", redis.tcp_url());
+    let said =
+        message(["\"backup\" succeeded, but ", "could not note it", "WRONGTYPE", "will let another host run it again"]);
+    job.stderr(said).run();
 }

@@ -169,7 +169,7 @@ fn the_last_of_ten_thousand_slots_is_found() {
     let redis = Redis::start();
     take(&redis, "--slots 10000");
     // As if all but the last place were taken.
-    let (members, places) = ("{redlock:backup}:\u{1f}members", "{redlock:backup}:\u{1f}places");
+    let (members, places) = ("{redlock:backup}:\u{1f}members", "{redlock:backup}:\u{1f}slots");
     for first in (0..9_999).step_by(1_000) {
         let tokens = || (first..(first + 1_000).min(9_999)).map(|place| (place, format!("{place:032}")));
         let members: Vec<String> = [String::from("ZADD"), members.to_owned()]
@@ -358,22 +358,6 @@ fn readers_survive_a_restart_of_the_only_server_and_waiters_stay_out() {
 }
 
 #[test]
-fn a_user_of_an_older_rule_meets_a_mark_as_a_held_lock() {
-    let redis = Redis::with_tcp(&[]);
-    redis.command(&["ACL", "SETUSER", "old", "on", ">pw", "~*", "&*", "+@all", "-zcount", "-pexpireat", "-time"]);
-    let old = redis.tcp_url().replace("redis://", "redis://old:pw@");
-    for arguments in ["-s", "--slots 2"] {
-        let test = redlock(old.as_str(), format!("acquire backup {arguments}")).status(78);
-        test.stderr(message(["NOPERM"])).run();
-        assert!(remains(&redis).is_empty(), "{:?}", redis.keys_without_the_memory());
-    }
-    let token = take(&redis, "-s --ttl 4s");
-    busy(old.as_str(), "", "shared by 1");
-    redlock(old.as_str(), "acquire -q backup --wait").stdout(like("<token>\n")).run();
-    redlock(&redis, format!("release backup --token {token}")).status(77).stderr(message(["\"backup\""])).run();
-}
-
-#[test]
 fn a_job_does_not_wait_for_itself() {
     let redis = Redis::start();
     let test = redlock(&redis, "run backup -q -s -- redlock run -q backup --wait -- true").status(75);
@@ -453,7 +437,7 @@ fn the_places_that_are_left_are_found_by_one_try_on_every_master() {
     let tokens: Vec<String> = (0..40).map(|_| take_on_all(&nodes, "--slots 40 --ttl 5m")).collect();
     busy(&nodes, "--slots 40", "\"backup\" has all 40 slots taken: ");
     let places = |node: &Redis| {
-        let key = "{redlock:backup}:\u{1f}places";
+        let key = "{redlock:backup}:\u{1f}slots";
         node.query::<BTreeMap<String, u32>>(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
     };
     for node in &nodes {

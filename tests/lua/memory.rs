@@ -67,20 +67,27 @@ fn with_end(mut run: Json, ended: i64, outcome: &Json) -> Json {
 }
 
 impl Model {
-    fn new_run(&self, began: i64, fence: &str, place: Option<String>) -> Option<Json> {
+    /// The run as its release tells it.
+    fn told_run(&self) -> Option<Json> {
+        let mut run: Json = serde_json::from_str(&self.arg("entry")?).unwrap();
+        run["b"] = json!((self.ms() - self.int("began")?).to_string());
+        Some(run)
+    }
+
+    fn new_run(&self, began: i64, fence: &str, slot: Option<String>) -> Option<Json> {
         let mut run: Json = serde_json::from_str(&self.arg("entry")?).unwrap();
         for (name, value) in [("t", self.token()), ("b", began.to_string()), ("f", fence.to_owned())] {
             run[name] = json!(value);
         }
-        if let Some(place) = place {
-            run["i"] = json!(place);
+        if let Some(slot) = slot {
+            run["i"] = json!(slot);
         }
         Some(run)
     }
 
-    pub(super) fn remember_begin(&mut self, fence: &str, place: Option<String>) {
+    pub(super) fn remember_begin(&mut self, fence: &str, slot: Option<String>) {
         let began = self.ms() - self.int("held").unwrap_or(0);
-        let Some(run) = self.new_run(began, fence, place) else { return };
+        let Some(run) = self.new_run(began, fence, slot) else { return };
         self.memory.open.insert(self.token(), run);
         self.memory.ends.insert(self.token(), self.ms() + self.int("ttl").unwrap());
     }
@@ -135,14 +142,33 @@ impl Model {
         self.memory.cut.extend(cut);
     }
 
-    /// A run takes the place of one that ended (with `once`: began) earlier.
+    /// A run takes the place of one that ended earlier.
     fn keep_last(&mut self, run: &Json, result: &'static str) {
         let runs = &mut self.memory.runs;
-        let known = |field: &str, time: fn(&Json) -> i64| runs.get(field).map_or(0, time);
-        let is_last = known(result, ended_at) <= ended_at(run);
-        let is_once = result == "success" && run["q"].is_string() && known("once", began_at) <= began_at(run);
-        for (_, field) in [(is_last, result), (is_once, "once")].iter().filter(|(is_newer, _)| *is_newer) {
-            runs.insert(field, run.clone());
+        if runs.get(result).map_or(0, ended_at) <= ended_at(run) {
+            runs.insert(result, run.clone());
+        }
+    }
+
+    /// A success of a run with `--once-per`, or that this was a loss: the two of the largest fencing tokens are kept.
+    fn note_once(&mut self) {
+        let Some(run) = self.told_run().filter(|_| self.args.contains_key("once")) else { return };
+        let (is_loss, code) = (self.arg("gone").as_deref() == Some("lost"), self.arg("code"));
+        let outcome = outcome_of(if is_loss { "lost" } else { "exited" }, code.as_deref(), None);
+        let run = with_end(run.clone(), self.end_of(&run), &outcome);
+        let known = ["once", "once_before"].map(|field| (field, self.memory.runs.get(field).cloned()));
+        let is_this = |(_, known): &&(&str, Option<Json>)| known.as_ref().is_some_and(|known| known["t"] == run["t"]);
+        let fence_of = |known: &Option<Json>| known.as_ref().map_or(0, |known| number(known, "f"));
+        let (fence, runs) = (number(&run, "f"), &mut self.memory.runs);
+        if let Some((field, _)) = known.iter().find(is_this) {
+            if is_loss {
+                runs.insert(field, run);
+            }
+        } else if fence > fence_of(&known[0].1) {
+            runs.extend(known[0].1.clone().map(|known| ("once_before", known)));
+            runs.insert("once", run);
+        } else if fence > fence_of(&known[1].1) {
+            runs.insert("once_before", run);
         }
     }
 
@@ -184,6 +210,7 @@ impl Model {
     /// A lease that is here is released.
     pub(super) fn remember_release(&mut self, token: &str) {
         let is_unsure = self.arg("outcome").as_deref() == Some("lost") || !self.args.contains_key("began");
+        self.note_once();
         let by = self.record(token).filter(|_| is_unsure).and_then(|record| self.revoked_by(record));
         let told = self.arg("gone").or(self.arg("outcome")).unwrap_or("released".to_owned());
         let (word, code) = (if by.is_some() { "revoked" } else { &told }, self.arg("code"));
@@ -198,12 +225,11 @@ impl Model {
     pub(super) fn remember_late(&mut self) -> Option<&'static str> {
         let (token, code, gone) = (self.token(), self.arg("code"), self.arg("gone"));
         let known = self.told_end(&token);
+        self.note_once();
         let has_restarted = self.arg("run_id").is_some_and(|run_id| run_id != RUN_ID);
         if known.is_none() && has_restarted && (gone.is_some() || self.is_vacant()) {
             let word = gone.or(self.arg("outcome")).filter(|word| word != "unused");
-            let run =
-                self.int("began").map(|began| self.new_run(self.ms() - began, &self.args["fence"], self.arg("slot")));
-            if let (Some(word), Some(run)) = (word, run.flatten()) {
+            if let (Some(word), Some(run)) = (word, self.told_run()) {
                 self.log_end(run.clone(), self.end_of(&run), &outcome_of(&word, code.as_deref(), None), None);
             }
         } else if let Some(gone) = gone {
@@ -257,15 +283,11 @@ impl Model {
         if let Some(result) = result_of(told) {
             self.count(result, -1);
         }
-        let known = self.memory.runs.len();
-        self.memory.runs.retain(|_, run| run != told);
-        if self.memory.runs.len() == known {
-            return;
-        }
-        for run in self.memory.log.clone().iter().filter(|run| *run != told && has_outcome(run)) {
-            if let Some(result) = result_of(run) {
-                self.keep_last(run, result);
-            }
+        let Some(result) = result_of(told).filter(|result| self.memory.runs.get(result) == Some(told)) else { return };
+        self.memory.runs.remove(result);
+        let mut others = self.memory.log.iter().filter(|run| *run != told && has_outcome(run));
+        if let Some(last) = others.find(|run| result_of(run) == Some(result)).cloned() {
+            self.memory.runs.insert(result, last);
         }
     }
 
@@ -278,8 +300,10 @@ impl Model {
 
     /// The last success that `--once-per` asks for.
     pub(super) fn recent_success(&self) -> Option<Json> {
-        let run = self.memory.runs.get("once")?;
-        let is_recent = self.ms() - number(run, "b") < self.int("once")?;
+        let once = self.int("once")?;
+        let known = ["once", "once_before"].into_iter().filter_map(|field| self.memory.runs.get(field));
+        let run = known.clone().find(|run| run["o"] != "lost")?;
+        let is_recent = (self.ms() - number(run, "b")).abs() < once;
         is_recent.then(|| json!({"outcome": "ran", "success": run, "clock": self.ms().to_string()}))
     }
 }

@@ -17,22 +17,36 @@ use std::collections::BTreeMap;
 /// The lock, whose other keys and channels are named like this.
 const LOCK: &str = "redlock:x";
 const BASE: &str = "{redlock:x}:\u{1f}";
-const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "members", "places", "fences"];
+const PARTS: [&str; 8] = ["lease", "fence", "queue", "reserved", "holds", "members", "slots", "fences"];
 const CLOCK: &str = "1700000000000";
 const OWNER: &str = "host=host pid=1 user=u label=label";
 
-/// The scripts by name, made of the files that scripts.rs lists.
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
+
+/// The scripts by name, put together as scripts.rs does.
 fn scripts() -> BTreeMap<String, String> {
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lock/scripts");
-    let list = std::fs::read_to_string(format!("{root}.rs")).unwrap();
-    let (script, word) = (Regex::new(r"(?s)script!\(\s*(\w+),([^)]*)\);").unwrap(), Regex::new(r"\w+").unwrap());
-    let lua = |part: regex_lite::Match<'_>| std::fs::read_to_string(format!("{root}/{}.lua", part.as_str())).unwrap();
-    let prelude = std::fs::read_to_string(format!("{root}/prelude.lua")).unwrap();
-    let body = |parts: &str| {
-        let rest: String = word.find_iter(parts).map(lua).collect();
-        format!("{prelude}return (function()\n{rest}end)()\n")
+    let list = std::fs::read_to_string(format!("{FILES}.rs")).unwrap();
+    let script = Regex::new(r#"script!\((\w+), "(\w+)"\);"#).unwrap();
+    let body = |file: &str| {
+        let (mut text, mut included) = (String::new(), Vec::new());
+        include("keys", &mut included, &mut text);
+        include(file, &mut included, &mut text);
+        text
     };
     script.captures_iter(&list).map(|found| (found[1].to_lowercase(), body(&found[2]))).collect()
+}
+
+fn include(file: &str, included: &mut Vec<String>, text: &mut String) {
+    if included.iter().any(|known| known == file) {
+        return;
+    }
+    included.push(file.to_owned());
+    for line in std::fs::read_to_string(format!("{FILES}/{file}.lua")).unwrap().lines() {
+        match ["-- include ", "-- needs "].iter().find_map(|word| line.trim_start().strip_prefix(word)) {
+            Some(names) => names.split(", ").for_each(|name| include(name, included, text)),
+            None => *text += &format!("{line}\n"),
+        }
+    }
 }
 
 fn part(name: &str) -> String {

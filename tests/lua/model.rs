@@ -37,7 +37,7 @@ pub(super) struct Model {
     pub(super) records: BTreeMap<String, Timed<Record>>,
     /// Token, deadline in ms.
     pub(super) members: Timed<Scores>,
-    pub(super) places: Scores,
+    pub(super) slots: Scores,
     /// Hold, when it entered.
     pub(super) holds: Timed<Scores>,
     pub(super) counter: Option<i64>,
@@ -197,7 +197,7 @@ impl Model {
 
     fn place_of(&self, token: &str) -> Option<String> {
         self.shape()?;
-        self.places.get(token).map(i64::to_string)
+        self.slots.get(token).map(i64::to_string)
     }
 
     fn longest(&self) -> Option<String> {
@@ -237,15 +237,15 @@ impl Model {
         answer
     }
 
-    fn is_taken(&self, place: i64) -> bool {
-        self.shape().is_some() && self.places.values().any(|taken| *taken == place)
+    fn is_taken(&self, slot: i64) -> bool {
+        self.shape().is_some() && self.slots.values().any(|taken| *taken == slot)
     }
 
     pub(super) fn is_vacant(&self) -> bool {
         match self.shape() {
             None => self.lock.is_none(),
             Some(shape) => {
-                self.arg("claim") == Some(shape) && !self.int("place").is_some_and(|place| self.is_taken(place))
+                self.arg("claim") == Some(shape) && !self.int("slot").is_some_and(|slot| self.is_taken(slot))
             }
         }
     }
@@ -262,13 +262,13 @@ impl Model {
 impl Model {
     fn delete_mark(&mut self) {
         (self.lock, self.lease, self.members) = (None, None, Timed::default());
-        self.places.clear();
+        self.slots.clear();
     }
 
     fn forget(&mut self, tokens: &[String]) {
         for token in tokens {
             self.members.value.remove(token);
-            self.places.remove(token);
+            self.slots.remove(token);
             self.records.remove(token);
         }
     }
@@ -317,20 +317,20 @@ impl Model {
         lease.insert("longest".to_owned(), ttl.max(longest).to_string());
     }
 
-    fn counter(&self, place: Option<&str>) -> i64 {
-        place.map_or(self.counter, |place| self.counters.get(place).copied()).unwrap_or(0)
+    fn counter(&self, slot: Option<&str>) -> i64 {
+        slot.map_or(self.counter, |slot| self.counters.get(slot).copied()).unwrap_or(0)
     }
 
-    fn set_counter(&mut self, count: i64, place: Option<&str>) {
-        let Some(place) = place else {
+    fn set_counter(&mut self, count: i64, slot: Option<&str>) {
+        let Some(slot) = slot else {
             self.counter = Some(count);
             return;
         };
         let all = count.max(self.counter(Some("all")));
-        self.counters.extend([(place.to_owned(), count), ("all".to_owned(), all)]);
+        self.counters.extend([(slot.to_owned(), count), ("all".to_owned(), all)]);
     }
 
-    fn grant(&mut self, fence: i64, count: i64, place: Option<i64>) {
+    fn grant(&mut self, fence: i64, count: i64, slot: Option<i64>) {
         let (token, claim, ttl) = (self.token(), self.arg("claim").unwrap(), self.int("ttl").unwrap());
         let ends = Some(self.ms() + ttl);
         if self.lock.is_none() {
@@ -339,8 +339,8 @@ impl Model {
             let value = if claim == "exclusive" { token.clone() } else { format!("{claim}.{NONCE}") };
             self.lock = Some(Timed { value: Some(value), ends });
         }
-        self.places.extend(place.map(|place| (token.clone(), place)));
-        self.set_counter(count, place.map(|place| place.to_string()).as_deref());
+        self.slots.extend(slot.map(|slot| (token.clone(), slot)));
+        self.set_counter(count, slot.map(|slot| slot.to_string()).as_deref());
         let since = self.us - 1000 * self.int("held").unwrap_or(0);
         let times = [("fence", fence), ("since", since)].map(|(name, number)| (name.to_owned(), number.to_string()));
         let told = ["token", "ttl", "host", "pid", "user", "label"];
@@ -431,13 +431,13 @@ impl Model {
     /// Whether a lease with this claim conflicts with none.
     fn fits(&self, claim: &str) -> bool {
         let Some(shape) = self.shape() else { return self.lock.is_none() };
-        let taken = i64::try_from(self.places.len()).unwrap();
+        let taken = i64::try_from(self.slots.len()).unwrap();
         claim == shape && limit(claim).is_none_or(|limit| taken < limit)
     }
 
     fn claim_of(&self, waiter: &str) -> String {
-        let places = self.shape().filter(|shape| shape != "shared" && waiter.starts_with('p'));
-        places.unwrap_or(if waiter.starts_with('s') { "shared" } else { "exclusive" }.to_owned())
+        let slots = self.shape().filter(|shape| shape != "shared" && waiter.starts_with('p'));
+        slots.unwrap_or(if waiter.starts_with('s') { "shared" } else { "exclusive" }.to_owned())
     }
 
     fn first_in_line(&self) -> Option<String> {
@@ -507,7 +507,7 @@ impl Model {
         if self.has(&token) {
             self.lengthen(&token, self.int("ttl").unwrap());
             let fence = self.record(&token).and_then(|record| record.get("fence")).map_or("0", String::as_str);
-            return self.with_facts(json!({"outcome": "granted", "fence": fence, "place": self.place_of(&token)}));
+            return self.with_facts(json!({"outcome": "granted", "fence": fence, "slot": self.place_of(&token)}));
         }
         let is_kept = self.lease.as_ref().is_some_and(|lease| lease.value.contains_key("kept"));
         if let (true, Some(ran)) = (self.lock.is_none() || is_kept, self.recent_success()) {
@@ -526,9 +526,9 @@ impl Model {
         if !self.fits(&claim) {
             return self.refused("held");
         }
-        if let (Some(place), Some(limit), false) = (self.int("place"), limit, self.is_vacant()) {
-            let round = (place..limit).chain(0..place);
-            let free: Vec<i64> = round.filter(|place| !self.is_taken(*place)).collect();
+        if let (Some(slot), Some(limit), false) = (self.int("slot"), limit, self.is_vacant()) {
+            let round = (slot..limit).chain(0..slot);
+            let free: Vec<i64> = round.filter(|slot| !self.is_taken(*slot)).collect();
             return self.with_facts(json!({"outcome": "taken", "free": free}));
         }
         let Some(reserved) = self.reserved.as_ref().map(|reserved| reserved.value.clone()) else {
@@ -562,7 +562,7 @@ impl Model {
     fn beside(&mut self, reserved: &str) -> Json {
         let claim = self.arg("claim").unwrap();
         let initial = if claim == "shared" { 's' } else { 'p' };
-        let taken = i64::try_from(self.places.len()).unwrap();
+        let taken = i64::try_from(self.slots.len()).unwrap();
         let is_alike = reserved.starts_with(initial) && claim != "exclusive" && self.queue.is_empty();
         let has_room = self.shape().is_none() || limit(&claim).is_none_or(|limit| taken + 2 <= limit);
         if is_alike && has_room { self.granted() } else { self.refused("reserved") }
@@ -570,22 +570,25 @@ impl Model {
 
     fn granted(&mut self) -> Json {
         let claim = self.arg("claim").unwrap();
-        let first_free = limit(&claim).and_then(|limit| (0..limit).find(|place| !self.is_taken(*place)));
-        let place = limit(&claim).and(self.int("place").or(first_free));
-        let count = self.counter(place.map(|place| place.to_string()).as_deref());
+        let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
+        let slot = limit(&claim).and(self.int("slot").or(first_free));
+        // A grant counts from above all that its re-creation compares.
+        let own = self.counter(slot.map(|slot| slot.to_string()).as_deref());
+        let other = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
+        let count = if claim == "shared" { own } else { own.max(other) };
         let clock = self.int("now").unwrap_or(0);
         let fence = match claim.as_str() {
             "shared" if count > 0 => count,
             "shared" => clock,
             _ => clock.max(count + 1),
         };
-        self.grant(fence, fence, place);
-        self.remember_begin(&fence.to_string(), place.map(|place| place.to_string()));
+        self.grant(fence, fence, slot);
+        self.remember_begin(&fence.to_string(), slot.map(|slot| slot.to_string()));
         if self.shape().is_some() {
             self.hand_over();
         }
         self.close_runs();
-        self.with_facts(json!({"outcome": "granted", "fence": fence.to_string(), "place": place}))
+        self.with_facts(json!({"outcome": "granted", "fence": fence.to_string(), "slot": slot}))
     }
 
     fn refused(&mut self, outcome: &str) -> Json {
@@ -675,7 +678,7 @@ impl Model {
     }
 
     fn recreate(&mut self) -> Json {
-        let (token, place, fence) = (self.token(), self.arg("place"), self.int("fence").unwrap());
+        let (token, slot, fence) = (self.token(), self.arg("slot"), self.int("fence").unwrap());
         let was_here = self.has(&token);
         if self.arg("run_id").as_deref() != Some(RUN_ID) {
             return json!({"outcome": "restarted"});
@@ -684,13 +687,13 @@ impl Model {
             if !self.is_vacant() {
                 return self.without_lease();
             }
-            let count = self.counter(place.as_deref());
-            let others = if place.is_some() { self.counter(None) } else { self.counter(Some("all")) };
+            let count = self.counter(slot.as_deref());
+            let others = if slot.is_some() { self.counter(None) } else { self.counter(Some("all")) };
             if self.args.contains_key("alone") && count.max(others) > fence {
                 return json!({"outcome": "higher"});
             }
-            self.grant(fence, count.max(fence), self.int("place"));
-            self.remember_begin(&fence.to_string(), place);
+            self.grant(fence, count.max(fence), self.int("slot"));
+            self.remember_begin(&fence.to_string(), slot);
             self.close_runs();
             let is_mine = |reserved: &Timed<String>| reserved.value == token;
             if self.shape().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
@@ -709,15 +712,15 @@ impl Model {
     }
 
     fn fence(&mut self) -> Json {
-        let (token, place, fence) = (self.token(), self.arg("place"), self.int("fence").unwrap());
+        let (token, slot, fence) = (self.token(), self.arg("slot"), self.int("fence").unwrap());
         if !self.has(&token) {
             return self.without_lease();
         }
-        let count = self.counter(place.as_deref());
+        let count = self.counter(slot.as_deref());
         if count > fence && self.shape().as_deref() != Some("shared") {
             return json!({"outcome": "higher"});
         }
-        self.set_counter(count.max(fence), place.as_deref());
+        self.set_counter(count.max(fence), slot.as_deref());
         if self.record(&token).is_some() {
             self.record_mut(&token).value.insert("fence".to_owned(), fence.to_string());
         }
@@ -830,7 +833,11 @@ impl Model {
             }
         }
         self.remember_end(token, "revoked", None, Some(&by));
+        let slot = self.place_of(token);
         self.drop_lease(token);
+        if by_force {
+            self.set_counter(self.counter(slot.as_deref()) + 1, slot.as_deref());
+        }
         "released"
     }
 
@@ -839,6 +846,7 @@ impl Model {
         self.forget(&all);
         self.remember_force();
         self.delete_mark();
+        self.set_counter(self.counter(None).max(self.counter(Some("all"))) + 1, None);
         "released"
     }
 
@@ -903,7 +911,7 @@ impl Model {
             ("queue", texts(&self.queue), 900_000),
             ("holds", texts(&holds.value), left(holds.ends)),
             ("members", texts(&members.value), left(members.ends)),
-            ("places", texts(&self.places), left(members.ends)),
+            ("slots", texts(&self.slots), left(members.ends)),
             ("fences", texts(&self.counters), FENCE_MS),
             ("open", json!(memory.open), FENCE_MS),
             ("ends", texts(&memory.ends), FENCE_MS),

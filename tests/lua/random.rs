@@ -31,7 +31,7 @@ const SCRIPTS: [(u64, &str, &str); 10] = [
         18,
         "release",
         "token=TOKEN hold:60=base|base|h1|h2|0 keep:20=250000 outcome:80=exited|exited|signaled|unused|lost code=0|3 ended:25=1 \
-         gone:25=lost|lost|too-long told:50=1 began:60=SINCE run_id:25=another|this slot:15=0|1 fence=5 OWNER",
+         gone:25=lost|lost|too-long told:50=1 began:60=SINCE run_id:25=another|this once:30=1 OWNER",
     ),
     (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN|ANY"),
     (8, "extend", "token=TOKEN ttl:50=TTL default=150000 hold:50=base|h1|h2|h3|0 renew:40=1"),
@@ -195,13 +195,30 @@ impl Run<'_> {
             Some("s") => "shared".to_owned(),
             _ => self.model.shape().filter(|shape| limit(shape).is_some()).unwrap_or("slots:2".to_owned()),
         };
-        // A lease that comes back always names its place.
+        // A lease that comes back always names its slot.
         let names_place = script == "recreate" || self.chance.percent(50);
         if let Some(limit) = limit(&claim).filter(|_| names_place) {
-            let place = self.chance.below(u64::try_from(limit).unwrap());
-            self.model.args.insert("place", place.to_string());
+            let slot = self.chance.below(u64::try_from(limit).unwrap());
+            self.model.args.insert("slot", slot.to_string());
         }
         self.model.args.insert("claim", claim);
+        if script == "release" {
+            self.tell_run();
+        }
+    }
+
+    /// A release tells the run whole but for its beginning; one by token alone tells none.
+    fn tell_run(&mut self) {
+        let fence = self.chance.below(9).to_string();
+        let args = &mut self.model.args;
+        let entry = args.remove("entry").filter(|_| args.contains_key("began"));
+        let Some(entry) = entry else {
+            args.remove("once");
+            return;
+        };
+        let mut run: Json = serde_json::from_str(&entry).unwrap();
+        (run["t"], run["f"]) = (json!(args["token"]), json!(fence));
+        args.insert("entry", run.to_string());
     }
 
     /// One call of a script, by chance.

@@ -71,9 +71,9 @@ fn the_age_of_a_node_has_a_grain_of_a_second_and_may_be_negative() {
 }
 
 #[test]
-fn where_info_and_time_are_refused_nothing_fails_but_a_quarantine() {
+fn where_info_is_refused_nothing_fails_but_a_quarantine() {
     let redis = Redis::start();
-    redis.command(&["ACL", "SETUSER", "u", "on", "nopass", "~*", "&*", "+@all", "-info", "-time"]);
+    redis.command(&["ACL", "SETUSER", "u", "on", "nopass", "~*", "&*", "+@all", "-info"]);
     let mut connection = redis.connection();
     redis::cmd("AUTH").arg("u").arg("x").query::<()>(&mut connection).unwrap();
     let mut scripts = Scripts::on(connection);

@@ -3,9 +3,10 @@
 -- Answers: extended (fence, holds, left, ttl as recorded, node), gone (node),
 --      other (holders; also ours, when it was revoked)
 -- Reads K, L, INFO; writes H, K, L and ENDS. Cost: 17 calls, of a lease that is lengthened.
-if shape or not is_held_by(ARG.token) then return answer_without_lease() end -- only an exclusive lease has holds
+-- include lease
+if claim or not is_held_by(ARG.token) then return answer_without_lease() end -- only an exclusive lease has holds
 local record = read_record(ARG.token)
 if record.revoked then return answer_from_reads('other', holders(10)) end
 add_hold(ARG.hold)
 local left = extend_lease(record)
-return answer('extended', {fence = record.fence, holds = count_holds(), left = left, ttl = record.ttl, node = flat(node())})
+return answer('extended', {fence = record.fence, holds = count_holds(), left = left, ttl = record.ttl, node = node()})

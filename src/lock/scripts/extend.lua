@@ -1,6 +1,6 @@
 -- Extends a lease. Never shortens one, never re-creates a lost one (RedLock.net counts those as extended). Enters no
 -- hold: it may be executed behind the release of that.
--- ARG: token, place, hold (nil: the one that took the lock), ttl (ms; nil: the one it was taken with), default (ttl of
+-- ARG: token, slot, hold (nil: the one that took the lock), ttl (ms; nil: the one it was taken with), default (ttl of
 --      a lease without a record of it), renew (the hold's job runs: extended also where the hold was forgotten), note
 --      (nil: none; the key by which release.lua tells that the lease was released)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten),
@@ -8,6 +8,7 @@
 -- The counter of fencing tokens is renewed with the run in the memory alone: a lease of more than 100 days without one
 -- may outlast it.
 -- Reads K, L, H, INFO; writes K, L, H and ENDS (of a member M, P and its record for L and H). Cost: 11 calls.
+-- include lease
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 if not is_held and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return answer_from_reads('released') end
 if not is_held then return answer_without_lease() end
@@ -17,4 +18,4 @@ if record.revoked then return answer_from_reads('revoked', {by = record.revoked}
 local forgotten = hold ~= 'base' and not redis.call('ZSCORE', H, hold)
 if forgotten and not ARG.renew then return answer_from_reads('no-hold') end
 local left = extend_lease(record)
-return answer('extended', {left = left, holds = count_holds(), forgotten = forgotten and 1, node = flat(node())})
+return answer('extended', {left = left, holds = count_holds(), forgotten = forgotten and 1, node = node()})

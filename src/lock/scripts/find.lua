@@ -1,9 +1,10 @@
 -- Finds members by the beginning of their token.
 -- ARG: prefix
 -- Answers: found (tokens)
--- Reads M. Cost: of a lock without members, 1 call.
+-- Reads M. Cost: of a lock without members, 2 calls.
+-- include state
 local tokens = {}
-for _, token in ipairs(shape and redis.call('ZRANGE', M, 0, -1) or {}) do
+for _, token in ipairs(claim and redis.call('ZRANGE', M, 0, -1) or {}) do
   if string.sub(token, 1, #ARG.prefix) == ARG.prefix then tokens[#tokens + 1] = token end
 end
 return answer('found', {tokens = tokens})

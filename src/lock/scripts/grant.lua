@@ -1,31 +1,27 @@
--- Stands behind record.lua in what grants: the lease, and the counter of fencing tokens.
-
--- The counter of fencing tokens: that of the place, or of the name.
-local function counter(place)
-  return tonumber(place and redis.call('HGET', S, place) or not place and redis.call('GET', F)) or 0
+-- The grant of a lease to ARG.token for ARG.ttl, and the beginning of its run: straight lines, the only text of it.
+-- Before it: fence (its fencing token), count (what the counter then stands at), slot, since (us) and began (ms), when
+-- the token got it; of a lease beside others mark (the value of the lock, if it has none) and list, which is
+-- list_member. The run is a JSON object of texts, without spaces. What its redlock knows of it is ARG.entry (run.rs).
+if value == false then
+  value = mark or ARG.token
+  redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
+  redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
 end
-
--- Every place counts for itself, and raises one counter of all places.
-local function set_counter(n, place)
-  if not place then return redis.call('SET', F, n, 'PX', FENCE_MS) end
-  redis.call('HSET', S, place, n, 'all', digits(math.max(n, counter('all'))))
-  redis.call('PEXPIRE', S, FENCE_MS)
+redis.call('HSET', mark and BASE .. 'member:' .. ARG.token or L, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl,
+  'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
+if mark then
+  list(count, slot)
+else
+  redis.call('SET', F, count, 'PX', FENCE_MS)
+  redis.call('PEXPIRE', L, ARG.ttl)
 end
-
--- Gives the lock to ARG.token for ARG.ttl, beside those that it fits beside, with this fencing token; the counter of
--- them then stands at `count`. ARG.held: for how long (ms) the token has had it already.
-local function grant(fence, count, place)
-  if value == false then
-    shape = ARG.claim ~= 'exclusive' and ARG.claim or nil
-    value = shape and shape .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16) or ARG.token
-    redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
-    redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
+-- What cannot be written into the memory fails no grant.
+if ARG.entry then
+  local run = '{"t":"' .. ARG.token .. '","b":"' .. began .. '","f":"' .. fence
+    .. (slot and '","i":"' .. slot or '') .. '",' .. string.sub(ARG.entry, 2)
+  if type(redis.pcall('HSET', OPEN, ARG.token, run)) == 'number' then
+    redis.pcall('ZADD', ENDS, string.format('%.0f', ms + ARG.ttl), ARG.token)
+    redis.pcall('PEXPIRE', OPEN, FENCE_MS)
+    redis.pcall('PEXPIRE', ENDS, FENCE_MS)
   end
-  if place then redis.call('ZADD', P, place, ARG.token) end
-  if shape then members.set_longest(tonumber(ARG.ttl)) end
-  set_counter(count, place)
-  local since = ARG.held and digits(server_us() - ARG.held * 1000) or server_us()
-  redis.call('HSET', record_of(ARG.token), 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', since,
-    'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
-  if shape then members.expire(ARG.token, ARG.ttl) else redis.call('PEXPIRE', L, ARG.ttl) end
 end

@@ -1,7 +1,8 @@
 -- Tells the newest hold of a lease: the one that its plain token releases.
 -- ARG: token
 -- Answers: newest (hold, entered: the larger, the later), gone (node), other (holders)
--- Reads K and H. Cost: 3 calls.
+-- Reads K and H. Cost: 4 calls.
+-- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end
 local newest = redis.call('ZREVRANGE', H, 0, 0, 'WITHSCORES')
 return answer_from_reads('newest', {hold = newest[1] or 'base', entered = newest[2] or '0'})

@@ -5,16 +5,17 @@
 --      with holds; waiting, clock); clock is in ms;
 --      with waiters: waiters (name, ticket, name, ticket, ...; the first in line)
 -- Cost: 7 calls.
+-- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))
-if shape and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.holders + 1] = holder(ARG.named) end
+if claim and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.holders + 1] = holder(ARG.named) end
 fields.waiting = redis.call('ZCARD', Q)
 fields.waiters = ARG.waiters and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES')
-fields.clock = digits(server_ms())
+fields.clock = ms
 if value == false then
-  fields.left, fields.node = redis.call('PTTL', R), flat(node())
+  fields.left, fields.node = redis.call('PTTL', R), node()
   return answer_from_reads(fields.left == -2 and 'free' or 'reserved', fields)
 end
-local holds = not shape and count_holds() or 1
+local holds = not claim and count_holds() or 1
 for _, holder in ipairs(fields.holders) do
   holder[#holder + 1] = 'holds'
   holder[#holder + 1] = holds

@@ -4,24 +4,183 @@
 --      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
 --      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
 --      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil:
---      not known), told (that takes the place of the end that this node was told)
---      the run, for a server that has restarted without it: run_id (of the server, when it last confirmed the lease),
---      began (ms ago), fence, slot, entry (see run.lua; nil: no memory)
+--      not known), told (that takes the place of the end that this node was told), once (the job of a run with
+--      --once-per has succeeded)
+--      of the run itself, nil for a release by token: began (ms ago), entry (the run without its beginning; nil: no
+--      memory), run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
+--      unnoted, unwritten (the server's words: `once`, or the rest of the memory, could not be written)
 -- Reads K, H, of the holds of another job no more; frees K, L, H (of a member M, P and its record), calls the next, and
 -- writes the memory.
--- Cost: 13 calls where nobody waits, 8 of them for the memory, and 2 more where its log is full.
+-- Cost: 11 calls where nobody waits, 7 of them for the memory, and 2 more where its log is full.
+-- include end
+
+-- The plain case: the job of the only hold has ended, and nobody waits.
+local is_plain = value == ARG.token and ARG.began and (ARG.outcome == 'exited' or ARG.outcome == 'signaled')
+  and not (ARG.gone or ARG.keep or ARG.note or ARG.once) and (ARG.hold or 'base') == 'base'
+if is_plain and redis.call('EXISTS', H, Q) == 0 then
+  redis.call('DEL', K, L)
+  local run, reply = redis.pcall('HGET', OPEN, ARG.token), {'outcome', 'released'}
+  local done, why = true, run
+  if type(run) == 'string' then
+    done, why = pcall(end_run, ARG.token, run, ARG.began - (ARG.ended or 0), ARG.outcome, ARG.code)
+  end
+  if not done or type(run) == 'table' then reply[3], reply[4] = 'unwritten', type(why) == 'table' and why.err or why end
+  return reply
+end
+
+-- include line, lease, memory
+local AGAIN_MS = 5000 -- a release is sent again for so long
 local is_held, hold = find_hold(ARG.token, ARG.hold)
-local keep = tonumber(ARG.keep)
+local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
+local unnoted, unwritten
+
+-- Writes into the memory, and returns the server's words if that cannot be written.
+local function failure_of(write, ...)
+  local done, why = pcall(write, ...)
+  if not done then return type(why) == 'table' and why.err or why end
+end
+
+-- The run as its release tells it.
+local function told_run()
+  return '{"b":"' .. digits(now - ARG.began) .. '",' .. string.sub(ARG.entry, 2)
+end
+
+-- Notes that a run with --once-per has succeeded, or that this was a loss. RUNS keeps the two of the largest fencing
+-- tokens, `once` and `once_before`; one that is lost stays there as lost, since a late copy of its release may still
+-- say that it has succeeded. (tests/model/once.rs; by the fencing token, since a late copy seems to have begun later
+-- than it did.)
+local function note_once()
+  local is_loss, known = ARG.gone == 'lost', redis.call('HMGET', RUNS, 'once', 'once_before')
+  local run = with_end(told_run(), ARG.began - (ARG.ended or 0), is_loss and 'lost' or 'exited', ARG.code)
+  for i, field in ipairs({'once', 'once_before'}) do
+    if known[i] and string.find(known[i], '"t":"' .. ARG.token .. '"', 1, true) then
+      if is_loss then redis.call('HSET', RUNS, field, run) end
+      return
+    end
+  end
+  local fence = number_of(run, 'f')
+  if fence > (number_of(known[1] or '', 'f') or 0) then
+    redis.call('HSET', RUNS, 'once', run, known[1] and 'once_before' or 'once', known[1] or run)
+  elseif fence > (number_of(known[2] or '', 'f') or 0) then
+    redis.call('HSET', RUNS, 'once_before', run)
+  end
+  redis.call('PEXPIRE', RUNS, LOG_MS)
+end
 
 -- Behind another write: a server out of memory refuses it otherwise.
 local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
 
--- Takes the hold from the lease, which is here, and ends that with the last one. `note` writes the end of its run.
-local function release_hold(note)
+-- True if the end of a run has this outcome.
+local function has_ended(run, outcome)
+  return string.find(run, outcome, 1, true) ~= nil
+end
+
+-- True if more is known of the end of the run than that its lease ran out.
+local function has_outcome(run)
+  return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
+end
+
+-- True if the end of the run is one that its release has told.
+local function is_told(run)
+  if not has_ended(run, ',"o":"') then return has_outcome(run) end
+  return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
+end
+
+-- How the end of a run counts: as a success or as a failure, or nil.
+local function result_of(run)
+  if has_ended(run, ',"o":"released"') or has_ended(run, ',"o":"expired"') then return nil end
+  return has_ended(run, ',"x":"0"') and 'success' or 'failure'
+end
+
+-- Takes back the end that was told for this run of the log, which is not true: it no longer counts, and the last
+-- success or failure is a run before it.
+local function discount(told)
+  local result = result_of(told)
+  if not result then return end
+  redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '-1')
+  if redis.call('HGET', RUNS, result) ~= told then return end
+  redis.call('HDEL', RUNS, result)
+  for _, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    if run ~= told and has_outcome(run) and result_of(run) == result then
+      redis.call('HSET', RUNS, result, run)
+      return
+    end
+  end
+end
+
+-- Where in the newest of the log the run of this token is, and the run.
+local function find_logged(token)
+  for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    if string.find(run, '"t":"' .. token .. '"', 1, true) then return at - 1, run end
+  end
+end
+
+-- True if the log may have had a run that ended ARG.ended ms ago: it was cut, and what is left of it ended later. A
+-- release may arrive up to AGAIN_MS after it was first sent, with the same ARG.ended.
+local function is_cut_behind()
+  local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
+  if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
+  return oldest and ended_at(oldest) > now - (tonumber(ARG.ended) or 0) - AGAIN_MS
+end
+
+-- What the memory knows of the run of this token, nil if nothing: 'ended' if a release has told its end, 'known' if it
+-- goes on, was lost or was revoked, 'unsure' if it may have been forgotten, or cannot be read.
+local function told_end(token)
+  local ok, known = pcall(function()
+    if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
+    local _, run = find_logged(token)
+    if run then return is_told(run) and 'ended' or 'known' end
+    return is_cut_behind() and 'unsure' or nil
+  end)
+  return ok and known or not ok and 'unsure' or nil
+end
+
+-- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
+-- gets this outcome; only its status, if the caller released a lease that had run out (`late`). A loss that a quorum of
+-- the nodes knows replaces the end that this node was told.
+local function correct_end(token, word, code, by, late)
+  local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
+  local run, at = redis.call('HGET', OPEN, token), nil
+  if word == 'unused' then return end_open_run(token, word) end
+  if not run then
+    at, run = find_logged(token)
+    if run and ARG.told and is_told(run) then
+      discount(run)
+    elseif run and has_outcome(run) then
+      run = nil
+    end
+  end
+  if not run then return end
+  local forced = not late and last_force()
+  local ended = late and (at and ended_at(run) or math.min(deadline or math.huge, now)) or end_by(forced, run, deadline)
+  if late then
+    word = 'expired'
+  elseif ended then
+    word, code, by = 'revoked', nil, forced.y
+  end
+  local told = tonumber(ARG.ended) or 0
+  local duration = ended and ended - began_at(run) or ARG.began and ARG.began - told or now - told - began_at(run)
+  end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
+end
+
+-- Writes the run of this lease, which the server has forgotten in a restart, as its release tells it whole.
+local function remember_forgotten(word)
+  if ARG.entry and word ~= 'unused' then
+    end_run(ARG.token, told_run(), ARG.began - (ARG.ended or 0), word, ARG.code, nil, sorted_at())
+  end
+end
+
+-- Writes the end of the run: `once` before all else.
+local function remember(write, ...)
+  unnoted = ARG.once and failure_of(note_once)
+  unwritten = failure_of(write, ...)
+end
+
+if is_held then
   local left = redis.call('ZCARD', H)
   if left > 0 then
     if not ARG.hold then return answer_from_reads('newest', {hold = redis.call('ZREVRANGE', H, 0, 0)[1]}) end
@@ -30,26 +189,61 @@ local function release_hold(note)
   elseif hold and hold ~= 'base' then
     return answer_from_reads('still-held', {holds = 1}) -- released before; the outer hold is all that is left
   end
-  if not hold or hold == 'base' then
-    -- Of a lease of acquire too: a shell whose script is stopped may tell status 0.
-    local is_unsure = ARG.outcome == 'lost' or not ARG.began
-    local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record_of(ARG.token), 'revoked', 'since')))
-    note(ARG.token, by and 'revoked' or ARG.gone or ARG.outcome or 'released', ARG.code, by)
-  end
-  if left > 0 then return answer('still-held', {holds = left}) end
-  if keep then
-    -- The expiry first, then the note: a server out of memory refuses only a script's first write.
-    if read_record(ARG.token).kept and until_end(ARG.token) <= keep then return answer('released') end
-    if shape then members.expire(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
-    redis.pcall('HSET', record_of(ARG.token), 'kept', server_us())
-    if shape then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
-  else
+  -- Of a lease of acquire too: a shell whose script is stopped may tell status 0.
+  local is_unsure = ARG.outcome == 'lost' or not ARG.began
+  local record = record_of(ARG.token)
+  local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
+  local is_freed = left == 0 and not keep
+  if is_freed then
     drop(ARG.token)
     leave_note()
-    hand_over()
+  elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
+    -- The expiry first, then what says so: a server out of memory refuses only a script's first write.
+    if claim then members.expire(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
+    redis.pcall('HSET', record, 'kept', us)
+    if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
   end
-  return answer('released')
+  if not hold or hold == 'base' then
+    local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
+    -- With `gone` the lease has come back after its loss was told.
+    remember(ARG.gone and correct_end or end_open_run, ARG.token, word, ARG.code, by, not ARG.gone and beside)
+  end
+  if is_freed then hand_over() end
+  local told = {holds = left > 0 and left, unnoted = unnoted, unwritten = unwritten}
+  return answer(left > 0 and 'still-held' or 'released', told)
 end
 
--- The rest is in late.lua.
-if is_held and not ARG.gone then return release_hold(remember_end) end
+-- The lease is not here. Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
+local known, is_vacated = told_end(ARG.token), is_vacant()
+local is_outer = not ARG.hold or ARG.hold == 'base'
+local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
+local reply = {'outcome', 'released'}
+if not is_promised then
+  reply = answer_without_lease()
+elseif keep then
+  redis.call('PEXPIRE', R, keep)
+else
+  redis.call('DEL', R)
+end
+-- Where others have the lock, it is the answers of all nodes together that say whether it was lost.
+local _, _, run_id = node()
+if not known and ARG.run_id and (ARG.gone or is_vacated) and run_id ~= '' and run_id ~= ARG.run_id then
+  remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')
+elseif ARG.gone then
+  remember(correct_end, ARG.token, ARG.gone, ARG.code)
+elseif ARG.code and not ARG.began then -- not by the run itself, which says later what came of it
+  remember(correct_end, ARG.token, nil, ARG.code, nil, true)
+elseif ARG.once then
+  unnoted = failure_of(note_once)
+end
+if is_promised and not keep then
+  leave_note()
+  hand_over()
+end
+local function tell(name, told)
+  if told then reply[#reply + 1], reply[#reply + 2] = name, told end
+end
+tell('known', not is_promised and known)
+tell('unnoted', unnoted)
+tell('unwritten', unwritten)
+return reply

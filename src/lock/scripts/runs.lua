@@ -1,4 +1,4 @@
--- Tells the memory of a lock: its runs, as run.lua says. Changes nothing.
+-- Tells the memory of a lock: its runs, as end.lua says. Changes nothing.
 -- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended
 --      less than that ago), failed (only those that have not ended well: by status 0, or released without one)
 -- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced),
@@ -9,11 +9,11 @@
 --      going (the first runs that go on), running (how many do),
 --      node (of a lock that nothing is known of)
 -- Cost: 10 calls, with one run.
-local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
+-- include lease
 local PAGE = 200
-local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
+local most, from = math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
 local names = {'success', 'failure', 'succeeded', 'failed', 'cut', 'forced'}
-local fields = {clock = digits(now), ended = {}}
+local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
@@ -50,17 +50,17 @@ fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 
 if not ARG.from then
   local going, from_now = {}, digits(now + 1)
-  if shape then
+  if claim then
     going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)
     fields.running = math.min(redis.call('ZCOUNT', ENDS, from_now, '+inf'), redis.call('ZCARD', M))
   elseif value and redis.call('HEXISTS', OPEN, value) == 1 then
     going, fields.running = {value}, 1
   end
   fields.going = open_runs(going, 1)
-  local over = redis.call('ZRANGE', ENDS, shape and digits(now) or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
+  local over = redis.call('ZRANGE', ENDS, claim and ms or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
   fields.over = open_runs(over, 2)
   -- A server that remembers nothing may have been restarted.
   local knows_any = page[1] or fields.going[1] or fields.over[1] or fields.success or fields.failure
-  fields.node = not knows_any and flat(node()) or nil
+  fields.node = not knows_any and node() or nil
 end
 return answer_from_reads('runs', fields)

@@ -1,76 +1,183 @@
 -- Takes the lock if it fits beside its holders, is not reserved for another, and the node is not in quarantine;
--- otherwise queues the waiter, if there is one. What more than a free lock has to be looked at stands behind this, in
--- contend.lua.
+-- otherwise queues the waiter, if there is one.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: where there is no counter, it is 0), host, pid,
 --      user, label, quarantine (s; nil: off), waiter (nil: takes or leaves it), ticket (nil: the server gives one)
---      place (slots of several nodes: the one that all are asked for, as nobody else may have this token;
+--      slot (slots of several nodes: the one that all are asked for, as nobody else may have this token;
 --      nil: the first free one)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
---      entry (of its run for the memory, see run.lua; nil: no memory)
+--      entry (of its run for the memory, see grant.lua; nil: no memory)
 --      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
--- Answers: granted (fence, place, longest, node), taken (free: other places, longest, node), held (holders, node,
+-- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
 --      position), reserved (left, longest, node, position), young (longest, node, position), other-shape (holders,
---      node), ran (success, clock in ms: see run.lua)
+--      node), ran (success, clock in ms)
 --      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN and
 -- ENDS.
 -- Cost: 14 calls for an exclusive lock that is free, 4 of them for the memory.
-local me, who = ARG.waiter, node()
-local quarantine, uptime = tonumber(ARG.quarantine) or 0, tonumber(who.uptime)
+local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
+local who, uptime, run_id = node()
 local is_young = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- it has a grain of a second
-local limit = tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
-local freed = undo_earlier()
+local least, list, call_others, close_all = 0, nil, nil, nil
 
--- The first free place from this one on, round; nil when there is none.
-local function free_from(first)
-  -- True if all places between these are taken. Of a free lock none is, though P may still be there: a mark that was
-  -- deleted by hand leaves it.
-  local function are_taken(first, last)
-    return shape and redis.call('ZCOUNT', P, first, last) >= last - first + 1
+-- The plain case: the lock is free, and there is nothing else to think of. No reservation, no line, no slots, and no
+-- run that has ended without a word. (The last is for pcall: of a slot of a Cluster that is being moved, only the keys
+-- that were declared are there.)
+local is_plain = value == false and ARG.claim == 'exclusive' and not (is_young or ARG.once or ARG.seen or ARG.earlier)
+if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
+  -- include line, lease, memory
+  local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
+  -- Asked for before anything is written: where it cannot be read, the node has not answered.
+  local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
+  local freed = undo_earlier()
+
+  -- The first free slot from this one on, round; nil when there is none.
+  local function free_from(first)
+    -- True if all slots between these are taken. Of a free lock none is, though P may still be there: a mark that was
+    -- deleted by hand leaves it.
+    local function are_taken(first, last)
+      return claim and redis.call('ZCOUNT', P, first, last) >= last - first + 1
+    end
+
+    local last = limit - 1
+    if are_taken(first, last) then
+      if are_taken(0, last) then return nil end
+      first = 0
+    end
+    while first < last do
+      local middle = math.floor((first + last) / 2)
+      if are_taken(first, middle) then first = middle + 1 else last = middle end
+    end
+    return first
   end
 
-  local last = limit - 1
-  if are_taken(first, last) then
-    if are_taken(0, last) then return nil end
-    first = 0
+  -- Free slots, the next ones: all nodes name about the same.
+  local function free_slots()
+    local list, free = {}, free_from(tonumber(ARG.slot))
+    while free and free ~= list[1] and #list < 32 do
+      list[#list + 1] = free
+      free = free_from((free + 1) % limit)
+    end
+    return list
   end
-  while first < last do
-    local middle = math.floor((first + last) / 2)
-    if are_taken(first, middle) then first = middle + 1 else last = middle end
+
+  local function with_facts(fields)
+    fields.node = who
+    fields.longest = claim and redis.call('HGET', L, 'longest')
+    return fields
   end
-  return first
-end
 
-local function with_facts(fields)
-  fields.node = flat(who)
-  fields.longest = shape and redis.call('HGET', L, 'longest')
-  return fields
-end
+  -- Grants nothing. If an earlier try of this caller held the lock, that is free now, and the next waiter is called.
+  local function turned_away(outcome, fields)
+    if freed then hand_over() end
+    return answer_from_reads(outcome, fields)
+  end
 
-local function granted(fence, place)
-  return answer('granted', with_facts({fence = fence, place = place}))
+  -- Puts the waiter in line, with its old ticket if it has one.
+  local function refused(outcome, fields)
+    with_facts(fields)
+    if me and value ~= nil then
+      local score = redis.call('ZSCORE', Q, me)
+      fields.queued = not score and 1
+      local ticket = ARG.ticket or score and digits(score) or behind_all(Q)
+      if not score then redis.call('ZADD', Q, ticket, me) end
+      redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
+      fields.rank, fields.ticket = redis.call('ZRANK', Q, me), ticket
+    end
+    return turned_away(outcome, fields)
+  end
+
+  -- The last success that had --once-per too, if it began less than ARG.once ms ago. If the clock was set back
+  -- since, the success may lie in the future: it counts if that is by less than ARG.once.
+  local function recent_success()
+    for _, run in ipairs(once) do
+      if run and not string.find(run, ',"o":"lost"', 1, true) then
+        local began = number_of(run, 'b') or error('WRONGTYPE ' .. RUNS .. ' has no time of the last success')
+        return math.abs(now - began) < tonumber(ARG.once) and {success = run, clock = ms}
+      end
+    end
+  end
+
+  -- Reserves the lock for the holder that this run of the server has forgotten, unless that was here again since the
+  -- restart: then the counter is not below its fencing token.
+  local function keep_for_holder()
+    local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
+    if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
+    if not left or left < 1 or not seen_fence then return false end
+    local count = counter(ARG.seen_slot)
+    if count > seen_fence or count == seen_fence and ARG.seen_claim ~= 'shared' then return false end
+    redis.call('SET', R, ARG.seen, 'PX', left)
+    return ARG.seen
+  end
+
+  -- The answer of a call that is granted nothing new; nil if the lock is to be granted.
+  local function refusal()
+    if is_held_by(ARG.token) then -- an earlier reply was lost
+      lengthen(ARG.token, tonumber(ARG.ttl))
+      local known = redis.call('HGET', record_of(ARG.token), 'fence') or '0'
+      return answer('granted', with_facts({fence = known, slot = claim and redis.call('ZSCORE', P, ARG.token)}))
+    end
+    local ran = once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
+    if ran then return turned_away('ran', ran) end
+    if value ~= false and claim ~= ARG.claim then
+      local is_other = value ~= nil and (limit or claim and claim ~= 'shared')
+      if not is_other then return refused('held', holders(10)) end
+      return turned_away('other-shape', with_facts(holders(10)))
+    end
+    local reserved = redis.call('GET', R) or value == false and keep_for_holder()
+    if is_young then return refused('young', {}) end
+    if not fits(ARG.claim) then return refused('held', holders(10)) end
+    if ARG.slot and not is_vacant() then return turned_away('taken', with_facts({free = free_slots()})) end
+    if me and reserved == me then
+      redis.call('DEL', R)
+      redis.call('ZREM', Q, me)
+      return nil
+    end
+    if not reserved then
+      if redis.call('EXISTS', Q) == 0 then return nil end
+      if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old ticket
+      reserved = call_next(me)
+      if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
+      if not reserved or reserved == me then return nil end
+    end
+    -- Another is called, and there is room for both: who does not wait would be turned away for nothing.
+    local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
+    local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
+    if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
+    return refused('reserved', {left = redis.call('PTTL', R)})
+  end
+
+  reply = refusal()
+  if reply then return reply end
+  -- A grant counts from above all that its re-creation compares.
+  if ARG.claim == 'exclusive' then
+    least = counter('all')
+  else
+    slot = limit and (tonumber(ARG.slot) or free_from(0))
+    -- Shared leases do not count: over several nodes they would outbid each other. There they do not seed either: see
+    -- fencing.rs.
+    local count = limit and math.max(counter(slot), counter()) + 1 or counter()
+    local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
+    fence = is_seed and ARG.now or digits(count)
+    mark = ARG.claim .. '.' .. string.sub(redis.sha1hex(ARG.token), 1, 16)
+    claim, list, call_others = ARG.claim, list_member, hand_over
+  end
+  close_all = close_runs
 end
 
 -- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1.
--- Shared leases do not count: over several nodes they would outbid each other. There they do not seed either: see
--- fencing.rs.
-local function take()
-  if ARG.claim ~= 'exclusive' then redis.call('TIME') end -- where that is refused, members would never run out
-  local place = limit and (tonumber(ARG.place) or free_from(0))
-  local is_shared, fence = ARG.claim == 'shared', counter(place)
-  local least = is_shared and fence or fence + 1
-  local is_seed = (fence == 0 or not is_shared) and least < tonumber(ARG.now or 0)
-  fence = is_seed and ARG.now or digits(least)
-  grant(fence, fence, place)
-  remember_begin(fence, place)
-  if shape then hand_over() end
-  return granted(fence, place)
+if not fence then
+  fence = math.max(tonumber(redis.call('GET', F)) or 0, least) + 1
+  fence = fence < tonumber(ARG.now or 0) and ARG.now or string.format('%.0f', fence)
 end
-
--- The lock is free, and there is nothing else to think of: no reservation, no line, and no run that has ended without a
--- word. (The last is for pcall: of a slot of a Cluster that is being moved, only the keys that were declared are
--- there.) The rest is in contend.lua.
-local is_simple = value == false and not (is_young or ARG.once or ARG.seen)
-if is_simple and redis.pcall('EXISTS', R, Q, ENDS) == 0 then return take() end
+local count, since, began = fence, us, ms
+-- include grant
+reply = {'outcome', 'granted', 'fence', fence, 'node', who}
+if mark then
+  call_others()
+  reply[7], reply[8] = 'longest', redis.call('HGET', L, 'longest')
+  if slot then reply[9], reply[10] = 'slot', slot end
+end
+if close_all then close_all() end
+return reply

@@ -1,10 +1,12 @@
--- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and calls none: the one
--- that is called would only do the same. One that leaves goes out of the line, and passes on what was promised to it.
--- Without arguments the script calls the first in line. It may be repeated, and late, if a waiter that has left uses another name from then on.
+-- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and calls none: the one that
+-- is called would only do the same. One that leaves goes out of the line, and passes on what was promised to it.
+-- Without arguments the script calls the first in line. It may be repeated, and late, if a waiter that has left uses
+-- another name from then on.
 -- ARG: waiter, token, stay, ticket (of one that stays; nil: not known, so the one that the server gave is lost)
 --      earlier (of one that leaves: tokens of tries that this node has not confirmed to have undone, between spaces)
 -- Answers: done
--- Cost: 5 calls.
+-- Cost: 6 calls.
+-- include line
 local granted = undo(ARG.token)
 if not ARG.stay then
   undo_earlier()

@@ -2,36 +2,39 @@ local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 local ARG, given = {}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
-local OPEN, ENDS = BASE .. 'open', BASE .. 'ends' -- see run.lua
+local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+local time = redis.call('TIME')
+local us = time[1] .. string.sub('00000' .. time[2], -6)
+local ms = string.sub(us, 1, -4)
 local value = redis.pcall('GET', K)
-local shape
-local us, revoked_all
-local buried, more = 0, nil
+local function node()
+local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
+if type(info) == 'string' then
+local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
+uptime = string.match(info, '^[%w-]*', last + 1)
+_, last = string.find(info, 'run_id:', 1, true)
+run_id = string.match(info, '^%w*', last + 1)
+end
+return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
+end
+local claim, revoked_all
+local now = tonumber(ms)
+local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
 if type(value) == 'table' then
 if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
-value = nil
+value = nil -- a key of another type
 elseif value and string.sub(value, 1, 1) == 's' then
 local nonce = '%.' .. string.rep('%x', 16) .. '$'
-shape = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
+claim = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
 end
 local function digits(n)
 return string.format('%.0f', n)
 end
-local function server_us()
-if not us then
-local t = redis.pcall('TIME')
-us = t.err and '0000' or t[1] .. string.rep('0', 6 - #t[2]) .. t[2]
-end
-return us
-end
-local function server_ms()
-return math.floor(server_us() / 1000)
-end
 local function is_held_by(token)
 if not token or token == '' then return false end
-if not shape then return value == token end
-return (tonumber(redis.call('ZSCORE', M, token)) or 0) > server_ms()
+if not claim then return value == token end
+return redis.call('ZSCORE', M, token) ~= false
 end
 local function flat(fields)
 local list = {}
@@ -45,75 +48,163 @@ return list
 end
 local function answer(outcome, fields)
 fields = fields or {}
-fields.outcome, fields.more = outcome, more
+fields.outcome = outcome
 return flat(fields)
 end
-return (function()
-local SWEPT = 100 -- no script forgets more members that have run out
 local members = {}
-if shape or ARG.claim and ARG.claim ~= 'exclusive' then
-function members.delete_mark()
-local done = redis.call('ZCARD', M) > 1000 and redis.pcall('UNLINK', K, L, M, P)
-if type(done) ~= 'number' then redis.call('DEL', K, L, M, P) end
-value, shape = false, nil
-end
-function members.last_deadline()
-local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
-if last and tonumber(last) > server_ms() then return last end
-members.delete_mark()
-end
+if claim or ARG.claim and ARG.claim ~= 'exclusive' then
 function members.expire_all()
-local last = members.last_deadline()
-if not last then return end
+local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
+if last then
 for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
-if redis.call('EXISTS', K) == 0 then value, shape = false, nil end
+else
+redis.call('DEL', K, L, M, P)
+end
+if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
 end
 function members.expire(token, ttl)
-local ends = server_ms() + ttl
-redis.call('ZADD', M, digits(ends), token)
-redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(ends + 1000))
+redis.call('ZADD', M, digits(now + ttl), token)
+redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
 members.expire_all()
 end
 function members.set_longest(ttl)
 redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
 end
 function members.forget(tokens)
-local records = {}
-for i, token in ipairs(tokens) do records[i] = BASE .. 'member:' .. token end
-redis.call('ZREM', M, unpack(tokens))
-redis.call('ZREM', P, unpack(tokens))
+for first = 1, #tokens, UNPACKED do
+local last, records = math.min(first + UNPACKED - 1, #tokens), {}
+for i = first, last do records[#records + 1] = BASE .. 'member:' .. tokens[i] end
+redis.call('ZREM', M, unpack(tokens, first, last))
+redis.call('ZREM', P, unpack(tokens, first, last))
 redis.call('DEL', unpack(records))
 end
 end
-if shape then
-local over = redis.call('ZRANGE', M, '-inf', digits(server_ms()), 'BYSCORE', 'LIMIT', 0, SWEPT)
-if #over > 0 then members.forget(over) end
-members.last_deadline()
-if shape and #over == SWEPT and ARG.place then
-for _, token in ipairs(redis.call('ZRANGE', P, ARG.place, ARG.place, 'BYSCORE')) do
-if not is_held_by(token) then members.forget({token}) end
 end
+if claim then
+members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
+if redis.call('EXISTS', M) == 0 then members.expire_all() end
 end
+local function record_of(token)
+return claim and BASE .. 'member:' .. token or L
 end
-local function node()
-local info = redis.pcall('INFO', 'server')
-if type(info) ~= 'string' then return {uptime = '', run_id = ''} end
-local function field(name)
-local _, last = string.find(info, name, 1, true) -- a plain search is the fastest
-return string.match(info, '^[%w-]*', (last or #info) + 1)
+local function find_hold(token, hold)
+if is_held_by(token) then return true, hold end
+return hold and not claim and is_held_by(token .. '.' .. hold), nil
 end
-return {uptime = field('uptime_in_seconds:'), run_id = field('run_id:')}
+local function until_end(token)
+if claim then return redis.call('ZSCORE', M, token) - now end
+return redis.call('PTTL', K)
+end
+local function revoked_by(by, since)
+if by or not claim then return by end
+revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
+local at, by_all = string.match(revoked_all, '^(%d+) (.*)$')
+since = tonumber(since) or 0
+return at and (since <= tonumber(at) or since > tonumber(us)) and by_all
+end
+local function read_record(token)
+local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
+if record[1] ~= (claim and token or value) then record = {} end
+return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
+end
+local function count_holds()
+return math.max(redis.call('ZCARD', H), 1)
 end
 local function answer_from_reads(outcome, fields)
 local refused = redis.pcall('HDEL', L, '')
 if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
 return answer(outcome, fields)
 end
-local LOG, RUNS = BASE .. 'log', BASE .. 'runs'
+local function holder(token)
+local record, fields = redis.call('HGETALL', record_of(token)), {}
+for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
+if fields.token == token then fields.now = us else fields = {} end
+fields.revoked = fields.token and revoked_by(fields.revoked, fields.since)
+fields.value, fields.left = string.sub(token, 1, tonumber(ARG.bytes) or -1), until_end(token)
+if claim then fields.claim, fields.slot = claim, redis.call('ZSCORE', P, token) end
+return flat(fields)
+end
+local function holders(most)
+if value == false then return {holders = {}} end
+if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
+if not claim then return {holders = {holder(value)}} end
+local listed, known, last = {}, {}, most and most - 1 or -1
+local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
+if claim ~= 'shared' then -- by their slots all nodes name the same
+for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
+end
+for _, token in ipairs(tokens) do
+if #listed ~= most and not known[token] then listed[#listed + 1] = holder(token) end
+known[token] = true
+end
+local soonest = redis.call('ZRANGE', M, 0, 0, 'WITHSCORES')[2]
+local count, longest = redis.call('ZCARD', M), redis.call('HGET', L, 'longest')
+return {holders = listed, members = count, longest = longest, next = soonest - now}
+end
+local function is_vacant()
+if not claim then return value == false end
+if ARG.claim and claim ~= ARG.claim then return false end
+return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
+end
+local function answer_without_lease()
+if is_vacant() then
+return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
+end
+return answer_from_reads('other', holders(10))
+end
+local function remember_deadline(token, ttl)
+if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
+if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
+for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
+end
+end
+local function lengthen(token, ttl)
+local left = until_end(token)
+if left < 0 or left >= ttl then return left end
+if claim then
+members.set_longest(ttl)
+members.expire(token, ttl)
+else
+for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
+end
+remember_deadline(token, ttl)
+return ttl
+end
+local function extend_lease(record)
+if record.kept then return until_end(ARG.token) end
+return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
+end
+local function behind_all(set)
+local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
+return digits(math.max(us, (tonumber(last) or 0) + 1))
+end
+local function add_hold(hold)
+if redis.call('EXISTS', H) == 0 then
+if hold == 'base' then return end
+redis.call('ZADD', H, 0, 'base')
+end
+redis.call('ZADD', H, 'NX', hold == 'base' and 0 or behind_all(H), hold)
+local left = redis.call('PTTL', K)
+if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
+end
+local function counter(slot)
+return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
+end
+local function set_counter(n, slot)
+if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
+redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))
+redis.call('PEXPIRE', S, FENCE_MS)
+end
+local function list_member(count, slot)
+if slot then redis.call('ZADD', P, slot, ARG.token) end
+members.set_longest(tonumber(ARG.ttl))
+set_counter(count, slot)
+members.expire(ARG.token, ARG.ttl)
+end
 local PAGE = 200
-local now, most, from = server_ms(), math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
+local most, from = math.min(tonumber(ARG.most), PAGE), tonumber(ARG.from) or 0
 local names = {'success', 'failure', 'succeeded', 'failed', 'cut', 'forced'}
-local fields = {clock = digits(now), ended = {}}
+local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 local function open_runs(tokens, step)
@@ -143,15 +234,16 @@ fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 if not ARG.from then
 local going, from_now = {}, digits(now + 1)
-if shape then
+if claim then
 going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)
 fields.running = math.min(redis.call('ZCOUNT', ENDS, from_now, '+inf'), redis.call('ZCARD', M))
 elseif value and redis.call('HEXISTS', OPEN, value) == 1 then
 going, fields.running = {value}, 1
 end
 fields.going = open_runs(going, 1)
-local over = redis.call('ZRANGE', ENDS, shape and digits(now) or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
+local over = redis.call('ZRANGE', ENDS, claim and ms or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
 fields.over = open_runs(over, 2)
+local knows_any = page[1] or fields.going[1] or fields.over[1] or fields.success or fields.failure
+fields.node = not knows_any and node() or nil
 end
 return answer_from_reads('runs', fields)
-end)()

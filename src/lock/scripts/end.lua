@@ -1,0 +1,56 @@
+-- The end of a run, written into the log and into `runs`: the only text of it. Called by pcall, and behind what frees
+-- the lock: a server out of memory refuses a script's first write only. runs (hash) has success, failure: of the runs
+-- that were told as one, the one that ended last; once, once_before: see release.lua; succeeded, failed: how many were
+-- told; cut: there once the log was cut; forced: an object whose y and b say who freed the lock for all its holders,
+-- and when. A run (see grant.lua) is t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited
+-- (ms), q if it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d
+-- duration (ms), and as outcome x (exit status) or s (signal) or o (another one); none of them: its lease ran out. y is
+-- who has revoked it (user@host). As a quote inside a value is escaped, `"b":"` is always the name of a field.
+local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
+
+-- The run with this duration (ms) and outcome in place of what it may have. An expired run may have a status (`code`).
+local function with_end(run, duration, word, code, by)
+  local outcome = '"'
+  if word == 'exited' then outcome = '","x":"' .. code .. '"'
+  elseif word == 'signaled' then outcome = '","s":"' .. code .. '"'
+  elseif word then outcome = '","o":"' .. word .. (word == 'expired' and '","x":"' .. code or '') .. '"' end
+  if by then outcome = outcome .. ',"y":' .. cjson.encode(by) end
+  local behind = string.find(run, ',"d":"', 1, true) or #run
+  return string.sub(run, 1, behind - 1) .. ',"d":"' .. string.format('%.0f', math.max(duration, 0)) .. outcome .. '}'
+end
+
+-- Puts runs that have ended, in the order of their ends, in front of the log, which keeps the newest `most`. Cost: 2
+-- calls, and one where it is full.
+local function push(runs, most)
+  if redis.call('LPUSH', LOG, unpack(runs)) > most then
+    redis.call('LTRIM', LOG, 0, most - 1)
+    if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
+  end
+  -- Both are renewed once a day.
+  if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
+    for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
+  end
+end
+
+-- The number of runs that the log keeps, by what this run says.
+local function most_of(run)
+  local _, at = string.find(run, '"n":"', 1, true)
+  return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
+end
+
+-- The run of this token has ended. `sorted` makes room in the log for a run that others have ended after (memory.lua);
+-- nil: none has. Cost: 6 calls.
+local function end_run(token, run, duration, word, code, by, sorted)
+  redis.call('HDEL', OPEN, token)
+  redis.call('ZREM', ENDS, token)
+  run = with_end(run, duration, word, code, by)
+  local result = word == 'exited' and code == '0' and 'success' or 'failure'
+  if word == 'released' or word == 'expired' then result = nil end
+  local runs, most, is_last = {run}, most_of(run), true
+  if sorted then runs, most, is_last = sorted(run, most, result) end
+  push(runs, most)
+  if not result then return end
+  if is_last then redis.call('HSET', RUNS, result, run) end
+  local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
+  if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
+end

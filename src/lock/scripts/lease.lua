@@ -1,0 +1,165 @@
+-- needs state
+-- The leases of a lock: their records and holds, who has them, how they last longer, and what counts their fencing
+-- tokens.
+
+-- Where the record of this token is.
+local function record_of(token)
+  return claim and BASE .. 'member:' .. token or L
+end
+
+-- True if the lease is this token's; and the hold that the token names. (A token of another library may look as if it
+-- named a hold, and does not.)
+local function find_hold(token, hold)
+  if is_held_by(token) then return true, hold end
+  return hold and not claim and is_held_by(token .. '.' .. hold), nil
+end
+
+-- The rest of the lease of this token, which has the lock.
+local function until_end(token)
+  if claim then return redis.call('ZSCORE', M, token) - now end
+  return redis.call('PTTL', K)
+end
+
+-- Who has revoked the lease with this record: `by` if it was revoked alone, else who has revoked all members that were
+-- granted before a moment. (A member that seems to come from the future was granted before the clock was set back.)
+local function revoked_by(by, since)
+  if by or not claim then return by end
+  revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
+  local at, by_all = string.match(revoked_all, '^(%d+) (.*)$')
+  since = tonumber(since) or 0
+  return at and (since <= tonumber(at) or since > tonumber(us)) and by_all
+end
+
+-- The record of the lease of this token, which has the lock; empty for another library's.
+local function read_record(token)
+  local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
+  if record[1] ~= (claim and token or value) then record = {} end
+  return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
+end
+
+-- Without a set of holds there is only 'base', the one that took the lock.
+local function count_holds()
+  return math.max(redis.call('ZCARD', H), 1)
+end
+
+-- An answer that rests on what was read alone. A replica must not give it: it refuses the write, which changes nothing.
+local function answer_from_reads(outcome, fields)
+  local refused = redis.pcall('HDEL', L, '')
+  if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
+  return answer(outcome, fields)
+end
+
+-- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is
+-- known.
+local function holder(token)
+  local record, fields = redis.call('HGETALL', record_of(token)), {}
+  for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
+  if fields.token == token then fields.now = us else fields = {} end
+  fields.revoked = fields.token and revoked_by(fields.revoked, fields.since)
+  fields.value, fields.left = string.sub(token, 1, tonumber(ARG.bytes) or -1), until_end(token)
+  if claim then fields.claim, fields.slot = claim, redis.call('ZSCORE', P, token) end
+  return flat(fields)
+end
+
+-- Those who have the lock, as the fields of an answer. At most so many members (nil: all), the one that lasts longest
+-- among them.
+local function holders(most)
+  if value == false then return {holders = {}} end
+  if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
+  if not claim then return {holders = {holder(value)}} end
+  local listed, known, last = {}, {}, most and most - 1 or -1
+  local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
+  if claim ~= 'shared' then -- by their slots all nodes name the same
+    for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
+  end
+  for _, token in ipairs(tokens) do
+    if #listed ~= most and not known[token] then listed[#listed + 1] = holder(token) end
+    known[token] = true
+  end
+  local soonest = redis.call('ZRANGE', M, 0, 0, 'WITHSCORES')[2]
+  local count, longest = redis.call('ZCARD', M), redis.call('HGET', L, 'longest')
+  return {holders = listed, members = count, longest = longest, next = soonest - now}
+end
+
+-- True if ARG.claim could be had at ARG.slot, as far as the members go.
+local function is_vacant()
+  if not claim then return value == false end
+  if ARG.claim and claim ~= ARG.claim then return false end
+  return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
+end
+
+-- The answer about a lease that is not here: there is room for it, or others have the lock.
+local function answer_without_lease()
+  if is_vacant() then
+    return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
+  end
+  return answer_from_reads('other', holders(10))
+end
+
+-- The lease of this token ends ttl ms from now: writes that into the memory, if its run is there. A run may last longer
+-- than the memory and the counters, so their expiry is renewed too.
+local function remember_deadline(token, ttl)
+  if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
+  if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
+    for _, key in ipairs({OPEN, ENDS, F, S}) do redis.pcall('PEXPIRE', key, FENCE_MS) end
+  end
+end
+
+-- Makes the lease last ttl ms from now, but never shortens it. Returns its rest; -1 when it never expires.
+local function lengthen(token, ttl)
+  local left = until_end(token)
+  if left < 0 or left >= ttl then return left end
+  if claim then
+    members.set_longest(ttl)
+    members.expire(token, ttl)
+  else
+    for _, key in ipairs({K, L, H}) do redis.call('PEXPIRE', key, ttl) end
+  end
+  remember_deadline(token, ttl)
+  return ttl
+end
+
+-- The same for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. A lease that is
+-- kept after its job is not prolonged: the request is late. What a hold has added stays when it ends: others may count
+-- on it by then.
+local function extend_lease(record)
+  if record.kept then return until_end(ARG.token) end
+  return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
+end
+
+-- A score behind all others of a sorted set: the present time, or one more than the last score.
+local function behind_all(set)
+  local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
+  return digits(math.max(us, (tonumber(last) or 0) + 1))
+end
+
+-- Enters a hold that may be known already.
+local function add_hold(hold)
+  if redis.call('EXISTS', H) == 0 then
+    if hold == 'base' then return end
+    redis.call('ZADD', H, 0, 'base')
+  end
+  redis.call('ZADD', H, 'NX', hold == 'base' and 0 or behind_all(H), hold)
+  local left = redis.call('PTTL', K)
+  if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
+end
+
+-- The counter of fencing tokens: that of the slot ('all': of all slots), or of the name.
+local function counter(slot)
+  return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
+end
+
+-- Every slot counts for itself, and raises one counter of all slots.
+local function set_counter(n, slot)
+  if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
+  redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))
+  redis.call('PEXPIRE', S, FENCE_MS)
+end
+
+-- Lists ARG.token, whose lease and record are there, as a member for ARG.ttl.
+local function list_member(count, slot)
+  if slot then redis.call('ZADD', P, slot, ARG.token) end
+  members.set_longest(tonumber(ARG.ttl))
+  set_counter(count, slot)
+  members.expire(ARG.token, ARG.ttl)
+end

@@ -1,0 +1,119 @@
+-- needs end
+-- Runs that have ended in another way than the plain one: beside others, without a word, by force.
+local SEARCHED = 200 -- so many of the newest in the log are looked through
+
+-- The number in this field of a run, nil if it has none.
+local function number_of(run, name)
+  local _, last = string.find(run, '"' .. name .. '":"', 1, true)
+  return last and tonumber(string.match(run, '^%d+', last + 1))
+end
+
+-- When the run began (ms).
+local function began_at(run)
+  return number_of(run, 'b') or 0
+end
+
+-- When it ended.
+local function ended_at(run)
+  return began_at(run) + (number_of(run, 'd') or 0)
+end
+
+-- Who revokes, as a run has it: 100 characters, without control characters; nil if that leaves none.
+local function signature(text)
+  local count = 0
+  for at in string.gmatch(text, '()[^\128-\191]') do
+    count = count + 1
+    if count > 100 then text = string.sub(text, 1, at - 1) break end
+  end
+  text = string.gsub(text, '%c', '?')
+  return text ~= '' and text or nil
+end
+
+-- Runs that have ended, the first of them at `first` (ms), together with those of the log that ended later and those
+-- before position `at` (nil: none), which are taken out: all in the order of their ends. The one at `at` is replaced.
+local function taken_out(runs, first, at)
+  local newest = redis.call('LINDEX', LOG, 0)
+  if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
+  local taken, ends = 0, {}
+  for i, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
+    if i - 1 > (at or -1) and ended_at(run) <= first then break end
+    if i - 1 ~= at then runs[#runs + 1] = run end
+    taken = i
+  end
+  redis.call('LTRIM', LOG, taken, -1)
+  for _, run in ipairs(runs) do ends[run] = ended_at(run) end
+  table.sort(runs, function(one, other) return ends[one] < ends[other] end)
+  return runs
+end
+
+-- True if this run is to be the last `result` (success or failure): the one that is known ended earlier, or by a clock
+-- that was set back since.
+local function is_newer(run, result)
+  local known = ended_at(redis.call('HGET', RUNS, result) or '')
+  return known <= ended_at(run) or known > now
+end
+
+-- For end_run: the run may have ended before others, and may be in the log already, at this position.
+local function sorted_at(at)
+  return function(run, most, result)
+    return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)
+  end
+end
+
+-- The run of this token, whose lease was here, has ended: as long after its beginning as its redlock says, since the
+-- request may have waited for the server, and the server's clock may have been changed; else ARG.ended ms ago.
+-- `beside`: others had the lock too. What never ran leaves nothing.
+local function end_open_run(token, word, code, by, beside)
+  local run = redis.call('HGET', OPEN, token)
+  if not run or word == 'unused' then
+    redis.call('HDEL', OPEN, token)
+    redis.call('ZREM', ENDS, token)
+    return
+  end
+  local ended = tonumber(ARG.ended) or 0
+  local duration = ARG.began and ARG.began - ended or now - ended - began_at(run)
+  end_run(token, run, duration, word, code, by and signature(by), beside and sorted_at())
+end
+
+-- Who has freed the lock for all its holders, and when, if that was done.
+local function last_force()
+  local forced = redis.call('HGET', RUNS, 'forced')
+  return forced and cjson.decode(forced)
+end
+
+-- When force has ended the run: if its lease, which would have lasted until then, was alive at that time.
+local function end_by(forced, run, deadline)
+  local at = forced and tonumber(forced.b)
+  if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
+end
+
+-- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
+-- They count neither as successes nor as failures, and only those that the log keeps are read and written.
+local function close_runs()
+  pcall(function()
+    local tokens, deadlines = {}, {}
+    local over = claim and redis.call('ZRANGE', ENDS, '-inf', ms, 'BYSCORE', 'WITHSCORES')
+      or redis.call('ZRANGE', ENDS, 0, -1, 'WITHSCORES')
+    for i = 1, #over, 2 do
+      if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[i], over[i + 1] end
+    end
+    if #tokens == 0 then return end
+    local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
+    local from = math.max(#tokens - most, 1) -- one more than it keeps: so it is cut
+    local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
+    for i = 1, #tokens, UNPACKED do
+      local last = math.min(i + UNPACKED - 1, #tokens)
+      redis.call('HDEL', OPEN, unpack(tokens, i, last))
+      redis.call('ZREM', ENDS, unpack(tokens, i, last))
+    end
+    for i, run in ipairs(runs) do
+      if run then
+        local ended = math.min(deadlines[from + i - 1], now)
+        local at = end_by(forced, run, ended)
+        closed[#closed + 1] = with_end(run, (at or ended) - began_at(run), at and 'revoked', nil, at and forced.y)
+        first = math.min(first, at or ended)
+      end
+    end
+    if #closed > 0 then push(taken_out(closed, first), most) end
+  end)
+end

@@ -1,0 +1,92 @@
+-- What is more than the plain case needs: who has the lock, how members are listed, and how an answer is given. At its
+-- head members that have run out are forgotten: by this clock, none that is listed behind it has.
+
+-- The claim of the members of a lock that bears a mark, nil once they are gone; the field `revoked` of L, once it was
+-- read.
+local claim, revoked_all
+local now = tonumber(ms)
+local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
+
+if type(value) == 'table' then
+  if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
+  value = nil -- a key of another type
+elseif value and string.sub(value, 1, 1) == 's' then
+  local nonce = '%.' .. string.rep('%x', 16) .. '$'
+  claim = string.match(value, '^(shared)' .. nonce) or string.match(value, '^(slots:%d+)' .. nonce)
+end
+
+-- Large numbers in full: Lua writes 14 digits at most.
+local function digits(n)
+  return string.format('%.0f', n)
+end
+
+-- True if this token has the lock. An empty one never has, though the value of another library may be empty.
+local function is_held_by(token)
+  if not token or token == '' then return false end
+  if not claim then return value == token end
+  return redis.call('ZSCORE', M, token) ~= false
+end
+
+-- Names and values as a list.
+local function flat(fields)
+  local list = {}
+  for name, field in pairs(fields) do
+    if field then
+      list[#list + 1] = name
+      list[#list + 1] = field
+    end
+  end
+  return list
+end
+
+local function answer(outcome, fields)
+  fields = fields or {}
+  fields.outcome = outcome
+  return flat(fields)
+end
+
+-- What is done to members. Of an exclusive lock nothing of this is created.
+local members = {}
+
+if claim or ARG.claim and ARG.claim ~= 'exclusive' then
+  -- The members have changed: the keys last as long as the last of them, and may be gone at once, as the clock goes on.
+  -- Without a member the mark goes with all beside it, and is none for the rest of the script.
+  function members.expire_all()
+    local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
+    if last then
+      for _, key in ipairs({K, L, M, P}) do redis.call('PEXPIREAT', key, last) end
+    else
+      redis.call('DEL', K, L, M, P)
+    end
+    if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
+  end
+
+  -- One lasts ttl ms from now. Its record stays a little longer.
+  function members.expire(token, ttl)
+    redis.call('ZADD', M, digits(now + ttl), token)
+    redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
+    members.expire_all()
+  end
+
+  -- Notes the ttl of one: as long may a node that restarts have forgotten it.
+  function members.set_longest(ttl)
+    redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
+  end
+
+  -- Takes these out of the lists.
+  function members.forget(tokens)
+    for first = 1, #tokens, UNPACKED do
+      local last, records = math.min(first + UNPACKED - 1, #tokens), {}
+      for i = first, last do records[#records + 1] = BASE .. 'member:' .. tokens[i] end
+      redis.call('ZREM', M, unpack(tokens, first, last))
+      redis.call('ZREM', P, unpack(tokens, first, last))
+      redis.call('DEL', unpack(records))
+    end
+  end
+end
+
+-- Calls no waiter, since one with an old ticket would be passed over.
+if claim then
+  members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
+  if redis.call('EXISTS', M) == 0 then members.expire_all() end
+end
