@@ -1,4 +1,4 @@
-//! Services that refuse what only their operators need: CONFIG, INFO, TIME.
+//! Services that refuse what only their operators need: CONFIG, INFO.
 
 use crate::support::{Redis, SOON, Where, acquire, any, eventually, like, message, redlock, release, status};
 
@@ -25,7 +25,7 @@ fn works<W: Where + ?Sized>(servers: &W) {
 
 #[test]
 fn commands_that_were_renamed_away_are_not_needed() {
-    let renamed = ["CONFIG", "INFO", "TIME"].map(|command| ["--rename-command", command, ""]).concat();
+    let renamed = ["CONFIG", "INFO"].map(|command| ["--rename-command", command, ""]).concat();
     works(&Redis::with(&renamed));
     works(&(0..3).map(|_| Redis::with(&renamed)).collect::<Vec<_>>());
 }
@@ -33,7 +33,7 @@ fn commands_that_were_renamed_away_are_not_needed() {
 #[test]
 fn commands_that_the_user_may_not_call_are_not_needed() {
     let redis = Redis::start();
-    let rule = ["on", ">s3cret", "~*", "&*", "+@all", "-config", "-info", "-time", "-@admin"];
+    let rule = ["on", ">s3cret", "~*", "&*", "+@all", "-config", "-info", "-@admin"];
     redis.command(&[["ACL", "SETUSER", "limited"].as_slice(), &rule].concat());
     works(format!("{}?user=limited&pass=s3cret", redis.url()).as_str());
 }
