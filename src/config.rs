@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::redis::url;
 use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
 use crate::sys::files;
-use crate::text::{nearest, reason, unprintable};
+use crate::text::{reason, unprintable};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -51,6 +51,8 @@ const VARIABLES: [Variable; 12] = [
     (LABEL, Kind::Text, |flags| flags.label.clone()),
     (LOG, Kind::Text, |flags| flags.log.clone()),
 ];
+/// The beginning of redlock's own variables.
+const OURS: &str = "REDLOCK_";
 const REDIS: &str = "REDLOCK_REDIS";
 const LABEL: &str = "REDLOCK_LABEL";
 const LOG: &str = "REDLOCK_LOG";
@@ -66,8 +68,8 @@ const OF_THE_JOB: [&str; 6] =
 /// sets still counts.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
-/// What stands for the address, after REDLOCK_ or REDLOCK_REDIS_, also in the plural.
-const ADDRESS: [&str; 7] = ["URL", "URI", "HOST", "SERVER", "NODE", "ADDR", "ADDRESS"];
+/// The words behind REDLOCK_ or REDLOCK_REDIS_ that mean the address.
+const ADDRESS: [&str; 7] = ["URL", "URI", "HOST", "SERVER", "NODES", "ADDR", "ADDRESS"];
 
 /// The variable of builds by make, which some environments keep.
 const VERSION: &str = "REDLOCK_VERSION";
@@ -137,7 +139,7 @@ type Environment = BTreeMap<String, String>;
 
 fn environment() -> Result<Environment, String> {
     let texts = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = texts.filter(|(name, _)| name == REDIS_URL || looks_like_ours(name));
+    let ours = texts.filter(|(name, _)| name == REDIS_URL || name.starts_with(OURS));
     ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(format!("{name} is not UTF-8")),
@@ -145,11 +147,7 @@ fn environment() -> Result<Environment, String> {
     .collect()
 }
 
-fn looks_like_ours(name: &str) -> bool {
-    name.starts_with("REDLOCK_") || means_address(name)
-}
-
-/// The unknown variables that are set: those that look like redlock's own, and are neither known nor set by Kubernetes.
+/// The variables named like redlock's own that are set, and are neither known nor set by Kubernetes.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
     let is_known = |name: &str| {
         name == VERSION
@@ -158,7 +156,7 @@ fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
             || is_of_service(name)
     };
     let set = environment.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str());
-    set.filter(move |name| looks_like_ours(name) && !is_known(name))
+    set.filter(move |name| name.starts_with(OURS) && !is_known(name))
 }
 
 /// True for the variables that Kubernetes sets for a service whose name begins with redlock.
@@ -170,18 +168,10 @@ fn is_of_service(name: &str) -> bool {
         || words.windows(2).any(|pair| pair == ["SERVICE", "PORT"] || (pair[0] == "PORT" && is_number(pair[1])))
 }
 
-/// True for a variable that is hardly meant for anything but REDLOCK_REDIS: REDLOCK_URL, REDLOCK_REDIS_HOST, REDLOK_REDIS.
+/// True for a variable that is hardly meant for anything but REDLOCK_REDIS: REDLOCK_URL, REDLOCK_REDIS_HOST.
 fn means_address(name: &str) -> bool {
-    let name = name.to_ascii_uppercase();
-    let rest = name.strip_prefix("REDLOCK_").unwrap_or_default();
-    // The distance is computed for few variables: for a hundred it would take 0.1 ms. At a distance of two, at most two letters are
-    // not among those of REDLOCK_REDIS.
-    let others = || name.bytes().filter(|byte| !REDIS.as_bytes().contains(byte)).count();
-    let is_similar =
-        || name.len().abs_diff(REDIS.len()) <= 2 && others() <= 2 && strsim::osa_distance(&name, REDIS) <= 2;
-    let rest = rest.strip_prefix("REDIS_").unwrap_or(rest);
-    let is_meant = |word: &&str| rest.strip_prefix(word).is_some_and(|end| ["", "S", "ES"].contains(&end));
-    ADDRESS.iter().any(is_meant) || is_similar()
+    let word = name.trim_start_matches(OURS);
+    ADDRESS.contains(&word.trim_start_matches("REDIS_"))
 }
 
 /// Refuses an unknown variable that may name the nodes, unless redlock's own settings do: the lock would be taken elsewhere, unseen.
@@ -200,22 +190,11 @@ fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Resu
 
 /// The warning about an unknown variable.
 fn warning(name: &str) -> String {
-    format!("ignoring unknown variable {}{}", name.replace(unprintable, "?"), hint(name))
-}
-
-/// A hint at the variable that this name may stand for.
-fn hint(name: &str) -> String {
-    if means_address(name) {
-        return format!(" ({REDIS}?)");
+    let name = name.replace(unprintable, "?");
+    match means_address(&name) {
+        true => format!("ignoring unknown variable {name} ({REDIS}?)"),
+        false => format!("ignoring unknown variable {name}; redlock --help names those there are"),
     }
-    let word = name.trim_start_matches("REDLOCK_");
-    if ["TTL", "WAIT"].contains(&word) {
-        return format!(" (use --{}: it has no variable)", word.to_lowercase());
-    }
-    let cores = || VARIABLES.iter().map(|(known, ..)| known.trim_start_matches("REDLOCK_"));
-    let contained = cores().find(|core| word.contains(core) || word.len() > 2 && core.contains(word));
-    let meant = contained.or_else(|| nearest(word, cores()));
-    meant.map_or_else(String::new, |core| format!(" (REDLOCK_{core}?)"))
 }
 
 /// The setting that this variable stands for, as its flag has it: `tls-ca`.
@@ -491,7 +470,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
         let (name, value) = line.split_once('=').ok_or_else(|| format!("{place}: not of the form REDLOCK_X=value"))?;
         let (name, value) = (name.trim_end(), value.trim_start());
         if VARIABLES.iter().all(|(known, ..)| *known != name) {
-            return Err(format!("{place}: unknown setting {name:?}{}", hint(name)));
+            return Err(format!("{place}: unknown setting {name:?}"));
         }
         let text = match value.as_bytes() {
             [quote @ (b'"' | b'\''), .., last] if quote == last => &value[1..value.len() - 1],
@@ -599,7 +578,7 @@ mod tests {
         let long = format!("REDLOCK_LABEL={}", "x".repeat(LONGEST_LABEL + 1));
         file(&long, "in f0, line 1: REDLOCK_LABEL: longer than 256 bytes");
         file("REDLOCK_QUARANTINE=5M", "in f0, line 1: REDLOCK_QUARANTINE: 5M is 5 months; 5m?");
-        file("REDLOCK_PREFX=x", "f0, line 1: unknown setting \"REDLOCK_PREFX\" (REDLOCK_PREFIX?)");
+        file("REDLOCK_PREFX=x", "f0, line 1: unknown setting \"REDLOCK_PREFX\"");
         assert!(refused(&[], &[Some("REDLOCK_TOKEN=x")]).starts_with("f0, line 1: unknown setting \"REDLOCK_TOKEN\""));
     }
 
@@ -705,33 +684,19 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_variable_is_told_with_the_nearest_name() {
-        for (name, hint) in [
-            ("REDIS_URL", " (REDLOCK_REDIS?)"),
-            ("REDSI", " (REDLOCK_REDIS?)"),
-            ("URL", " (REDLOCK_REDIS?)"),
-            ("TIMEOUT", " (REDLOCK_NODE_TIMEOUT?)"),
-            ("PASSWROD", " (REDLOCK_PASSWORD?)"),
-            ("TTL", " (use --ttl: it has no variable)"),
-        ] {
-            assert_eq!(told(name), format!("ignoring unknown variable REDLOCK_{name}{hint}"));
+    fn an_unknown_variable_is_told() {
+        for name in ["REDSI", "TIMEOUT", "TTL", "URLS"] {
+            let said = format!("ignoring unknown variable REDLOCK_{name}; redlock --help names those there are");
+            assert_eq!(told(name), said);
         }
+        assert_eq!(told("URL"), "ignoring unknown variable REDLOCK_URL (REDLOCK_REDIS?)");
         assert_eq!(of(&[("REDLOCK_REDIS", "redis://h"), ("REDLOCK_TTL", "")]).unknown, [""; 0]);
     }
 
     #[test]
     fn a_variable_that_means_the_address_is_refused_unless_the_nodes_are_named() {
-        for name in [
-            "REDLOCK_URL",
-            "REDLOCK_HOSTS",
-            "REDLOCK_REDIS_URL",
-            "REDLOCK_REDDIS",
-            "REDLOCK_RDS",
-            "REDLOCK_REIDS",
-            "REDLOK_REDIS",
-            "REDLOCKREDIS",
-            "redlock_redis",
-        ] {
+        for name in ADDRESS.map(|word| format!("REDLOCK_{word}")).into_iter().chain(["REDLOCK_REDIS_URL".to_owned()]) {
+            let name = name.as_str();
             let why = format!("unknown variable {name} (REDLOCK_REDIS?): the lock would be on ");
             let rest = "redis://127.0.0.1:6379 (the default); set REDLOCK_REDIS or --redis";
             assert_eq!(refused(&[(name, "redis://h")], &[]), format!("{why}{rest}"));

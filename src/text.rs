@@ -89,13 +89,6 @@ pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usi
     }
 }
 
-/// The candidate closest to a misspelt `word`. At most one letter in three may differ; two swapped letters count as one.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let distances = candidates.into_iter().map(|candidate| (strsim::osa_distance(word, candidate), candidate));
-    let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
-    (distance * 3 <= word.chars().count()).then_some(candidate)
-}
-
 /// The system's text for an error, without its number, in lower case for the middle of a sentence.
 pub(crate) fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();

@@ -2,7 +2,6 @@
 
 use crate::cli;
 use crate::parse::NO_DASHES;
-use crate::text::nearest;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
@@ -94,14 +93,12 @@ fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> String {
         true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
         false => redlock.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
     };
-    let own = || own.iter().map(String::as_str).filter(|known| known.len() > 2);
     // A word of one letter is the beginning of too much.
-    let longer: Vec<&str> = own().filter(|known| word.len() > 2 && known.starts_with(word)).collect();
-    let similar = if longer.is_empty() { nearest(word, own()).into_iter().collect() } else { longer };
-    match (similar.as_slice(), command) {
+    let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
+    match (begin_so.collect::<Vec<_>>().as_slice(), command) {
         ([], None) => "redlock -h shows how it is used".to_owned(),
         ([], Some(_)) => format!("redlock {name} -h shows its options"),
-        (similar, _) => format!("{}?", enumerated(similar, "or")),
+        (longer, _) => format!("{}?", enumerated(longer, "or")),
     }
 }
 

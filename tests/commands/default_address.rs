@@ -20,7 +20,7 @@ const CALLS: [&str; 7] = [
 ];
 
 /// What somebody may write in place of REDLOCK_REDIS.
-const MISSPELT: [&str; 14] = [
+const OTHER_NAMES: [&str; 8] = [
     "REDLOCK_URL",
     "REDLOCK_URI",
     "REDLOCK_HOST",
@@ -29,12 +29,6 @@ const MISSPELT: [&str; 14] = [
     "REDLOCK_ADDR",
     "REDLOCK_ADDRESS",
     "REDLOCK_REDIS_URL",
-    "REDLOCK_REDDIS",
-    "REDLOCK_REDSI",
-    "REDLOCK_REDI",
-    "REDLOCK_RDIES",
-    "RED_LOCK_REDIS",
-    "REDLOK_REDIS",
 ];
 
 /// A call in this network that is told of no server.
@@ -61,7 +55,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
         call(&network, line).env(name, elsewhere.url()).status(64).stderr(refusal(name)).run();
     };
     let refuses = || {
-        for name in MISSPELT {
+        for name in OTHER_NAMES {
             for line in ["run backup -q -E 0 -- true", "status -q backup"] {
                 refused(line, name);
             }
@@ -69,7 +63,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
             beside.env("REDIS_URL", elsewhere.url()).status(64).stderr(refusal(name)).run();
         }
         for line in calls().chain(["status", "log", "doctor", "release backup --force"].map(str::to_owned)) {
-            refused(&line, MISSPELT[0]);
+            refused(&line, OTHER_NAMES[0]);
         }
     };
     refuses();
@@ -77,7 +71,7 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
     refuses();
     assert!(here.keys_without_the_memory().is_empty() && elsewhere.keys_without_the_memory().is_empty());
     // Where the nodes are named, it is told only; with -q too.
-    for name in MISSPELT {
+    for name in OTHER_NAMES {
         let said = format!("redlock: ignoring unknown variable {name} (REDLOCK_REDIS?)\n");
         redlock(&elsewhere, "run backup -q -- true").env(name, "redis://h").stderr(said.as_str()).run();
         let by_flag = call(&network, "status -q backup --redis").arg(elsewhere.url());
@@ -90,7 +84,13 @@ fn a_variable_that_means_the_address_is_refused_with_or_without_a_server_here() 
 fn the_default_address_is_told_with_q_too_by_what_depends_on_it() {
     let Some(network) = Network::new() else { return };
     // A crontab without the line, with an empty one, and with the variable of another program.
-    let mistakes = [("LANG", "C"), ("REDLOCK_REDIS", ""), ("REDIS_URL", ""), ("REDIS_HOST", "prod")];
+    let mistakes = [
+        ("LANG", "C"),
+        ("REDLOCK_REDIS", ""),
+        ("REDIS_URL", ""),
+        ("REDIS_HOST", "prod"),
+        ("REDLOK_REDIS", "redis://h"),
+    ];
     for line in calls().filter(|line| !line.contains("--timeout") && !line.contains("10s")) {
         for (name, value) in mistakes {
             let said = like(format!("{DEFAULT}redlock: <any>127.0.0.1:6379 is unreachable<any>\n"));

@@ -141,15 +141,6 @@ fn each_has_its_one_true_line() {
 }
 
 #[test]
-fn a_variable_for_what_only_a_call_says_leads_to_its_option() {
-    let redis = Redis::start();
-    for (variable, option) in [("REDLOCK_TTL", "--ttl"), ("REDLOCK_WAIT", "--wait")] {
-        let said = format!("redlock: ignoring unknown variable {variable} (use {option}: it has no variable)\n");
-        redlock(&redis, "run -q x -- true").env(variable, "5m").stderr(said).run();
-    }
-}
-
-#[test]
 fn an_address_that_is_configured_is_not_advised_to_be() {
     // Whether or not a server is there.
     let test = Test::bare().args(["status", "x", "--redis", "redis://127.0.0.1:6379", "--node-timeout", "1s"]);

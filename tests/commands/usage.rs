@@ -332,10 +332,9 @@ fn what_was_meant_is_said() {
         test.stderr(message([hint])).run();
     };
     // A slip of the pen.
-    said(&["statsu"], "unrecognized subcommand 'statsu'; status?");
-    said(&["aquire", "x"], "unrecognized subcommand 'aquire'; acquire?");
-    said(&["rnu", "x", "--", "true"], "unrecognized subcommand 'rnu'; run?");
-    said(&["acquire", "x", "--tll", "5s"], "unexpected argument '--tll' found; --ttl?");
+    said(&["statsu"], "unrecognized subcommand 'statsu'; redlock -h shows how it is used");
+    said(&["stat"], "unrecognized subcommand 'stat'; status?");
+    said(&["acquire", "x", "--tll", "5s"], "unexpected argument '--tll' found; redlock acquire -h shows its options");
     // What consul, flock and others call it.
     said(&["lock", "x", "true"], "unrecognized subcommand 'lock'; redlock run or redlock acquire?");
     said(&["unlock", "x"], "unrecognized subcommand 'unlock'; redlock release?");
