@@ -517,7 +517,7 @@ pub(crate) struct LogArgs {
     #[command(flatten)]
     pub(crate) locks: NamesArgs,
     /// Show the last N runs, of all these locks together
-    #[arg(short = 'n', long = "lines", value_name = "N", value_parser = whole(0, MOST_LINES))]
+    #[arg(short = 'n', long = "lines", value_name = "N", value_parser = whole(1, MOST_LINES))]
     pub(crate) lines: Option<usize>,
     /// Show runs that ended within the last D, or are still running [default of a picture: 1d]
     #[arg(long, value_name = "D", value_parser = remembered)]

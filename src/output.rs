@@ -165,7 +165,7 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Res
                 holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
             format!(
                 "revoked {name:?}, held by {holder}: run and --while-pid stop their job{within} and free the lock; \
-                 any other lease of acquire ends by itself{at_the_latest}"
+                 any other lease of acquire ends by itself{at_the_latest}; --force frees the lock now"
             )
         }
         true => {

@@ -6,29 +6,56 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
 
-/// Words of flock, timeout, consul, systemd and others that redlock does not have: the commands that they are a mistake for (none:
-/// all), the words, and what to look for.
-const MEANT: [(&[&str], &[&str], &str); 19] = [
-    (&[], &["lock"], "redlock run or redlock acquire?"),
-    (&[], &["unlock"], "redlock release?"),
-    (&[], &["refresh"], "redlock extend?"),
-    (&[], &["list", "ls", "ps"], "redlock status?"),
-    (&[], &["history", "last"], "redlock log?"),
-    (&[], &["watch"], "redlock status --watch?"),
-    (&["run"], &["--json"], "run prints no results; standard output is the job's"),
-    (&["run", "acquire"], &["-j"], "--slots?"),
-    (&[], &["--json", "-j"], "--format json?"),
-    (&["run", "acquire"], &["--nowait", "--no-wait"], "one try is the default, as with -n"),
-    (&[], &["--timeout", "--retry", "-w"], "run and acquire have --wait, wait has --timeout"),
-    (&[], &["-t"], "run, acquire and extend have --ttl, wait has --timeout"),
-    (&[], &["--expire", "--expires", "--lease"], "run, acquire and extend have --ttl"),
-    (&[], &["--limit"], "run and acquire have --slots, log has -n"),
-    (&[], &["-k"], "run has --kill-after"),
-    (&[], &["--password"], "--password-file or REDLOCK_PASSWORD; ps would show a password to all"),
-    (&[], &["--shell", "--command"], "run has -c"),
-    (&[], &["-o", "--close"], "a lock is not an open file, so there is nothing to close for the job"),
-    (&[], &["-F", "--no-fork"], "redlock stays beside the job, to renew the lease"),
+/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock does not have: the commands that they are a
+/// mistake for (none: all), the words, and what to look for.
+const MEANT: [(&[&str], &str, &str); 28] = [
+    (&[], "lock exec", "redlock run or redlock acquire?"),
+    (&[], "unlock free", "redlock release?"),
+    (&[], "refresh", "redlock extend?"),
+    (&[], "list ls ps show info get", "redlock status?"),
+    (&[], "history last logs", "redlock log?"),
+    (&[], "watch top", "redlock status --watch?"),
+    (&[], "check ping test", "redlock doctor?"),
+    (&["run"], "--json", "run prints no results; standard output is the job's"),
+    (&["run", "acquire"], "-j --jobs --count --concurrency --max", "--slots?"),
+    (&["run", "acquire"], "--nowait --no-wait --nonblocking", "one try is the default, as with -n"),
+    (
+        &["run", "acquire"],
+        "--exit-code --child-exit-code",
+        "-E N is the status of a lock that is held; the job's is passed on",
+    ),
+    (&["run", "acquire"], "-o --close", "a lock is not an open file, so there is nothing to close for the job"),
+    (&["run", "acquire"], "-F --no-fork", "redlock stays beside the job, to renew the lease"),
+    (&["run"], "--max-time --maxtime --max-runtime --runtime --deadline --time-limit", "--max-run?"),
+    (&["run"], "--every --daily --hourly --period --interval", "--once-per?"),
+    (
+        &["run"],
+        "--signal --foreground --preserve-status --fg",
+        "the job gets signals, and its status is passed on, in any case",
+    ),
+    (&["log"], "-f --follow", "redlock status --watch follows"),
+    (&["log"], "--last --tail --max --count --limit", "-n?"),
+    (&[], "--json -j -o --output", "--format json?"),
+    (
+        &[],
+        "--timeout --retry --retries --monitor-retry --try --block -w",
+        "run and acquire have --wait, wait has --timeout",
+    ),
+    (&[], "-t", "run, acquire and extend have --ttl, wait has --timeout"),
+    (&[], "--expire --expires --expiry --lease", "run, acquire and extend have --ttl"),
+    (&[], "--limit", "run and acquire have --slots, log has -n"),
+    (&[], "-k", "run has --kill-after"),
+    (&[], "-a --password --pass --auth", "--password-file or REDLOCK_PASSWORD; ps would show a password to all"),
+    (&[], "--shell --command", "run has -c"),
+    (&[], "--url --uri --host --server --port --db --addr --address --endpoints --http-addr --tls --ssl", REDIS),
+    (
+        &[],
+        "--lock --key --id --lockfile --lock-file --lock-name --semaphorename",
+        "the lock is NAME, a plain argument, or --name",
+    ),
 ];
+
+const REDIS: &str = "--redis redis://HOST:PORT/DB; rediss:// with TLS";
 
 /// The error of these arguments in one line.
 pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
@@ -43,20 +70,33 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         _ => "",
     };
     let form = command.map_or_else(String::new, form);
+    let is_plain = !word.starts_with('-');
+    let name = command.map_or("", Command::get_name);
+    let sets_apart = |word: &OsString| word == "--" || word.as_encoded_bytes().starts_with(b"-c");
+    let lacks_dashes = name == "run" && !arguments.iter().any(sets_apart);
     match error.kind() {
         // clap's words would show the token.
-        ErrorKind::UnknownArgument if !word.starts_with('-') && form.contains("--token") => {
+        ErrorKind::UnknownArgument if is_plain && form.contains("--token") => {
             format!("unexpected second argument; a token is written --token T: {form}")
         }
-        ErrorKind::UnknownArgument if lacks_dashes(command, arguments) && !word.starts_with('-') => {
-            NO_DASHES.to_owned()
+        ErrorKind::UnknownArgument if is_plain && name == "acquire" => {
+            format!("{text}; acquire starts no command: redlock run NAME -- COMMAND")
         }
-        ErrorKind::UnknownArgument if !word.starts_with('-') => format!("{text}; {form}"),
-        ErrorKind::UnknownArgument if word[1..].starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("a duration or a number cannot be negative: {word}")
-        }
+        ErrorKind::UnknownArgument if is_plain && lacks_dashes => NO_DASHES.to_owned(),
+        ErrorKind::UnknownArgument if is_plain => format!("{text}; {form}"),
+        _ if let Some(long) = with_one_dash(&redlock, arguments) => format!("long options have two dashes: {long}"),
+        ErrorKind::UnknownArgument if word[1..].starts_with(|c: char| c.is_ascii_digit()) => match name {
+            "log" => format!("{text}; -n N shows the last N"),
+            _ => format!("a duration or a number cannot be negative: {word}"),
+        },
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => {
-            format!("{text}; {}", hint(word, &redlock, command))
+            let usual = match name {
+                "" => "redlock -h shows how it is used".to_owned(),
+                // It may be an option of the command.
+                _ if lacks_dashes => NO_DASHES.to_owned(),
+                _ => format!("redlock {name} -h shows its options"),
+            };
+            format!("{text}; {}", hint(word, &redlock, command).unwrap_or(usual))
         }
         ErrorKind::MissingRequiredArgument => {
             format!("{}; {form}", text.replace("the following required arguments were not provided:", "missing"))
@@ -65,10 +105,16 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// True for a call of `run` whose command is not set apart from its options.
-fn lacks_dashes(command: Option<&Command>, arguments: &[OsString]) -> bool {
-    let sets_apart = |word: &OsString| word == "--" || word.as_encoded_bytes().starts_with(b"-c");
-    command.is_some_and(|command| command.get_name() == "run") && !arguments.iter().any(sets_apart)
+/// The long option among these arguments that has one dash, as consul's have.
+fn with_one_dash(redlock: &Command, arguments: &[OsString]) -> Option<String> {
+    let words = arguments.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
+    let options = words.filter(|word| word.starts_with('-') && word.len() > 3).map(|word| format!("-{word}"));
+    let is_known = |word: &&str| {
+        let has_it = |command: &Command| command.get_arguments().any(|arg| forms(arg).any(|form| form == *word));
+        let other = || MEANT.iter().any(|(_, words, _)| words.split(' ').any(|one| one == *word));
+        redlock.get_subcommands().any(has_it) || other()
+    };
+    options.filter_map(|option| option.split('=').next().filter(is_known).map(str::to_owned)).next()
 }
 
 /// The usual form of a call: `redlock wait NAME [--timeout D]`.
@@ -77,29 +123,26 @@ fn form(command: &Command) -> String {
     usage.lines().next().unwrap_or_default().trim_start_matches("Usage: ").replace(" [OPTIONS]", "")
 }
 
-/// The hint for a word that redlock, or this command of it, does not know.
-fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> String {
+/// The hint for a word that redlock, or this command of it, does not know, if there is one.
+fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
     let name = command.map_or("", Command::get_name);
-    let is_meant = |(commands, words, _): &&(&[&str], &[&str], &str)| {
-        words.contains(&word) && (commands.is_empty() || commands.contains(&name))
+    let is_meant = |(commands, words, _): &&(&[&str], &str, &str)| {
+        words.split(' ').any(|one| one == word) && (commands.is_empty() || commands.contains(&name))
     };
     if let Some((_, _, meant)) = MEANT.iter().find(is_meant) {
-        return (*meant).to_owned();
+        return Some((*meant).to_owned());
     }
     let has_it = |command: &&Command| command.get_arguments().any(|arg| forms(arg).any(|form| form == word));
     let owners: Vec<&str> = redlock.get_subcommands().filter(has_it).map(Command::get_name).collect();
     let own: Vec<String> = match word.starts_with('-') {
-        true if !owners.is_empty() => return format!("it is an option of {}", enumerated(&owners, "and")),
+        true if !owners.is_empty() => return Some(format!("it is an option of {}", enumerated(&owners, "and"))),
         true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
         false => redlock.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
     };
     // A word of one letter is the beginning of too much.
     let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
-    match (begin_so.collect::<Vec<_>>().as_slice(), command) {
-        ([], None) => "redlock -h shows how it is used".to_owned(),
-        ([], Some(_)) => format!("redlock {name} -h shows its options"),
-        (longer, _) => format!("{}?", enumerated(longer, "or")),
-    }
+    let longer: Vec<&str> = begin_so.collect();
+    (!longer.is_empty()).then(|| format!("{}?", enumerated(&longer, "or")))
 }
 
 /// `a, b or c`

@@ -143,9 +143,14 @@ fn name_and_token(
 /// The token that was given, else that of the innermost enclosing job that has a lease on this lock.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is none, what [`Lock::inspect`] says, and the error that leaves the lock's state unknown.
-async fn token_of(token: Option<String>, lock: &mut Lock, ancestors: &[String]) -> Result<String, Error> {
-    let missing = || Error::Usage("missing --token".to_owned());
+/// [`Error::Usage`] with the text `missing` if there is none, what [`Lock::inspect`] says, and the error that leaves the lock's state unknown.
+async fn token_of(
+    token: Option<String>,
+    lock: &mut Lock,
+    ancestors: &[String],
+    missing: &str,
+) -> Result<String, Error> {
+    let missing = || Error::Usage(missing.to_owned());
     if token.is_some() || ancestors.is_empty() {
         return token.ok_or_else(missing);
     }

@@ -7,6 +7,9 @@ use crate::lock::Lock;
 use crate::output::{self, say};
 use std::time::Duration;
 
+const TOKENLESS: &str =
+    "missing --token; without it, --revoke ends another's lease safely, and --force frees the lock now";
+
 pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     let (name, token) = name_and_token(args.lock.name(), args.token.as_deref(), settings.enclosing.as_ref())?;
@@ -15,7 +18,7 @@ pub(crate) fn run(args: &ReleaseArgs, common: &Common) -> anyhow::Result<Exit> {
         return revoke(lock, &token.unwrap_or_default(), args.force, common);
     }
     let left = block_on(async {
-        let token = token_of(token, &mut lock, &settings.ancestors).await?;
+        let token = token_of(token, &mut lock, &settings.ancestors, TOKENLESS).await?;
         lock.release_token(&token, args.status).await
     })?;
     let name = &lock.name;

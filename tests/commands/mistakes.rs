@@ -3,12 +3,12 @@
 use crate::support::{Redis, Test, any, like, redlock};
 
 /// Command lines that are refused with 64, and what they are told.
-const LINES: [(&str, &str); 79] = [
+const LINES: [(&str, &str); 142] = [
     // A second argument: each command has a form of its own.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
-    ("acquire x y", "unexpected argument 'y' found; redlock acquire NAME"),
-    ("acquire x -- true", "unexpected argument 'true' found; redlock acquire NAME"),
+    ("acquire x y", "unexpected argument 'y' found; acquire starts no command: redlock run NAME -- COMMAND"),
+    ("acquire x -- true", "unexpected argument 'true' found; acquire starts no command: redlock run NAME -- COMMAND"),
     ("wait x y", "unexpected argument 'y' found; redlock wait NAME [--timeout D]"),
     ("doctor x", "unexpected argument 'x' found; redlock doctor"),
     ("completions bash zsh", "unexpected argument 'zsh' found; redlock completions SHELL"),
@@ -23,9 +23,8 @@ const LINES: [(&str, &str); 79] = [
     ("run x --max 5 -- true", "unexpected argument '--max' found; --max-run?"),
     ("run x --hold 5 -- true", "unexpected argument '--hold' found; --hold-at-least?"),
     ("run x --kill 5 -- true", "unexpected argument '--kill' found; --kill-after?"),
-    ("run x --tls x -- true", "unexpected argument '--tls' found; --tls-ca, --tls-cert or --tls-key?"),
+    ("run x --tls-c x -- true", "unexpected argument '--tls-c' found; --tls-ca or --tls-cert?"),
     ("run --nam x -- true", "unexpected argument '--nam' found; --name?"),
-    ("acquire x --verbos", "unexpected argument '--verbos' found; --verbose?"),
     ("status --watc", "unexpected argument '--watc' found; --watch?"),
     ("log --wait", "unexpected argument '--wait' found; it is an option of run and acquire"),
     ("-x", "unexpected argument '-x' found; it is an option of run and acquire"),
@@ -38,8 +37,124 @@ const LINES: [(&str, &str); 79] = [
     ("acquire x --expire 30s", "unexpected argument '--expire' found; run, acquire and extend have --ttl"),
     ("run -t 30s x -- true", "unexpected argument '-t' found; run, acquire and extend have --ttl, wait has --timeout"),
     ("run -k 5 x -- true", "unexpected argument '-k' found; run has --kill-after"),
+    // flock
+    (
+        "run -o x -- true",
+        "unexpected argument '-o' found; a lock is not an open file, so there is nothing to close for the job",
+    ),
+    ("run -F x -- true", "unexpected argument '-F' found; redlock stays beside the job, to renew the lease"),
+    ("run -u x", "unexpected argument '-u' found; put -- before the command: redlock run NAME -- COMMAND"),
+    (
+        "run --timeout 5 x -- true",
+        "unexpected argument '--timeout' found; run and acquire have --wait, wait has --timeout",
+    ),
+    ("-w 5 backup true", "unexpected argument '-w' found; run and acquire have --wait, wait has --timeout"),
+    ("run backup -n true", "put -- before the command: redlock run NAME -- COMMAND"),
+    ("run backup true -n", "put -- before the command: redlock run NAME -- COMMAND"),
+    ("run --name backup true", "put -- before the command: redlock run NAME -- COMMAND"),
+    (
+        "run --name backup ls -l",
+        "unexpected argument '-l' found; put -- before the command: redlock run NAME -- COMMAND",
+    ),
+    ("run --name backup --wait 5 true", "put -- before the command: redlock run NAME -- COMMAND"),
+    ("run x --name y -- true", "several locks are written --name A --name B"),
+    ("run -c true", "missing lock name: redlock run NAME -- COMMAND"),
+    (
+        "run backup --wait true",
+        "invalid value 'true' for '--wait [<D>]': <any>; before a command write --wait -- true, or put the name first",
+    ),
+    // consul lock, whose options have one dash
+    ("run -try=5s x -- true", "long options have two dashes: --try"),
+    ("run -n=3 x -- true", "unexpected value '3' for '--nonblock' found; no more were expected"),
+    ("run -name=x -- true", "long options have two dashes: --name"),
+    ("run -wait 5m x -- true", "long options have two dashes: --wait"),
+    ("run -child-exit-code x -- true", "long options have two dashes: --child-exit-code"),
+    ("run x -timeout=5s -- true", "long options have two dashes: --timeout"),
+    ("run x -verbose -- true", "long options have two dashes: --verbose"),
+    ("run x -http-addr=h -- true", "long options have two dashes: --http-addr"),
+    ("-redis redis://h status", "long options have two dashes: --redis"),
+    ("run x --try 5s -- true", "unexpected argument '--try' found; run and acquire have --wait, wait has --timeout"),
+    (
+        "run x --monitor-retry 5 -- true",
+        "unexpected argument '--monitor-retry' found; run and acquire have --wait, wait has --timeout",
+    ),
+    (
+        "run x --child-exit-code -- true",
+        "unexpected argument '--child-exit-code' found; -E N is the status of a lock that is held; the job's is passed on",
+    ),
+    (
+        "run x --exit-code 3 -- true",
+        "unexpected argument '--exit-code' found; -E N is the status of a lock that is held; the job's is passed on",
+    ),
+    ("run x --shell=false -- true", "unexpected argument '--shell' found; run has -c"),
+    // etcdctl lock
+    (
+        "run x --endpoints h:1 -- true",
+        "unexpected argument '--endpoints' found; --redis redis://HOST:PORT/DB; rediss:// with TLS",
+    ),
+    ("lock x --ttl 10", "unrecognized subcommand 'lock'; redlock run or redlock acquire?"),
+    // timeout
+    ("run x --max-time 5 -- true", "unexpected argument '--max-time' found; --max-run?"),
+    ("run x --runtime 5 -- true", "unexpected argument '--runtime' found; --max-run?"),
+    ("run x --deadline 5 -- true", "unexpected argument '--deadline' found; --max-run?"),
+    (
+        "run x --signal KILL -- true",
+        "unexpected argument '--signal' found; the job gets signals, and its status is passed on, in any case",
+    ),
+    (
+        "run x --preserve-status -- true",
+        "unexpected argument '--preserve-status' found; the job gets signals, and its status is passed on, in any case",
+    ),
+    (
+        "run x --foreground -- true",
+        "unexpected argument '--foreground' found; the job gets signals, and its status is passed on, in any case",
+    ),
+    // lockrun, setlock, solo
+    (
+        "run --lockfile=/tmp/x -- true",
+        "unexpected argument '--lockfile' found; the lock is NAME, a plain argument, or --name",
+    ),
+    ("run x --maxtime=5 -- true", "unexpected argument '--maxtime' found; --max-run?"),
+    (
+        "run x --retries=5 -- true",
+        "unexpected argument '--retries' found; run and acquire have --wait, wait has --timeout",
+    ),
+    ("run x --sleep=5 -- true", "unexpected argument '--sleep' found; redlock run -h shows its options"),
+    ("run -port=3801 true", "long options have two dashes: --port"),
+    ("run -N x true", "unexpected argument '-N' found; put -- before the command: redlock run NAME -- COMMAND"),
+    // sem
+    ("run --id x -- true", "unexpected argument '--id' found; the lock is NAME, a plain argument, or --name"),
+    ("run x --jobs 3 -- true", "unexpected argument '--jobs' found; --slots?"),
+    (
+        "run x --fg -- true",
+        "unexpected argument '--fg' found; the job gets signals, and its status is passed on, in any case",
+    ),
+    // cronsul, cronlock, crontabs
+    ("run x --every 1d -- true", "unexpected argument '--every' found; --once-per?"),
+    ("run x --daily -- true", "unexpected argument '--daily' found; --once-per?"),
+    ("run x --interval 1d -- true", "unexpected argument '--interval' found; --once-per?"),
+    // redis-cli
+    ("status --host h", "unexpected argument '--host' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status --url redis://h", "unexpected argument '--url' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status --port 6380", "unexpected argument '--port' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("acquire x --db 1", "unexpected argument '--db' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("--tls status", "unexpected argument '--tls' found; --redis redis://HOST:PORT/DB; rediss:// with TLS"),
+    ("status -p 6380", "unexpected argument '-p' found; redlock status -h shows its options"),
+    ("ping", "unrecognized subcommand 'ping'; redlock doctor?"),
+    ("get x", "unrecognized subcommand 'get'; redlock status?"),
+    // tail, journalctl
+    ("log -5", "unexpected argument '-5' found; -n N shows the last N"),
+    ("log -f", "unexpected argument '-f' found; redlock status --watch follows"),
+    ("log x --follow", "unexpected argument '--follow' found; redlock status --watch follows"),
+    ("log --tail 5", "unexpected argument '--tail' found; -n?"),
+    ("log -n 0", "invalid value '0' for '--lines <N>': not a whole number from 1 to 1000000"),
+    ("logs x", "unrecognized subcommand 'logs'; redlock log?"),
+    // A slip of the pen: no guess.
+    ("run x --reddis redis://h -- true", "unexpected argument '--reddis' found; redlock run -h shows its options"),
+    ("acquire x --verbos", "unexpected argument '--verbos' found; --verbose?"),
+    ("relase x", "unrecognized subcommand 'relase'; redlock -h shows how it is used"),
     ("run x --limit 3 -- true", "unexpected argument '--limit' found; run and acquire have --slots, log has -n"),
-    ("log x --limit 3", "unexpected argument '--limit' found; run and acquire have --slots, log has -n"),
+    ("log x --limit 3", "unexpected argument '--limit' found; -n?"),
     ("run -j 3 x -- true", "unexpected argument '-j' found; --slots?"),
     ("status -j", "unexpected argument '-j' found; --format json?"),
     ("run --json x -- true", "unexpected argument '--json' found; run prints no results; standard output is the job's"),
@@ -85,7 +200,7 @@ const LINES: [(&str, &str); 79] = [
     ("acquire x --slots -1", "a duration or a number cannot be negative: -1"),
     ("run x -E x -- true", "invalid value 'x' for '--conflict-exit-code <N>': not a whole number from 0 to 255"),
     ("run x -E 256 -- true", "invalid value '256' for '--conflict-exit-code <N>': not a whole number from 0 to 255"),
-    ("log -n x", "invalid value 'x' for '--lines <N>': not a whole number from 0 to 1000000"),
+    ("log -n x", "invalid value 'x' for '--lines <N>': not a whole number from 1 to 1000000"),
     ("log -n -1", "a duration or a number cannot be negative: -1"),
     (
         "acquire x --while-pid 99999999999",

@@ -87,7 +87,7 @@ fn missing_parts() {
     server.refuses(&["release", "--token", "t"], ["name"]);
     server.refuses(&["wait"], ["name"]);
     server.refuses(&["extend", "x"], ["--token"]);
-    server.refuses(&["release", "x"], ["--token"]);
+    server.refuses(&["release", "x"], ["missing --token; ", "--revoke", "--force"]);
     server.refuses(&["acquire", "--name"], ["--name"]);
 }
 
