@@ -7,7 +7,8 @@ use crate::redis::url;
 use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
 use crate::sys::files;
 use crate::text::{reason, unprintable};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -104,9 +105,10 @@ pub(crate) struct Settings {
 /// A setting without secrets, and its source: flag, variable, or file and line.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
-    pub(crate) name: String,
-    pub(crate) value: String,
-    pub(crate) from: String,
+    #[serde(rename = "name", serialize_with = "as_setting")]
+    pub(crate) variable: &'static str,
+    pub(crate) value: Cow<'static, str>,
+    pub(crate) from: Cow<'static, str>,
     #[serde(skip)]
     pub(crate) is_default: bool,
 }
@@ -114,11 +116,16 @@ pub(crate) struct Setting {
 /// `redis redis://10.0.0.1 (REDLOCK_REDIS)`
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = setting(self.variable);
         match !self.is_default && (self.value.is_empty() || self.value.contains(' ')) {
-            true => write!(f, "{} {:?} ({})", self.name, self.value, self.from),
-            false => write!(f, "{} {} ({})", self.name, self.value, self.from),
+            true => write!(f, "{name} {:?} ({})", self.value, self.from),
+            false => write!(f, "{name} {} ({})", self.value, self.from),
         }
     }
+}
+
+fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&setting(variable))
 }
 
 /// Reads the settings of this process. Unusable files (certificate, key, password) are read again for as long as `patience` lasts:
@@ -138,13 +145,15 @@ pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, 
 type Environment = BTreeMap<String, String>;
 
 fn environment() -> Result<Environment, String> {
-    let texts = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = texts.filter(|(name, _)| name == REDIS_URL || name.starts_with(OURS));
-    ours.map(|(name, value)| match value.into_string() {
-        Ok(value) => Ok((name, value)),
-        Err(_) => Err(format!("{name} is not UTF-8")),
-    })
-    .collect()
+    let is_ours = |name: &OsString| name == REDIS_URL || name.as_encoded_bytes().starts_with(OURS.as_bytes());
+    let ours = std::env::vars_os().filter(|(name, _)| is_ours(name));
+    let texts = ours.filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    texts
+        .map(|(name, value)| match value.into_string() {
+            Ok(value) => Ok((name, value)),
+            Err(_) => Err(format!("{name} is not UTF-8")),
+        })
+        .collect()
 }
 
 /// The variables named like redlock's own that are set, and are neither known nor set by Kubernetes.
@@ -204,8 +213,8 @@ fn setting(variable: &str) -> String {
 
 /// All sources, the nearest first.
 fn sources(common: &Common, environment: &Environment, files: Vec<Source>) -> Vec<Source> {
-    let variables = environment.iter().filter_map(|(name, text)| entry(name, text, name.clone())).collect();
-    let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, REDIS_URL.to_owned()));
+    let variables = environment.iter().filter_map(|(name, text)| entry(name, text, None)).collect();
+    let apps = environment.get(REDIS_URL).and_then(|text| entry(REDIS, text, Some(REDIS_URL.into())));
     let mut sources = vec![Ok(flags(common)), Ok(variables)];
     sources.extend(files);
     sources.push(Ok(apps.into_iter().collect()));
@@ -221,10 +230,10 @@ fn settings_from(
     let sources = sources(common, environment, files);
     let mut origins = Vec::new();
     // -v and doctor list the values in this order.
-    let mut find = |variables: &[&str], default| {
+    let mut find = |variables: &[&'static str], default| {
         let value = find(&sources, variables)?.unwrap_or_else(|| SettingValue::default(default));
-        let name = variables.last().map_or_else(String::new, |variable| setting(variable));
-        origins.push(Setting { name, value: value.shown(), from: value.from.clone(), is_default: value.is_default });
+        let (from, is_default) = (value.from.clone(), value.is_default);
+        origins.push(Setting { variable: variables[variables.len() - 1], value: value.shown(), from, is_default });
         Ok::<_, String>(value)
     };
     let path = |text: &str| Ok(PathBuf::from(text));
@@ -327,7 +336,7 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
 
 /// The password for nodes whose URL has none.
 fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>, String> {
-    let text = value.text.clone();
+    let text = value.text.to_string();
     if value.kind == Kind::Secret {
         return FileValue::new(Vec::new(), patience, move || Ok(text.clone()));
     }
@@ -345,16 +354,16 @@ fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>,
 /// A value, and the words for its source in a message.
 #[derive(Clone)]
 struct SettingValue {
-    text: String,
+    text: Cow<'static, str>,
     kind: Kind,
-    from: String,
+    from: Cow<'static, str>,
     /// The text is the default, or says in words what that is.
     is_default: bool,
 }
 
 impl SettingValue {
-    fn default(text: &str) -> SettingValue {
-        SettingValue { text: text.to_owned(), kind: Kind::Text, from: "the default".to_owned(), is_default: true }
+    fn default(text: &'static str) -> SettingValue {
+        SettingValue { text: text.into(), kind: Kind::Text, from: "the default".into(), is_default: true }
     }
 
     fn parse<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<T, String> {
@@ -367,13 +376,13 @@ impl SettingValue {
     }
 
     /// The value without secrets.
-    fn shown(&self) -> String {
+    fn shown(&self) -> Cow<'static, str> {
         match self.kind {
             Kind::Text | Kind::EvenEmpty | Kind::Path => self.text.clone(),
             Kind::Urls => {
-                url::split(&self.text).iter().map(|url| url::without_secret(url)).collect::<Vec<_>>().join(",")
+                url::split(&self.text).iter().map(|url| url::without_secret(url)).collect::<Vec<_>>().join(",").into()
             }
-            Kind::Secret => "not shown".to_owned(),
+            Kind::Secret => "not shown".into(),
         }
     }
 }
@@ -410,8 +419,7 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
 /// The flags, as the variables that they replace.
 fn flags(common: &Common) -> Vec<Entry> {
     let entry = |&(name, kind, given): &Variable| {
-        let text = given(common)?;
-        let from = format!("--{}", setting(name));
+        let (text, from) = (given(common)?.into(), format!("--{}", setting(name)).into());
         Some((name, SettingValue { text, kind, from, is_default: false }))
     };
     VARIABLES.iter().filter_map(entry).collect()
@@ -420,7 +428,7 @@ fn flags(common: &Common) -> Vec<Entry> {
 /// Variables that tell the job where the locks are: one for each flag, and one that says whether the address is the default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let variable = |(name, value): &Entry| {
-        let text = OsString::from(&value.text);
+        let text = OsString::from(&*value.text);
         let absolute = || std::path::absolute(&text).ok().map(PathBuf::into_os_string);
         let absolute = if value.kind == Kind::Path { absolute() } else { None };
         (OsString::from(name), absolute.unwrap_or(text))
@@ -429,10 +437,12 @@ fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, O
     flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).chain(on_default).collect()
 }
 
-/// The entry of a variable, if it is a setting. An empty value counts as unset unless its kind says otherwise.
-fn entry(name: &str, text: &str, from: String) -> Option<Entry> {
+/// The entry of a variable, if it is a setting, from the variable itself if nothing else is named. An empty value counts as unset
+/// unless its kind says otherwise.
+fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
-    let value = SettingValue { text: text.to_owned(), kind, from, is_default: false };
+    let from = from.unwrap_or(name.into());
+    let value = SettingValue { text: text.to_owned().into(), kind, from, is_default: false };
     (!text.is_empty() || kind == Kind::EvenEmpty).then_some((name, value))
 }
 
@@ -449,12 +459,12 @@ fn file(path: &Path) -> Result<Source, String> {
         }
         Err(error) => error,
     };
-    let why = format!("cannot read {}: {}", path.display(), reason(&error));
+    let why = || format!("cannot read {}: {}", path.display(), reason(&error));
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Ok(Vec::new())),
         // The system's file may be for some users only; after sudo, HOME is another user's.
-        ErrorKind::PermissionDenied => Ok(Err(why)),
-        _ => Err(why),
+        ErrorKind::PermissionDenied => Ok(Err(why())),
+        _ => Err(why()),
     }
 }
 
@@ -477,7 +487,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
             [b'"' | b'\'', ..] => return Err(format!("{place}: a quote is not closed")),
             _ => value,
         };
-        entries.extend(entry(name, text, format!("{place}: {name}")));
+        entries.extend(entry(name, text, Some(format!("{place}: {name}").into())));
     }
     Ok(entries)
 }

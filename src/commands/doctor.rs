@@ -34,7 +34,7 @@ fn whereabouts(local: Local) -> Setting {
         Some(pid) => format!("pid {pid}; redis-cli -s {} shutdown stops it", socket.display()),
         None => "not running; the first lock starts it".to_owned(),
     };
-    Setting { name: "local".to_owned(), value: socket.display().to_string(), from, is_default: false }
+    Setting { variable: "local", value: socket.display().to_string().into(), from: from.into(), is_default: false }
 }
 
 /// How locks are used, and the facts about the nodes, gathered side by side: a node that hangs is waited for once.
