@@ -87,7 +87,7 @@ impl<'a> Jobs<'a> {
             Format::Json if self.rows.len() == 1 && self.selection.names.len() == 1 => {
                 output::show_all(output::runs(&self.rows, true, true))?;
             }
-            Format::Json => output::show_all(output::locks(&self.rows, true))?,
+            Format::Json => output::show_all(output::locks(&self.rows, true, None))?,
             _ => output::show_all(self.answers.iter().map(|(_, line)| format!("{line}\n")))?,
         }
         Ok(match exit {

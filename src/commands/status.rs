@@ -51,7 +51,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         Format::Text if rows.is_empty() => {
             output::say(&format!("{} under {:?} on {}", none(args), settings.prefix, locks.where_they_are()));
         }
-        _ => output::show_all(output::locks(&rows, is_json))?,
+        _ => output::show_all(output::locks(&rows, is_json, None))?,
     }
     Ok(exit)
 }
@@ -85,7 +85,7 @@ fn watch_all(
         rows.sort_by(|(one, _), (other, _)| one.cmp(other));
         let warning = warning_about(&missing).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
-        Ok(warning.into_iter().map(Cow::from).chain(output::locks(&rows, is_json)).collect())
+        Ok(warning.into_iter().map(Cow::from).chain(output::locks(&rows, is_json, columns)).collect())
     }))
 }
 

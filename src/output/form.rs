@@ -8,6 +8,9 @@ use unicode_width::UnicodeWidthStr;
 /// The number of characters of another user's text that a column of a table shows.
 const COLUMN: usize = 40;
 
+/// A cell without a value.
+pub(super) const EMPTY: &str = "-";
+
 /// The character between cells. No cell has it: what others wrote is escaped.
 const BETWEEN: &str = "\u{1f}";
 
@@ -66,8 +69,13 @@ fn unprintable_escaped(json: &str) -> String {
 }
 
 /// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the column of names
-/// has a limit, and a longer one, which is not cut, moves the rest of its row.
-pub(super) fn aligned(heads: Option<Row>, rows: &[Row], names: Option<usize>) -> impl Iterator<Item = String> {
+/// has a limit, and a longer one, which is not cut, moves the rest of its row. A table wider than `screen` leaves out its empty columns.
+pub(super) fn aligned(
+    heads: Option<Row>,
+    rows: &[Row],
+    names: Option<usize>,
+    screen: Option<usize>,
+) -> impl Iterator<Item = String> {
     let mut widths = vec![0; heads.iter().chain(rows).next().map_or(0, |row| row.cells().count())];
     for row in heads.iter().chain(rows) {
         zip(&mut widths, row.cells()).for_each(|(width, cell)| *width = (*width).max(cell.width()));
@@ -75,8 +83,15 @@ pub(super) fn aligned(heads: Option<Row>, rows: &[Row], names: Option<usize>) ->
     if let Some(width) = names.and_then(|names| widths.get_mut(names)) {
         *width = (*width).min(COLUMN);
     }
+    let is_too_wide = screen.is_some_and(|columns| widths.iter().map(|width| width + 2).sum::<usize>() > columns + 2);
+    let is_empty = |at: usize| rows.iter().all(|row| matches!(row.cells().nth(at), Some(EMPTY | "0")));
+    let is_left_out = |at: usize| is_too_wide && names != Some(at) && is_empty(at);
+    let widths: Vec<Option<usize>> =
+        widths.into_iter().enumerate().map(|(at, width)| Some(width).filter(|_| !is_left_out(at))).collect();
     let line = move |row: &Row| {
-        let pad = |(cell, width): (&str, &usize)| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2);
+        let pad = |(cell, width): (&str, &Option<usize>)| {
+            width.map_or_else(String::new, |width| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2))
+        };
         zip(row.cells(), &widths).map(pad).collect::<String>().trim_end().to_owned() + "\n"
     };
     let first = heads.as_ref().map(&line);

@@ -1,6 +1,6 @@
 //! Lists of locks and runs, as text and JSON.
 
-use super::form::{Row, aligned};
+use super::form::{EMPTY, Row, aligned};
 use super::{log, state};
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Holder, Run, State, Status};
@@ -33,11 +33,15 @@ impl Row {
     }
 }
 
-/// Locks as a table, or as one object, in parts.
-pub(crate) fn locks(rows: &[Row], is_json: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
+/// Locks as a table, or as one object, in parts. `columns` is the width of the screen, if the table has to fit one.
+pub(crate) fn locks(
+    rows: &[Row],
+    is_json: bool,
+    columns: Option<usize>,
+) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
     if !is_json {
         let heads = Row::of(&HEADS.map(str::to_owned));
-        return Box::new(aligned(Some(heads), rows, Some(0)).map(Cow::from));
+        return Box::new(aligned(Some(heads), rows, Some(0), columns).map(Cow::from));
     }
     let objects = rows.iter().enumerate().flat_map(|(at, row)| [if at > 0 { "," } else { "" }, row.json().trim_end()]);
     Box::new(once(r#"{"locks":["#).chain(objects).chain(once("]}\n")).map(Cow::from))
@@ -47,12 +51,12 @@ pub(crate) fn locks(rows: &[Row], is_json: bool) -> Box<dyn Iterator<Item = Cow<
 pub(crate) fn runs(rows: &[Row], is_json: bool, of_one: bool) -> Box<dyn Iterator<Item = Cow<'_, str>> + '_> {
     match is_json {
         true => Box::new(rows.iter().map(|row| Cow::from(row.json()))),
-        false => Box::new(aligned(None, rows, Some(1).filter(|_| !of_one)).map(Cow::from)),
+        false => Box::new(aligned(None, rows, Some(1).filter(|_| !of_one), None).map(Cow::from)),
     }
 }
 
 fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
-    let none = || "-".to_owned();
+    let none = || EMPTY.to_owned();
     let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
     let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
     [
