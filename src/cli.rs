@@ -346,8 +346,7 @@ pub(crate) struct LeaseArgs {
 
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock run NAME [OPTIONS] -- COMMAND [ARG]...\n       \
-                            redlock run NAME [OPTIONS] -c LINE\n       \
-                            redlock run --name NAME --name NAME [OPTIONS] -- COMMAND [ARG]...")]
+                            redlock run NAME [OPTIONS] -c LINE")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) taking: LeaseArgs,
@@ -380,10 +379,11 @@ pub(crate) struct RunArgs {
     /// Keep the lock for at least D
     ///
     /// Even if the job ends sooner. Counted from when the lock was acquired, whatever the command's status; redlock itself
-    /// ends with the command. Use it for one crontab on several hosts whose clocks differ.
+    /// ends with the command. If redlock or its host dies, the lock is free after the ttl: --ttl D keeps it that long too. Use both for
+    /// one crontab on several hosts whose clocks differ.
     #[arg(long, value_name = "D", value_parser = hold_time)]
     pub(crate) hold_at_least: Option<Duration>,
-    /// Run nothing if it succeeded less than D ago
+    /// Run nothing if it succeeded less than D ago; D is shorter than the period (daily: 20h)
     ///
     /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed do
     /// not count: the next host that comes, or with --wait the next in line, tries again. Nor do runs without --once-per. Use it for
