@@ -5,7 +5,7 @@ use super::finding::Harm::{Fail, NoVote, Unknown, Warn};
 use super::finding::{CheckResult, Problem};
 use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
 use crate::lock::{Holder, Quarantine, Status};
-use crate::redis::{Address, Deployment, Fault, LONGEST_REPLY, Local, SentinelView};
+use crate::redis::{Address, Deployment, Fault, Local, SentinelView};
 use crate::text::{first_of, human};
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Setup<'_> {
 /// A check of one node; the last argument is the other nodes that were reached.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
-pub(super) const OF_A_NODE: [(&str, CheckOfNode); 15] = [
+pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
     ("connection", connection),
     ("certificate", certificate),
     ("kind", kind),
@@ -63,7 +63,6 @@ pub(super) const OF_A_NODE: [(&str, CheckOfNode); 15] = [
     ("version", version),
     ("eviction", eviction),
     ("memory", memory),
-    ("buffers", buffers),
     ("persistence", persistence),
     ("disk", disk),
     ("uptime", uptime),
@@ -84,8 +83,6 @@ const CLOCKS_MS: u64 = 5_000;
 const LAG: u64 = 10;
 /// The room on the disk of `local:` that a server needs to start and to write leases, in bytes.
 const ROOM: u64 = 1_000_000;
-/// The smallest output buffer for the calls of a waiter that does not read for a while, in bytes. A call takes about a hundred.
-const CALLS: usize = 32 * 1024;
 /// The number of names that a finding lists.
 const NAMES: usize = 3;
 
@@ -233,21 +230,6 @@ fn memory(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let advice = "raise maxmemory, or use a separate server for locks";
     Warn.when(used >= limit / 10 * 9, &format!("{figures}: when it is full, no lock can be taken"), advice)?;
     Ok(figures)
-}
-
-fn buffers(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
-    // A class, its hard limit in bytes, the soft one, and for how many seconds that may be exceeded; zero for none.
-    let settings = node.buffer_limits.as_ref().map_err(Clone::clone)?;
-    let words: Vec<&str> = settings.split_whitespace().collect();
-    for (class, least, what) in [("pubsub", CALLS, "waiters"), ("normal", LONGEST_REPLY, "status and log")] {
-        let limits = words.chunks(4).find(|one| one[0] == class).unwrap_or_default();
-        let limits = limits.iter().skip(1).take(2).filter_map(|limit| limit.parse::<usize>().ok());
-        let limit = limits.filter(|&limit| limit > 0).min().unwrap_or(usize::MAX);
-        let detail = format!("client-output-buffer-limit {class} of {limit} bytes may cut off {what}");
-        let advice = format!("CONFIG SET client-output-buffer-limit \"{class} 0 0 0\", or {least} bytes and more");
-        Warn.when(limit < least, &detail, &advice)?;
-    }
-    Ok("no reply is cut off".to_owned())
 }
 
 fn persistence(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
@@ -433,7 +415,6 @@ mod tests {
             round_trips: vec![Duration::from_millis(1)],
             info: report(&[info, &well].concat()),
             certificate_ends_in: None,
-            buffer_limits: Ok(String::new()),
             appendfsync: Ok("always".to_owned()),
             cluster: report(&[("cluster_state", "fail"), ("cluster_slots_ok", "16000")]),
             moving: Ok(Vec::new()),

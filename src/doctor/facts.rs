@@ -40,9 +40,8 @@ pub(super) struct Facts {
     pub(super) info: Lines,
     /// The time left of a certificate that ends soon.
     pub(super) certificate_ends_in: Option<Duration>,
-    /// Settings, which INFO does not report.
+    /// A setting, which INFO does not report.
     pub(super) appendfsync: Result<String, Problem>,
-    pub(super) buffer_limits: Result<String, Problem>,
     pub(super) cluster: Lines,
     /// The slots of a Cluster that are moving to or from this server.
     pub(super) moving: Result<Vec<String>, Problem>,
@@ -125,7 +124,6 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
         info: report(node, "INFO").await,
         certificate_ends_in: node.certificate_ends_within(CERTIFICATE).await,
         appendfsync: setting(node, "appendfsync").await,
-        buffer_limits: setting(node, "client-output-buffer-limit").await,
         cluster: report(node, "CLUSTER INFO").await,
         moving: moving(node).await,
         denied: denied(node.command(&words).await),

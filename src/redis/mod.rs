@@ -28,7 +28,6 @@ use node::RequestOutcome;
 pub(crate) use reply::{FromReply, Reply};
 pub(crate) use script::{BareCode, Call, Script};
 pub(crate) use sentinel::{SentinelView, views as sentinel_views};
-pub(crate) use stream::LONGEST_REPLY;
 pub(crate) use url::Deployment;
 
 use crate::sys::clock::Boot;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The most bytes that are read between two requests: an endless reply must not fill this machine's memory. Pages of locks are cut so
 /// that they take half of it, and what does not fit is asked for again; a subscription that reaches the limit is opened again.
-pub(crate) const LONGEST_REPLY: usize = 4 << 20;
+const LONGEST_REPLY: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Each value ends at least one line.
 const VALUE: usize = 64;
 

@@ -59,15 +59,15 @@ fn with_quarantine(servers: &(impl Where + ?Sized)) -> Test {
 fn what_is_well_takes_one_line() {
     let redis = Redis::with(&DURABLE);
     let configured: Vec<String> = redis.query(&["CONFIG", "GET", "*"]);
-    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 20 ok.\n";
+    let said = "setting  redis unix://<any> (REDLOCK_REDIS)\nRedis is ready for locks: 19 ok.\n";
     redlock(&redis, "doctor").stdout(like(said)).run();
     redlock(&redis, "doctor -q").run();
     let all = when("all checks and settings", |text: &str| {
         let begins = |start| text.lines().filter(|line| line.starts_with(start)).count();
-        (begins("setting  "), begins("ok       ")) == (11, 20) && text.ends_with("ready for locks: 20 ok.\n")
+        (begins("setting  "), begins("ok       ")) == (11, 19) && text.ends_with("ready for locks: 19 ok.\n")
     });
     redlock(&redis, "doctor -v").stdout(all).run();
-    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 20);
+    assert_eq!(Checkup::of(Test::new(&redis), 0).that("ok").len(), 19);
     assert!(redis.keys_without_the_memory().is_empty());
     assert_eq!(redis.query::<Vec<String>>(&["CONFIG", "GET", "*"]), configured);
 
@@ -83,7 +83,7 @@ fn what_is_wrong_comes_first_with_how_to_mend_it() {
     let said = "fail     <node>  eviction: maxmemory-policy allkeys-lru: <any>\n         CONFIG SET maxmemory-policy noeviction<any>\n\
         warn     <node>  persistence: a restart can lose locks<any>\n         set appendonly yes<any>\n\
         setting  redis <any>\n\
-        Redis is not ready for locks: 1 fail, 1 warn, 18 ok.\n";
+        Redis is not ready for locks: 1 fail, 1 warn, 17 ok.\n";
     redlock(&redis, "doctor").status(69).stdout(like(said)).run();
     let fails = like("fail     <node>  eviction: <any>\n         <any>\n");
     redlock(&redis, "doctor -q").status(69).stdout(fails).run();
@@ -200,21 +200,6 @@ fn memory_that_is_short() {
     limit(used / 2);
     // The leases cannot be told either.
     Checkup::of(Test::new(&redis), 69).says("fail", "scripts", &["OOM", "no lock can be taken"]);
-}
-
-#[test]
-fn buffers_that_cut_replies_off() {
-    let redis = Redis::with(&DURABLE);
-    Checkup::of(Test::new(&redis), 0).says("ok", "buffers", &[]);
-    for (limit, verdict, words) in [
-        ("pubsub 16kb 8kb 60", "warn", "client-output-buffer-limit pubsub of 8192 bytes may cut off waiters"),
-        ("pubsub 0 1mb 60", "ok", ""),
-        ("normal 1mb 0 0", "warn", "client-output-buffer-limit normal of 1048576 bytes may cut off status and log"),
-        ("normal 8mb 4mb 0", "ok", ""),
-    ] {
-        redis.command(&["CONFIG", "SET", "client-output-buffer-limit", limit]);
-        Checkup::of(Test::new(&redis), 0).says(verdict, "buffers", &[words]);
-    }
 }
 
 #[test]
@@ -356,7 +341,7 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         // This is all that redlock needs. CONFIG is not among it.
         let said = Checkup::of(Test::new(url.as_str()), 0);
         said.says("ok", "scripts", &[]);
-        assert_eq!(said.that("unknown"), ["buffers", "persistence"]);
+        assert_eq!(said.that("unknown"), ["persistence"]);
     }
     // A rule of an earlier version.
     let url = user(&redis, &["~*", "&*", "+@all", "-zcount", "-pexpireat"]);
@@ -398,7 +383,7 @@ fn the_rule_to_paste_is_the_documented_one() {
 fn what_a_server_does_not_tell_is_unknown() {
     let redis = Redis::with_tcp(&DURABLE);
     for (rights, unknown) in [
-        (&["-config"][..], &["buffers", "persistence"][..]),
+        (&["-config"][..], &["persistence"][..]),
         (&["-scan"], &["quarantine", "expiry", "log"]),
         (
             &["-info", "-config", "-time"],
@@ -409,7 +394,6 @@ fn what_a_server_does_not_tell_is_unknown() {
                 "version",
                 "eviction",
                 "memory",
-                "buffers",
                 "persistence",
                 "disk",
                 "uptime",
