@@ -186,6 +186,10 @@ fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
+    let detail = "each connection meets another server: a lock can have as many holders";
+    let advice =
+        "name one server, or each as a node of its own: --redis URL,URL,URL; no balancer, no name of several servers";
+    Fail.when(node.run_ids.len() > 1, detail, advice)?;
     // A replica shares the replication id of its primary.
     let id = node.info.get("master_replid")?;
     if let Some(other) = others.iter().find(|other| other.info.get("master_replid").is_ok_and(|theirs| theirs == id)) {
@@ -193,7 +197,7 @@ fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
             format!("{} is the same server by another name, or its copy: one failure costs both votes", other.address);
         return Err(Fail.problem(&detail, "name independent primaries, each once"));
     }
-    Ok("no other node is the same server, or its copy".to_owned())
+    Ok("one server, and no other node is the same, or its copy".to_owned())
 }
 
 fn version(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
@@ -393,6 +397,7 @@ mod tests {
     use super::*;
     use crate::lock::Locks;
     use crate::redis::Address;
+    use std::collections::BTreeSet;
     use std::rc::Rc;
 
     fn report(values: &[(&str, &str)]) -> Lines {
@@ -413,6 +418,7 @@ mod tests {
             ahead_ms: Some(0),
             address: Address::parse(url, &Rc::default()).expect("a good URL"),
             round_trips: vec![Duration::from_millis(1)],
+            run_ids: BTreeSet::new(),
             info: report(&[info, &well].concat()),
             certificate_ends_in: None,
             appendfsync: Ok("always".to_owned()),

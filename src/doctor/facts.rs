@@ -5,6 +5,7 @@ use super::permissions;
 use crate::redis::{Address, Fault, Node, Reply, SentinelView, sentinel_views};
 use crate::sys::clock::{Boot, unix_time};
 use futures_util::future::join;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(super) struct Facts {
     pub(super) round_trips: Vec<Duration>,
     /// How far its clock is ahead of this machine's, in ms; none where TIME is refused.
     pub(super) ahead_ms: Option<i64>,
+    /// The `run_id`s that several connections have met.
+    pub(super) run_ids: BTreeSet<String>,
     pub(super) info: Lines,
     /// The time left of a certificate that ends soon.
     pub(super) certificate_ends_in: Option<Duration>,
@@ -121,6 +124,7 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
         address: node.address().clone(),
         round_trips,
         ahead_ms,
+        run_ids: node.run_ids().await,
         info: report(node, "INFO").await,
         certificate_ends_in: node.certificate_ends_within(CERTIFICATE).await,
         appendfsync: setting(node, "appendfsync").await,

@@ -7,10 +7,14 @@ use super::reply::Reply;
 use super::stream::ServerStream;
 use super::tls;
 use super::url::{Deployment, Host};
+use crate::sys::clock::Boot;
+use crate::sys::wait::within;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
 use redis::{Cmd, Value};
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -23,6 +27,9 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 /// closes it: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
+/// The number of connections that show whether an address leads to several servers. A balancer that draws one of two hides the
+/// other once in 128 times.
+const LOOKS: usize = 8;
 /// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
 
@@ -42,28 +49,54 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
 }
 
+/// The `run_id`s of the servers that several connections meet, over each address of the host's name. They are open side by side: a
+/// balancer may give each to the server that has the fewest. None where INFO is refused, or the connections outlast the deadline.
+pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
+    let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
+    let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };
+    let looks = targets.iter().flat_map(|&target| [target; LOOKS]);
+    let met = join_all(looks.map(|target| within(deadline, run_id(address, host, target)))).await;
+    met.into_iter().flatten().flatten().map(|(_, run_id)| run_id).collect()
+}
+
+/// The `run_id` of the server at this address of the host, and the connection.
+async fn run_id(address: &Address, host: &Host, target: SocketAddr) -> Option<(ServerStream, String)> {
+    let mut stream = secured(TcpStream::connect(target).await.ok()?, address, host).await.ok()?;
+    log_in(&mut stream, address).await.ok()?;
+    let info = exchange(&mut stream, &[redis::cmd("INFO").arg("server").to_owned()]).await.ok()?;
+    let run_id = info.first()?.as_text()?.lines().find_map(|line| line.strip_prefix("run_id:"))?.to_owned();
+    Some((stream, run_id))
+}
+
 async fn dial(address: &Address) -> io::Result<ServerStream> {
     Ok(match address.deployment() {
-        Deployment::Tcp(host) => {
-            let stream = tcp(host).await?;
-            let descriptor = stream.as_fd().try_clone_to_owned().ok();
-            match address.tls() {
-                Some(with) => ServerStream::new(tls::over(stream, host, with).await?, descriptor),
-                None => ServerStream::new(stream, descriptor),
-            }
-        }
+        Deployment::Tcp(host) => secured(tcp(host).await?, address, host).await?,
         Deployment::Unix(path) => ServerStream::new(unix(path).await?, None),
         Deployment::Local(directory) => ServerStream::new(local::connect(directory.as_deref()).await?, None),
         Deployment::Sentinel { .. } | Deployment::Cluster(_) => return Err(io::Error::other("not a single server")),
     })
 }
 
+/// The stream to a host, over TLS where the address asks for it.
+async fn secured(stream: TcpStream, address: &Address, host: &Host) -> io::Result<ServerStream> {
+    let descriptor = stream.as_fd().try_clone_to_owned().ok();
+    Ok(match address.tls() {
+        Some(with) => ServerStream::new(tls::over(stream, host, with).await?, descriptor),
+        None => ServerStream::new(stream, descriptor),
+    })
+}
+
+/// All addresses of the host.
+async fn look_up(host: &Host) -> io::Result<Vec<SocketAddr>> {
+    match host.name.parse() {
+        Ok(ip) => Ok(vec![SocketAddr::new(ip, host.port)]),
+        Err(_) => Ok(lookup_host((host.name.as_str(), host.port)).await?.collect()),
+    }
+}
+
 /// Tries all addresses of the host in parallel; the first that answers wins.
 async fn tcp(host: &Host) -> io::Result<TcpStream> {
-    let mut tries: FuturesUnordered<_> = match host.name.parse() {
-        Ok(ip) => FuturesUnordered::from_iter([TcpStream::connect(SocketAddr::new(ip, host.port))]),
-        Err(_) => lookup_host((host.name.as_str(), host.port)).await?.map(TcpStream::connect).collect(),
-    };
+    let mut tries: FuturesUnordered<_> = look_up(host).await?.into_iter().map(TcpStream::connect).collect();
     let mut last = io::Error::new(ErrorKind::NotFound, "its name has no address");
     while let Some(result) = tries.next().await {
         match result {

@@ -12,6 +12,7 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::{sleep_until, within};
 use futures_util::future::{join_all, select_all, try_join};
 use redis::{Cmd, Value};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::Pin;
 use std::ptr;
@@ -167,9 +168,17 @@ impl Node {
 
     /// The time left of the certificate that its server shows, if it ends within `time`; none without TLS.
     pub(crate) async fn certificate_ends_within(&self, time: Duration) -> Option<Duration> {
-        let server = self.route.server().map(|server| self.address().at(&server));
-        let address = server.as_ref().unwrap_or(self.address());
-        within(Boot::now() + self.timeout, connect::certificate_ends_within(time, address)).await?
+        within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
+    }
+
+    /// The `run_id`s that several connections to its server meet: more than one if the address leads to several servers.
+    pub(crate) async fn run_ids(&self) -> BTreeSet<String> {
+        connect::run_ids(&self.server(), Boot::now() + self.timeout).await
+    }
+
+    /// The address of its server.
+    fn server(&self) -> Address {
+        self.route.server().map_or_else(|| self.address().clone(), |server| self.address().at(&server))
     }
 
     /// Runs a plain command.

@@ -1,6 +1,6 @@
 //! Where a lock is: URLs, prefixes, and which of flag and variable counts.
 
-use crate::support::{Directory, Redis, SOON, Test, acquire, eventually, like, message, redlock, release};
+use crate::support::{Directory, Redis, SOON, Test, acquire, any, eventually, like, message, redlock, release};
 use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::process::Command;
@@ -111,6 +111,22 @@ fn a_host_with_several_addresses_is_reached_by_any_of_them() {
             return;
         };
         test.run();
+    }
+}
+
+#[test]
+fn doctor_finds_a_host_whose_addresses_are_several_servers() {
+    let (one, directory) = (Redis::with_tcp(&[]), Directory::new());
+    let port = one.port().to_string();
+    let _other = Redis::with(&["--bind", "127.0.0.2", "--port", &port]);
+    let hosts = directory.path().join("hosts");
+    for addresses in [&["127.0.0.1"][..], &["127.0.0.1", "127.0.0.2"]] {
+        std::fs::write(&hosts, addresses.iter().map(|address| format!("{address} several\n")).collect::<String>())
+            .unwrap();
+        let url = format!("redis://several:{port}");
+        let Some(test) = with_file_of_etc(&hosts, &url, &["doctor", "-v"]) else { return };
+        let said = test.any_end().stdout(any()).run().stdout;
+        assert_eq!(said.contains("identity: each connection meets another server"), addresses.len() > 1, "{said}");
     }
 }
 

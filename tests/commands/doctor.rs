@@ -188,6 +188,19 @@ fn a_replica_and_a_server_given_twice() {
 }
 
 #[test]
+fn an_address_that_leads_to_two_servers() {
+    let (one, other) = (Redis::with(&DURABLE), Redis::with(&DURABLE));
+    let balancer = Proxy::new(&one, Mode::Pass);
+    Checkup::of(Test::new(&balancer), 0).says("ok", "identity", &["one server"]);
+    balancer.alternate_with(&other);
+    Checkup::of(Test::new(&balancer), 69).says(
+        "fail",
+        "identity",
+        &["each connection meets another server", "--redis"],
+    );
+}
+
+#[test]
 fn memory_that_is_short() {
     let redis = Redis::with(&DURABLE);
     let limit = |bytes: u64| redis.command(&["CONFIG", "SET", "maxmemory", &bytes.to_string()]);

@@ -69,7 +69,8 @@ enum Target {
 
 #[derive(Debug)]
 struct Shared {
-    target: Mutex<Target>,
+    /// Its connections go to these in turn.
+    targets: Mutex<Vec<Target>>,
     mode: Mutex<Mode>,
     ended: AtomicBool,
     /// Connections that are older than this one are half-open.
@@ -110,7 +111,7 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
-            target: Mutex::new(target),
+            targets: Mutex::new(vec![target]),
             mode: Mutex::new(mode),
             ended: AtomicBool::new(false),
             half_open: AtomicUsize::new(0),
@@ -154,7 +155,12 @@ impl Proxy {
 
     /// New connections lead to another server, as when a name or an address moves; those that are open stay where they are.
     pub(crate) fn move_to(&self, target: &Redis) {
-        *self.shared.target.lock().unwrap() = Target::Unix(target.socket());
+        *self.shared.targets.lock().unwrap() = vec![Target::Unix(target.socket())];
+    }
+
+    /// Every second connection leads to another server from now on, as behind a balancer.
+    pub(crate) fn alternate_with(&self, target: &Redis) {
+        self.shared.targets.lock().unwrap().push(Target::Unix(target.socket()));
     }
 
     /// Makes all connections that are open half-open: nothing goes through them any more, and they stay open. New ones work.
@@ -227,14 +233,14 @@ impl Shared {
             return;
         }
         // A server that is down is a connection that closes at once.
-        let target = self.target.lock().unwrap().clone();
-        match target {
+        let targets = self.targets.lock().unwrap().clone();
+        match &targets[number % targets.len()] {
             Target::Unix(path) => {
                 let Ok(server) = UnixStream::connect(path) else { return };
                 self.join(number, client, server.try_clone().unwrap(), server);
             }
             Target::Tcp(port) => {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { return };
+                let Ok(server) = TcpStream::connect(("127.0.0.1", *port)) else { return };
                 server.set_nodelay(true).unwrap();
                 self.join(number, client, server.try_clone().unwrap(), server);
             }
