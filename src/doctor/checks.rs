@@ -180,8 +180,11 @@ fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
     let detail = "it is still loading its data, and serves nothing until then";
     NoVote.when(told("loading") == "1", detail, "try again in a moment")?;
     let (role, primary) = (node.info.get("role")?, format!("{}:{}", told("master_host"), told("master_port")));
+    let advice = "use its primary, or redis+sentinel:// to find it";
+    let detail = format!("a writable replica of {primary}: it grants locks beside its primary");
+    Fail.when(role != "master" && told("slave_read_only") == "0", &detail, advice)?;
     let detail = format!("a replica of {primary}, which cannot grant locks");
-    NoVote.when(role != "master", &detail, "use its primary, or redis+sentinel:// to find it")?;
+    NoVote.when(role != "master", &detail, advice)?;
     Ok("a primary".to_owned())
 }
 
@@ -237,11 +240,17 @@ fn memory(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn persistence(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
-    if node.info.number("aof_enabled")? > 0 && node.appendfsync.clone()? == "always" {
+    let is_durable = || Ok(node.appendfsync.clone()? == "always" && node.unsynced_rewrite.clone()? == "no");
+    if node.info.number("aof_enabled")? > 0 && is_durable()? {
         return Ok("every write is on disk before it is answered: a restart forgets no lock".to_owned());
     }
     let (length, single) = (setup.quarantine.length, setup.addresses.len() == 1);
-    let advice = "set appendonly yes and appendfsync always, or set --quarantine to the longest lease";
+    let advice = match &node.unsynced_rewrite {
+        Ok(yes) if yes == "yes" => {
+            "set appendonly yes, appendfsync always and no-appendfsync-on-rewrite no, or set --quarantine to the longest lease"
+        }
+        _ => "set appendonly yes and appendfsync always, or set --quarantine to the longest lease",
+    };
     let detail = "a restart can lose locks; only redlock run re-acquires its lock";
     Warn.when(length.is_zero() && single, detail, advice)?;
     let detail = "a restart can lose locks, and with --quarantine 0 others can take them at once";
@@ -422,6 +431,7 @@ mod tests {
             info: report(&[info, &well].concat()),
             certificate_ends_in: None,
             appendfsync: Ok("always".to_owned()),
+            unsynced_rewrite: Ok("no".to_owned()),
             cluster: report(&[("cluster_state", "fail"), ("cluster_slots_ok", "16000")]),
             moving: Ok(Vec::new()),
             denied: Ok(Vec::new()),

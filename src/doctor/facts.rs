@@ -43,8 +43,10 @@ pub(super) struct Facts {
     pub(super) info: Lines,
     /// The time left of a certificate that ends soon.
     pub(super) certificate_ends_in: Option<Duration>,
-    /// A setting, which INFO does not report.
+    /// Settings, which INFO does not report: appendfsync, and no-appendfsync-on-rewrite.
     pub(super) appendfsync: Result<String, Problem>,
+    pub(super) unsynced_rewrite: Result<String, Problem>,
+    /// Empty unless the server is a node of a Cluster.
     pub(super) cluster: Lines,
     /// The slots of a Cluster that are moving to or from this server.
     pub(super) moving: Result<Vec<String>, Problem>,
@@ -120,16 +122,28 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
     let question = permissions::question(prefix);
     let words: Vec<&str> = question.iter().map(String::as_str).collect();
     let (round_trips, ahead_ms) = round_trips(node).await?;
+    let info = report(node, "INFO").await;
+    let cluster = match info.number("cluster_enabled") {
+        Ok(1..) => report(node, "CLUSTER INFO").await,
+        _ => Lines { command: "CLUSTER INFO", lines: Ok(String::new()) },
+    };
+    // Each refusal is an entry in the server's ACL LOG.
+    let moving = match &cluster.lines {
+        Ok(told) if told.is_empty() => Ok(Vec::new()),
+        Ok(_) => moving(node).await,
+        Err(untold) => Err(untold.clone()),
+    };
     Ok(Facts {
         address: node.address().clone(),
         round_trips,
         ahead_ms,
         run_ids: node.run_ids().await,
-        info: report(node, "INFO").await,
+        info,
         certificate_ends_in: node.certificate_ends_within(CERTIFICATE).await,
         appendfsync: setting(node, "appendfsync").await,
-        cluster: report(node, "CLUSTER INFO").await,
-        moving: moving(node).await,
+        unsynced_rewrite: setting(node, "no-appendfsync-on-rewrite").await,
+        cluster,
+        moving,
         denied: denied(node.command(&words).await),
     })
 }

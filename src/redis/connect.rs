@@ -43,6 +43,14 @@ pub(super) async fn open(address: &Address) -> Result<ServerStream, Fault> {
     Ok(stream)
 }
 
+/// Looks up the host of this address, if it has one.
+pub(super) async fn find(address: &Address) -> io::Result<()> {
+    match address.deployment() {
+        Deployment::Tcp(host) => look_up(host).await.map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// The time left of the server's certificate, if it ends within `time`; none without TLS.
 pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -> Option<Duration> {
     let (Deployment::Tcp(host), Some(with)) = (address.deployment(), address.tls()) else { return None };

@@ -160,8 +160,12 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Connects and logs in, unless there is a connection.
+    /// Connects and logs in, unless there is a connection. Tells a name server that hangs from a server that hangs.
     pub(crate) async fn reach(&mut self) -> Result<(), Fault> {
+        let server = self.server();
+        if within(Boot::now() + self.timeout, connect::find(&server)).await.is_none() {
+            return Err(Fault::Unreachable(format!("no name server tells the address of {server}")));
+        }
         let connected = in_time(self.timeout, self.connect()).await;
         self.record_outcome(connected).map(drop)
     }

@@ -162,6 +162,9 @@ fn a_name_server_that_hangs_is_not_waited_for() {
         let finished = test.status(69).stderr(message(["slow.example.com:6379 timed out"])).run();
         assert!(finished.elapsed < SOON, "{:?}", finished.elapsed);
     }
+    let Some(test) = with_file_of_etc(&file, url, &["doctor", "--node-timeout", "300ms"]) else { return };
+    let said = test.status(69).stdout(any()).run().stdout;
+    assert!(said.contains("no name server tells the address of slow.example.com:6379"), "{said}");
     silent.set_nonblocking(true).unwrap();
     assert!(silent.recv(&mut [0; 512]).is_ok(), "it was asked");
 }

@@ -175,6 +175,13 @@ fn a_replica_and_a_server_given_twice() {
     assert_eq!(said.that("fail"), ["role", "scripts"]);
     let role = said.all().find(|found| found["check"] == "role").unwrap().to_string();
     assert!(["a replica of 127.0.0.1", &port, "redis+sentinel://"].iter().all(|word| role.contains(word)), "{role}");
+    replica.command(&["CONFIG", "SET", "replica-read-only", "no"]);
+    Checkup::of(Test::new(&replica), 69).says(
+        "fail",
+        "role",
+        &["a writable replica of 127.0.0.1", "beside its primary"],
+    );
+    replica.command(&["CONFIG", "SET", "replica-read-only", "yes"]);
     let both = Checkup::of(Test::new(&[primary.url(), replica.url()][..]), 69);
     assert_eq!(both.that("fail"), ["identity", "role", "identity", "scripts"]);
     Checkup::of(Test::new(&primary), 0).says("ok", "replicas", &["1, in sync"]);
@@ -223,6 +230,8 @@ fn what_a_restart_forgets() {
     Checkup::of(Test::new(&redis), 0).says("warn", "persistence", &["only redlock run"]);
     redis.command(&["CONFIG", "SET", "appendfsync", "always"]);
     Checkup::of(Test::new(&redis), 0).says("ok", "persistence", &["forgets no lock"]);
+    redis.command(&["CONFIG", "SET", "no-appendfsync-on-rewrite", "yes"]);
+    Checkup::of(Test::new(&redis), 0).says("warn", "persistence", &["no-appendfsync-on-rewrite no"]);
     let servers = Redis::aged(3, 3600);
     Checkup::of(Test::new(&servers), 69).says("fail", "persistence", &["--quarantine 0"]);
     Checkup::of(with_quarantine(&servers), 0).says("ok", "persistence", &["the quarantine of 30s"]);
@@ -355,6 +364,8 @@ fn rights_that_are_missing_and_the_rule_to_paste() {
         let said = Checkup::of(Test::new(url.as_str()), 0);
         said.says("ok", "scripts", &[]);
         assert_eq!(said.that("unknown"), ["persistence"]);
+        let refused = format!("{:?}", redis.query::<redis::Value>(&["ACL", "LOG"])).to_lowercase();
+        assert!(!refused.contains("cluster"), "{refused}");
     }
     // A rule of an earlier version.
     let url = user(&redis, &["~*", "&*", "+@all", "-zcount", "-pexpireat"]);
