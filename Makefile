@@ -13,9 +13,10 @@ COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
 .PHONY: build demo test model chaos fuzz margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
-# Messages of panics name no directory of this machine.
+# Messages of panics name no directory of this machine. No crate has the time in it: with SOURCE_DATE_EPOCH for packages alone,
+# those with C code would be built anew by each `make dist` behind a `make build`, and the other way round.
 CARGO_DIRECTORY = $(or $(CARGO_HOME),$(HOME)/.cargo)
-ANYWHERE = RUSTFLAGS="$$RUSTFLAGS --remap-path-prefix=$(CURDIR)=/redlock \
+ANYWHERE = env -u SOURCE_DATE_EPOCH RUSTFLAGS="$$RUSTFLAGS --remap-path-prefix=$(CURDIR)=/redlock \
     --remap-path-prefix=$(CARGO_DIRECTORY)/registry/src=/crates \
     --remap-path-prefix=$$(rustc --print sysroot)/lib/rustlib/src/rust=/rustc/$$(rustc -vV | sed -n 's/^commit-hash: //p')"
 

@@ -94,7 +94,7 @@ run "redlock run deploy --label alice --ttl 2s -- sh -c 'setsid sleep $nap & sle
 alice=$!
 # bash is not to report her death, which is seen below.
 disown "$alice"
-must "alice did not get the lock" eventually grep -q acquired alice.log
+must "alice did not get the lock" eventually grep -qs acquired alice.log
 redis=$(redis-cli -s redis.sock info server | sed -n 's/^process_id:\([0-9]*\).*/\1/p')
 must "redis-server does not run" [ -n "$redis" ]
 both_run() { [ "$(pgrep -fc "^sleep $nap")" = 2 ]; }
@@ -108,7 +108,7 @@ must "bob was not turned away with status 75" [ $status = 75 ]
 must "the message does not name alice" grep -q '(alice)' <(redlock run deploy -- true 2>&1)
 run "redlock run deploy --label bob --ttl 2s --wait 1m -- sh -c 'echo \$\$ > bob.pid; sleep $nap' 2> bob.log &"
 bob=$!
-must "bob does not wait" eventually grep -q waiting bob.log
+must "bob does not wait" eventually grep -qs waiting bob.log
 run "redlock status deploy"
 must "status does not show alice" grep -q '(alice)' <(redlock status deploy)
 
@@ -119,7 +119,7 @@ must "something of alice's job is left" [ "$(pgrep -fc "^(setsid )?sleep $nap")"
 alice=
 
 say "Bob takes over, with a larger fencing token: a database can tell that whatever alice sends now comes late."
-must "bob did not take over" eventually grep -q acquired bob.log
+must "bob did not take over" eventually grep -qs acquired bob.log
 run "grep -o 'fencing token [0-9]*' alice.log bob.log"
 fence() { grep -o 'fencing token [0-9]*' "$1" | tr -dc 0-9; }
 must "bob's fencing token is not larger" [ "$(fence bob.log)" -gt "$(fence alice.log)" ]
