@@ -8,6 +8,7 @@ use crate::redis::Fault;
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, first_of, human, quoted, safe, seconds};
 use nix::errno::Errno;
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
@@ -287,8 +288,8 @@ const NO_SERVER: &str =
     "set --redis or REDLOCK_REDIS, or start Redis at this address; for one machine, --redis local: starts its own";
 
 /// The advice about nodes that fail.
-fn advice(faults: &[(String, Fault)]) -> &'static str {
-    faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again", |(_, advice)| advice)
+fn advice(faults: &[(String, Fault)]) -> Cow<'static, str> {
+    faults.iter().map(|(_, fault)| fault.advice()).max().map_or("try again".into(), |(_, advice)| advice)
 }
 
 /// The first of several holders in one line, and the number of the others: "deploy@web-3 (nightly) and 3 more".

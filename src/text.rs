@@ -70,6 +70,19 @@ fn escaped_where(text: &str, most: usize, is_escaped: impl Fn(char) -> bool) -> 
     out
 }
 
+/// A word for bash and zsh, ready to paste: in `$'…'`, with what a terminal obeys as its bytes.
+pub(crate) fn shell_quoted(word: &str) -> String {
+    let mut quoted = "$'".to_owned();
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => quoted.extend(['\\', c]),
+            c if unprintable(c) => quoted.extend(c.to_string().bytes().map(|byte| format!("\\x{byte:02x}"))),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "'"
+}
+
 /// What another user wrote, in a message: safe for a terminal, and not too long.
 pub(crate) fn safe(text: &str) -> String {
     escaped(text, SHOWN)

@@ -28,9 +28,10 @@ pub(crate) struct Setup<'a> {
 /// The facts about all locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
-    /// The names of those that never expire, and whose runs cannot be read.
+    /// The names of those that never expire, and whose runs cannot be read, and why the runs of the first of these cannot.
     eternal: Vec<String>,
     unread: Vec<String>,
+    why: Option<String>,
     /// The longest ttl of a lease.
     longest: Duration,
 }
@@ -40,6 +41,8 @@ impl LockFacts {
         let add = |names: &mut Vec<String>, is: bool| names.extend(is.then(|| format!("{:?}", status.name)));
         add(&mut self.eternal, status.never_expires());
         add(&mut self.unread, status.unremembered.is_some());
+        let why = status.unremembered.as_ref().map(ToString::to_string);
+        self.why = self.why.take().or(why);
         self.longest = status.holders().iter().map(Holder::longest).fold(self.longest, Duration::max);
     }
 }
@@ -88,7 +91,7 @@ const NAMES: usize = 3;
 
 /// The finding for a node that cannot be asked at all.
 pub(super) fn unreached(fault: &Fault) -> CheckResult {
-    Err(NoVote.problem(&format!("the node {fault}; it does not count towards the quorum"), fault.advice().1))
+    Err(NoVote.problem(&format!("the node {fault}; it does not count towards the quorum"), &fault.advice().1))
 }
 
 /// The server of `local:`, seen from its directory.
@@ -372,7 +375,8 @@ fn expiry(setup: &Setup) -> CheckResult {
 }
 
 fn log(setup: &Setup) -> CheckResult {
-    warn_of(&locks(setup)?.unread, "the runs of these locks cannot be read", "redlock log NAME says why")?;
+    let LockFacts { unread, why, .. } = locks(setup)?;
+    warn_of(unread, "the runs of these locks cannot be read", why.as_deref().unwrap_or_default())?;
     Ok("can be read".to_owned())
 }
 

@@ -201,10 +201,10 @@ pub(super) fn denied(answer: Result<Reply, Fault>) -> Result<Vec<String>, Proble
         )),
         Err(fault) => {
             let advice = match fault {
-                Fault::TimedOut => "look for a CLIENT PAUSE or a slow script",
+                Fault::TimedOut => "look for a CLIENT PAUSE or a slow script".into(),
                 _ => fault.advice().1,
             };
-            Err(Harm::NoVote.problem(&format!("refuses writes ({fault}): no lock can be taken"), advice))
+            Err(Harm::NoVote.problem(&format!("refuses writes ({fault}): no lock can be taken"), &advice))
         }
     }
 }

@@ -7,20 +7,27 @@ use crate::redis::{Call, Script};
 /// can look like one of redlock's.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-/// The other keys of a lock, behind its own, in the order that the scripts expect.
-const PARTS: [&str; 8] = [
-    "lease",    // Hash: the owner record of the present lease.
-    "fence",    // String: the counter of fencing tokens, which outlives the lease.
-    "queue",    // Sorted set: the waiters, by ticket.
-    "reserved", // String: the waiter that the free lock is promised to.
-    "holds",    // Sorted set: the holds of a re-entrant lease.
-    "members",  // Sorted set: the leases of a lock that several hold, by deadline.
-    "slots",    // Sorted set: the same by slot, if it has slots.
-    "fences",   // Hash: the counters of fencing tokens of the slots, and one of all.
+/// The other keys of a lock, each with its type: first those that a request names, behind the lock's own, in the order that the
+/// scripts expect; then those of the memory, which the scripts name themselves (keys.lua): a longer request would not be read to
+/// its end (see scripts.rs).
+const PARTS: [(&str, &str); 12] = [
+    ("lease", "hash"),      // The owner record of the present lease.
+    ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
+    ("queue", "zset"),      // The waiters, by ticket.
+    ("reserved", "string"), // The waiter that the free lock is promised to.
+    ("holds", "zset"),      // The holds of a re-entrant lease.
+    ("members", "zset"),    // The leases of a lock that several hold, by deadline.
+    ("slots", "zset"),      // The same by slot, if it has slots.
+    ("fences", "hash"),     // The counters of fencing tokens of the slots, and one of all.
+    ("open", "hash"),       // The runs that go on.
+    ("ends", "zset"),       // The same by the deadlines of their leases.
+    ("log", "list"),        // The last runs that have ended.
+    ("runs", "hash"),       // The last success, the last failure, and counts.
 ];
+/// The number of those that a request names.
+const NAMED: usize = 8;
 
-/// The keys of the memory that show that a lock has one. The scripts name all of them themselves (keys.lua): a longer
-/// request would not be read to its end (see scripts.rs).
+/// The keys of the memory that show that a lock has one.
 const OF_MEMORY: [&str; 2] = ["log", "open"];
 
 /// The keys and the channels of one lock, all in one Cluster slot.
@@ -44,13 +51,13 @@ impl Keys {
 
     /// All keys, in the order that the scripts expect.
     fn all(&self) -> Vec<String> {
-        let others = PARTS.map(|part| format!("{}{part}", self.base));
+        let others = PARTS[..NAMED].iter().map(|(part, _)| format!("{}{part}", self.base));
         [self.lock.clone()].into_iter().chain(others).collect()
     }
 
     /// A call of this script for the lock.
     pub(super) fn call(&self, script: &'static Script, args: Args) -> Call {
-        Call::new(script, self.all(), args.into_list())
+        Call::new(script, self.all(), args.into_list(), (self.base.clone(), &PARTS))
     }
 
     /// The note that the release of this lease leaves.

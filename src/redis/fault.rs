@@ -3,8 +3,9 @@
 use super::tls;
 use super::url::Host;
 use crate::sys::host;
-use crate::text::{escaped, human, reason};
+use crate::text::{escaped, human, reason, shell_quoted};
 use redis::RedisError;
+use std::borrow::Cow;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -41,6 +42,8 @@ pub(crate) enum Fault {
     Misconfigured(String, String),
     /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
     TlsFailure(String, &'static str),
+    /// This key beside the lock is of the wrong type.
+    WrongType(String),
     /// It has executed the request, but too few of its replicas have confirmed that in time. The fields are their number and
     /// the number wanted.
     Unconfirmed(i64, u32),
@@ -115,6 +118,11 @@ impl Fault {
         Fault::CannotServe(TOO_MANY_KEYS.to_owned(), String::new())
     }
 
+    /// True if some key is of the wrong type, and the server does not say which.
+    pub(super) fn is_wrong_type(&self) -> bool {
+        matches!(self, Fault::CannotServe(code, _) if code == WRONG_TYPE)
+    }
+
     /// True if the server says that it is no longer a primary. Its name may lead to another server by now.
     pub(super) fn is_demotion(&self) -> bool {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
@@ -125,9 +133,9 @@ impl Fault {
     pub(super) fn is_of_one_lock(&self) -> bool {
         match self {
             Fault::CannotServe(code, _) | Fault::Refused(code, _) => {
-                ["WRONGTYPE", "NOPERM", "ERR"].contains(&code.as_str())
+                [WRONG_TYPE, "NOPERM", "ERR"].contains(&code.as_str())
             }
-            fault => *fault == Fault::TooLarge,
+            fault => matches!(fault, Fault::TooLarge | Fault::WrongType(_)),
         }
     }
 
@@ -185,9 +193,10 @@ impl Fault {
     }
 
     /// The advice to the user, and its rank: of several faults, the advice of the highest rank is shown.
-    pub(crate) fn advice(&self) -> (u8, &'static str) {
-        match self {
-            Fault::TlsFailure(_, advice) => (6, advice),
+    pub(crate) fn advice(&self) -> (u8, Cow<'static, str>) {
+        let (rank, advice) = match self {
+            Fault::WrongType(key) => return (3, format!("delete it: redis-cli unlink {}", shell_quoted(key)).into()),
+            Fault::TlsFailure(_, advice) => (6, *advice),
             Fault::Misconfigured(code, _) => (5, advice(code, "check --redis")),
             Fault::Refused(code, _) => (4, advice(code, "check the user, the password and the ACL")),
             Fault::CannotServe(code, _) => (3, advice(code, "see its log")),
@@ -202,7 +211,8 @@ impl Fault {
                 (0, "is the address right, and rediss:// or redis:// for its port? a slow network needs a longer --ttl")
             }
             _ => (0, "is the address right, and is Redis running there?"),
-        }
+        };
+        (rank, advice.into())
     }
 }
 
@@ -229,6 +239,7 @@ impl fmt::Display for Fault {
             Fault::Unconfirmed(confirmed, wanted) => {
                 write!(f, "had the lease confirmed by only {confirmed} of {wanted} replicas")
             }
+            Fault::WrongType(_) => f.write_str("has a helper key of this lock that is of the wrong type"),
             Fault::TooLarge => f.write_str("sent an answer of more than 4 MB"),
             Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
@@ -254,6 +265,8 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
 const TLS: &str = "failed the TLS handshake";
 /// The code of a server that is configured as a Sentinel, but is none.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
+/// The code of a key of the wrong type.
+const WRONG_TYPE: &str = "WRONGTYPE";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
 /// The code of servers that name each other for a lock.
@@ -288,8 +301,8 @@ const MEANINGS: [Meaning; 26] = {
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        // The scripts handle every type of the lock's own key, so it is another key.
-        ("WRONGTYPE", CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
+        // The scripts handle every type of the lock's own key, so it is another key: `Fault::WrongType`, where that is known.
+        (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
         ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
         (NO_CLUSTER, Misconfigured, "is not part of a Cluster", "use redis:// for a single server"),
         ("DB index", Misconfigured, "has no database with that number", "check --redis"),

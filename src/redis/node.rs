@@ -144,6 +144,11 @@ impl Node {
         let current = async { if connected { route.is_current(deadline).await } else { Ok(()) } };
         let answer = try_join(self.run(call, &mut sent), current).await.map(|(answer, ())| answer);
         let mut answer = self.record_outcome(answer).and_then(read::<A>);
+        if let Err(fault) = &answer
+            && fault.is_wrong_type()
+        {
+            answer = Err(self.wrong_type(call, fault.clone()).await);
+        }
         if answer.as_ref().is_ok_and(A::is_confirmation)
             && let Err(fault) = self.replicated(deadline).await
         {
@@ -157,7 +162,28 @@ impl Node {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
         let answer = self.record_outcome(answer).map(|values| values.into_iter().map(|value| read(value?)).collect());
+        let mut answer: Result<Vec<Result<A, Fault>>, Fault> = answer;
+        for (answer, call) in answer.iter_mut().flatten().zip(calls) {
+            if let Err(fault) = answer
+                && fault.is_wrong_type()
+            {
+                *fault = self.wrong_type(call, fault.clone()).await;
+            }
+        }
         RequestOutcome { sent, answer }
+    }
+
+    /// The same fault, with the key that is of the wrong type, if it is found: the error of a script does not name it.
+    async fn wrong_type(&mut self, call: &Call, fault: Fault) -> Fault {
+        let (base, parts) = &call.beside;
+        for (part, expected) in *parts {
+            let key = format!("{base}{part}");
+            let found = self.command(&["TYPE", &key]).await;
+            if found.is_ok_and(|found| found.as_text().is_some_and(|found| found != "none" && found != *expected)) {
+                return Fault::WrongType(key);
+            }
+        }
+        fault
     }
 
     /// Connects and logs in, unless there is a connection. Tells a name server that hangs from a server that hangs.

@@ -68,6 +68,8 @@ pub(crate) struct Call {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
+    /// The beginning of all keys that the script may use beside those, and the rest of each with its type.
+    pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 
 /// The way of a call to a node whose connection may be dead.
@@ -86,8 +88,13 @@ pub(super) enum Delivery {
 }
 
 impl Call {
-    pub(crate) fn new(script: &'static Script, keys: Vec<String>, args: Vec<Vec<u8>>) -> Call {
-        Call { script, keys, args, delivery: Delivery::Once }
+    pub(crate) fn new(
+        script: &'static Script,
+        keys: Vec<String>,
+        args: Vec<Vec<u8>>,
+        beside: (String, &'static [(&'static str, &'static str)]),
+    ) -> Call {
+        Call { script, keys, args, delivery: Delivery::Once, beside }
     }
 
     /// The same with one more key, behind all others.

@@ -49,11 +49,12 @@ fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 
 if not ARG.from then
-  local going, from_now = {}, digits(now + 1)
+  -- Asked for whatever is in `value`: a key that cannot be read is told.
+  local going, from_now, is_open = {}, digits(now + 1), redis.call('HEXISTS', OPEN, value or '') == 1
   if claim then
     going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)
     fields.running = math.min(redis.call('ZCOUNT', ENDS, from_now, '+inf'), redis.call('ZCARD', M))
-  elseif value and redis.call('HEXISTS', OPEN, value) == 1 then
+  elseif is_open then
     going, fields.running = {value}, 1
   end
   fields.going = open_runs(going, 1)
