@@ -122,7 +122,7 @@ complete -c redlock -n '__redlock_at run' -l grace -x -d 'Time between SIGTERM a
 complete -c redlock -n '__redlock_at run' -l kill-after -x -d 'Send SIGKILL D after SIGTERM, SIGINT or SIGQUIT'
 complete -c redlock -n '__redlock_at run' -l on-lost -xa 'stop continue' -d 'When the lease is lost: stop or continue'
 complete -c redlock -n '__redlock_at run' -l hold-at-least -x -d 'Keep the lock for at least D'
-complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if it succeeded less than D ago'
+complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if it succeeded less than D ago; D is shorter than the period (daily: 20h)'
 complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
 complete -c redlock -n '__redlock_at run' -l whole -d 'The job lasts until its last process ends'
 complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c instead of COMMAND'

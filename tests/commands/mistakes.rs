@@ -3,7 +3,7 @@
 use crate::support::{Redis, Test, any, like, redlock};
 
 /// Command lines that are refused with 64, and what they are told.
-const LINES: [(&str, &str); 142] = [
+const LINES: [(&str, &str); 141] = [
     // A second argument: each command has a form of its own.
     ("release x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock release NAME <any>"),
     ("extend x 3f2a9c01", "unexpected second argument; a token is written --token T: redlock extend NAME <any>"),
@@ -71,7 +71,6 @@ const LINES: [(&str, &str); 142] = [
     ("run -child-exit-code x -- true", "long options have two dashes: --child-exit-code"),
     ("run x -timeout=5s -- true", "long options have two dashes: --timeout"),
     ("run x -verbose -- true", "long options have two dashes: --verbose"),
-    ("run x -http-addr=h -- true", "long options have two dashes: --http-addr"),
     ("-redis redis://h status", "long options have two dashes: --redis"),
     ("run x --try 5s -- true", "unexpected argument '--try' found; run and acquire have --wait, wait has --timeout"),
     (

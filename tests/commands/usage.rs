@@ -354,7 +354,10 @@ fn what_was_meant_is_said() {
     said(&["bogus"], "unrecognized subcommand 'bogus'; redlock -h shows how it is used");
     said(&["backup", "--", "./x"], "redlock -h shows");
     said(&["-n", "backup", "echo"], "unexpected argument '-n' found; it is an option of run, acquire and log");
-    said(&["run", "--frobnicate", "x"], "unexpected argument '--frobnicate' found; redlock run -h shows its options");
+    said(
+        &["run", "--frobnicate", "x", "--", "true"],
+        "unexpected argument '--frobnicate' found; redlock run -h shows its options",
+    );
     // A name and a command without the dashes.
     let dashes = "put -- before the command: redlock run NAME -- COMMAND";
     said(&["run", "-n", "backup", "true"], dashes);
