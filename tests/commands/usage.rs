@@ -371,6 +371,6 @@ fn what_was_meant_is_said() {
     // An optional value that may have swallowed the command or the name.
     said(&["run", "--name", "x", "--wait", "./job.sh"], "--wait -- ./job.sh");
     said(&["acquire", "-w", "backup"], "put the name first");
-    said(&["acquire", "--name", "-verbose"], "a value is required for '--name <NAME>'");
+    said(&["acquire", "--name", "-verbose"], "long options have two dashes: --verbose");
     said(&["acquire", "--name", "x", "--ttl=-5s"], "a duration cannot be negative");
 }
