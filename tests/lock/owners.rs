@@ -79,24 +79,6 @@ fn the_holder_of_a_job() {
 }
 
 #[test]
-fn the_label_of_a_script_is_its_name() {
-    let redis = Redis::start();
-    let script = redlock(&redis, "x").directory();
-    let path = script.path().join("nightly.sh");
-    std::fs::write(&path, "redlock status --format json \"$1\" | grep -o '\"label\":\"[^\"]*'\n").unwrap();
-    let path = path.to_str().unwrap();
-    let line = format!("X=secret sh {path} c");
-    for (command, name, label) in [
-        (&["sh", "-e", path, "a"][..], "a", "nightly.sh"),
-        (&["env", "X=secret", "sh", path, "b"], "b", "nightly.sh"),
-        (&["bash", "-c", &line], "c", "sh"),
-    ] {
-        let said = format!("\"label\":\"{label}\n");
-        redlock(&redis, format!("run -q {name} --")).args(command).stdout(said).run();
-    }
-}
-
-#[test]
 fn a_label_is_given_by_flag_or_variable() {
     let redis = Redis::start();
     for (number, (test, label)) in [
