@@ -11,12 +11,12 @@ use super::fields::Args;
 use super::holder::{Holder, Obstacle, most_named};
 use super::lease::Lease;
 use super::quorum::{Verdict, middle, quorum};
-use super::run::{self, Run};
+use super::run::{self, Run, RunOutcome};
 use super::token::{self, BASE};
 use super::traces::Traces;
 use super::{Lock, Request, scripts};
 use crate::error::Error;
-use crate::redis::{Answers, Call, Fault};
+use crate::redis::{Answers, Call, Fault, Reply};
 use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
@@ -111,7 +111,7 @@ impl Lock {
             return Attempt::Failure(error);
         }
         if let (Some(run), Some(once_per)) = (ran(&answers), request.once_per) {
-            let run = Box::new(run.clone());
+            let run = Box::new(run);
             return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per });
         }
         let votes = self.votes(answers);
@@ -196,8 +196,8 @@ impl Lock {
         waited: Duration,
     ) -> Attempt {
         let grants = answers.iter().filter(|(_, _, take)| is_granted(take));
-        let slot = grants.clone().find_map(|(_, _, take)| take.slot);
-        let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence)).collect();
+        let slot = grants.clone().find_map(|(_, _, take)| take.get("slot").as_small_count());
+        let counters: Vec<(usize, u64)> = grants.clone().map(|(node, _, take)| (node, take.fence())).collect();
         let fence = fencing::vote(&counters, answers.nodes(), u64::try_from(unix_time().as_millis()).unwrap_or(0));
         if fence.needed > 0
             && let Err(attempt) = self.raise(&token, slot, &fence).await
@@ -277,17 +277,18 @@ impl Lock {
             by,
             run_id: refusals[0].1.run_id.clone(),
             left: middle(obstacles.iter().filter_map(|by| by.left()).collect(), nodes),
-            rank: middle(refusals.iter().filter_map(|(_, take)| take.rank).collect(), nodes),
-            ticket: refusals.iter().find_map(|(_, take)| take.ticket.clone()),
-            queued: refusals.iter().filter(|(_, take)| take.just_queued).map(|(node, _)| *node).collect(),
+            rank: middle(refusals.iter().filter_map(|(_, take)| take.get("rank").as_count()).collect(), nodes),
+            ticket: refusals.iter().find_map(|(_, take)| take.text("ticket")).map(str::to_owned),
+            queued: refusals.iter().filter(|(_, take)| take.fields.has("queued")).map(|(node, _)| *node).collect(),
             split: votes + silent < self.locks.quorum(),
         }))
     }
 }
 
 /// The success that any node knows, for a request that it turns away.
-fn ran(answers: &Answers<Answer>) -> Option<&Run> {
-    answers.replies().find(|take| take.outcome == Outcome::Ran)?.ran.as_ref()
+fn ran(answers: &Answers<Answer>) -> Option<Run> {
+    let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
+    Some(Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time()))
 }
 
 /// True if the reason for the refusal is known: on enough nodes others hold the lock, or enough nodes cannot grant it.
@@ -310,7 +311,7 @@ fn is_granted(take: &Answer) -> bool {
 /// How long to wait for slower nodes when a quorum has granted the lock: they should have the lease too, in case a node of the
 /// quorum is lost. Longer if a part of the quorum has lost its fencing counter: a slower node may still have it.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
-    let counted = answers.count(|take| is_granted(take) && take.fence > 0);
+    let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
         return straggler_wait(start, answers.faults().next().is_some());
     }
@@ -320,7 +321,8 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
 /// The slots to ask for next, where the one that was asked for is taken: those that the most nodes have free, if a quorum may grant
 /// them.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
-    let mut free: Vec<u32> = answers.replies().flat_map(|take| take.free.iter().copied()).collect();
+    let mut free: Vec<u32> =
+        answers.replies().flat_map(|take| take.get("free").items()).filter_map(Reply::as_small_count).collect();
     free.sort_unstable();
     let slots: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
     let most = slots.iter().map(|nodes| nodes.len()).max().unwrap_or(0);

@@ -50,7 +50,7 @@ impl Lock {
         let call = self.call(&scripts::ENTER, args.time("ttl", ttl).time("default", DEFAULT_TTL));
         let is_entered = |answer: &Answer| answer.outcome == Outcome::Extended;
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
-            answers.replies().filter(|answer| is_entered(answer)).map(|answer| answer.fence).collect()
+            answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
         // If the counters differ, a node granted too late or was not raised: only all of them together tell the fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
@@ -71,12 +71,12 @@ impl Lock {
         lease.fencing_token = middle(counters(&answers), self.locks.nodes.len()).unwrap_or_default();
         let entered = answers.iter().filter(|(_, _, answer)| is_entered(answer));
         for (_, _, by) in entered.clone() {
-            lease.holds = lease.holds.max(by.holds);
+            lease.holds = lease.holds.max(by.count("holds"));
             // Renewal works with the ttl that the lease has.
-            lease.ttl = ttl.or(by.ttl).unwrap_or(lease.ttl);
+            lease.ttl = ttl.or(by.get("ttl").as_time()).unwrap_or(lease.ttl);
         }
         for (node, sent, by) in entered {
-            lease.granted(node, sent, by.left.unwrap_or(lease.ttl).min(lease.ttl), by);
+            lease.granted(node, sent, by.get("left").as_time().unwrap_or(lease.ttl).min(lease.ttl), by);
         }
         Ok(Some(lease))
     }

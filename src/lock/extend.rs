@@ -31,15 +31,15 @@ impl Lock {
         let mut most_holds = 1;
         for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by)) {
             // Without an expiry it lasts forever, or as long as JSON can say.
-            let left = by.left.unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
+            let left = by.get("left").as_time().unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
             deadlines[node] = Some(sent + less_drift(left));
-            most_holds = most_holds.max(by.holds);
+            most_holds = most_holds.max(by.count("holds"));
         }
         if let Some(until) = validity(&deadlines) {
             return Ok(Extension { validity: until.left(), holds: most_holds });
         }
         Err(match answers.replies().find(|answer| answer.outcome == Outcome::Revoked) {
-            Some(answer) => self.not_ours(token, NotOurs::Revoked(answer.revoked_by.clone())),
+            Some(answer) => self.not_ours(token, NotOurs::Revoked(answer.text("by").unwrap_or_default().to_owned())),
             None => self.not_done(token, &answers, is_extended),
         })
     }

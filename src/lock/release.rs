@@ -11,7 +11,7 @@ use super::token::{self, BASE};
 use super::traces::LONG_UNDO_TIMEOUT;
 use super::{Lock, scripts};
 use crate::error::Error;
-use crate::redis::{Answers, Call, Fault};
+use crate::redis::{Answers, Call, Fault, Reply};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
@@ -93,16 +93,13 @@ impl Lock {
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
         // On one node, a release that names no hold, of a lease with several, releases nothing and gets the newest.
-        let newest =
-            answers.replies().find(|answer| answer.outcome == Outcome::Newest).map(|answer| answer.hold.clone());
-        if let Some(hold) = newest {
-            let named = Release { stem: release.token, hold: hold.as_deref(), ..release };
+        let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
+        if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
+            let named = Release { stem: release.token, hold: Some(&hold), ..release };
             answers = self.send(&named).await;
         }
-        self.unwritten = Unwritten {
-            once: self.unwritten(&answers, |answer| answer.unnoted.as_ref()),
-            log: self.unwritten(&answers, |answer| answer.unwritten.as_ref()),
-        };
+        self.unwritten =
+            Unwritten { once: self.unwritten(&answers, "unnoted"), log: self.unwritten(&answers, "unwritten") };
         let verdict = answers.verdict(is_done);
         let is_lost = answers.is_denied(is_done);
         if let Some(end) = release.end.filter(|_| verdict == Verdict::Yes || is_lost) {
@@ -115,16 +112,14 @@ impl Lock {
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
         }
-        Ok(answers.replies().map(|answer| answer.holds).max().unwrap_or(0))
+        Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
     }
 
     /// The first node that could not write something, and why, unless a quorum could.
-    fn unwritten(&self, answers: &Answers<Answer>, words: impl Fn(&Answer) -> Option<&String>) -> Option<String> {
-        let (node, _, answer) = answers.iter().find(|(_, _, answer)| words(answer).is_some())?;
-        let is_written = answers.count(|answer| words(answer).is_none()) >= self.locks.quorum();
-        (!is_written).then(|| {
-            format!("{} could not note it ({})", self.locks.nodes.name(node), words(answer).map_or("", |words| words))
-        })
+    fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
+        let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
+        let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
+        (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
     /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node
@@ -176,8 +171,8 @@ impl Lock {
             }
         }
         let unknown = |node: usize, answer: &Answer| {
-            let is_unknown = is_repeated && !is_done(answer) && answer.outcome != Outcome::Newest && !answer.knows_run;
-            let is_logged = release.lease.is_some_and(|lease| lease.entry.is_some()) && !answer.may_have_forgotten;
+            let is_unknown = is_repeated && !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer);
+            let is_logged = release.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
             faults[node].clone().filter(|_| is_unknown && !is_logged)
         };
         let answers = answers.discard_by_node(unknown);
@@ -235,9 +230,9 @@ impl Lock {
         }
         // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
         let named = answers.replies().filter(|answer| answer.outcome == Outcome::Newest);
-        let votes = |hold: &Option<String>| answers.count(|other| other.hold == *hold);
-        let newest = named.max_by_key(|newest| (votes(&newest.hold), newest.entered));
-        Ok(newest.and_then(|newest| newest.hold.clone()).unwrap_or_else(|| BASE.to_owned()))
+        let votes = |hold: &Reply| answers.count(|other| other.get("hold") == hold);
+        let newest = named.max_by_key(|newest| (votes(newest.get("hold")), newest.count("entered")));
+        Ok(newest.and_then(|newest| newest.text("hold")).unwrap_or(BASE).to_owned())
     }
 }
 
@@ -253,7 +248,7 @@ impl Release<'_> {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
             // Another process may have released it by its token; what that has told stays.
-            Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && answer.knows_end,
+            Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }
     }
@@ -264,10 +259,25 @@ impl Release<'_> {
         let Some(lease) = self.lease else { return false };
         let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);
         let Backing { run, .. } = &lease.backing[node];
-        in_time && !answer.knows_run && run.is_some() && answer.run_id.is_some() && *run != answer.run_id
+        in_time && !knows_run(answer) && run.is_some() && answer.run_id.is_some() && *run != answer.run_id
     }
 }
 
 fn is_done(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
+}
+
+/// The log knows of the run of a lease that is not there.
+fn knows_run(answer: &Answer) -> bool {
+    matches!(answer.text("known"), Some("known" | "ended"))
+}
+
+/// The same, and that a release has told its end.
+fn knows_end(answer: &Answer) -> bool {
+    answer.text("known") == Some("ended")
+}
+
+/// The log was cut since: it may have known of that run.
+fn may_have_forgotten(answer: &Answer) -> bool {
+    answer.text("known") == Some("unsure")
 }

@@ -131,7 +131,7 @@ impl Lock {
     ) -> Answers<Answer> {
         let mut calls = vec![None; answers.nodes()];
         for (node, _, answer) in answers.iter().filter(|_| !judgement.lost) {
-            if answer.forgotten {
+            if answer.fields.has("forgotten") {
                 let args = lease.args().with("hold", &lease.hold).time("default", DEFAULT_TTL);
                 calls[node] = Some(self.call(&scripts::ENTER, args).in_order());
             }
@@ -161,7 +161,9 @@ impl Lock {
         let said = answers.filter_map(|(node, _, answer)| {
             let node = self.locks.nodes.name(node);
             Some(match (answer.outcome, &answer.by) {
-                (Outcome::Revoked, _) => (0, format!("it was revoked by {} ({node})", safe(&answer.revoked_by))),
+                (Outcome::Revoked, _) => {
+                    (0, format!("it was revoked by {} ({node})", safe(answer.text("by").unwrap_or_default())))
+                }
                 (Outcome::Other, Some(Obstacle::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
                 (Outcome::Other, _) => (1, format!("another program now holds it ({node})")),
                 (Outcome::Gone, _) => (2, format!("it was released or deleted on {node}")),

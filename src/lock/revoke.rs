@@ -8,6 +8,7 @@ use super::quorum::Verdict;
 use super::status::{State, View};
 use super::{Lock, scripts};
 use crate::error::{Error, NotOurs};
+use crate::redis::Reply;
 use std::collections::BTreeSet;
 
 /// The result of ending others' leases.
@@ -94,7 +95,8 @@ impl Lock {
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        let found: BTreeSet<Vec<u8>> = answers.replies().flat_map(|answer| answer.tokens.iter().cloned()).collect();
-        Ok(found.into_iter().collect())
+        let found: BTreeSet<&[u8]> =
+            answers.replies().flat_map(|answer| answer.get("tokens").items()).filter_map(Reply::as_bytes).collect();
+        Ok(found.into_iter().map(<[u8]>::to_vec).collect())
     }
 }

@@ -265,7 +265,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         (State::Free, None)
     };
     // A waiter stands in line wherever it can: the longest line lacks the fewest, and is in order.
-    let line = known.iter().max_by_key(|answer| answer.waiting);
+    let line = known.iter().max_by_key(|answer| answer.count("waiting"));
     Status {
         holder_count: if by.as_ref().is_some_and(|by| !by.holders().is_empty()) { count } else { 0 },
         memory: Memory::default(),
@@ -276,8 +276,8 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         mode,
         limit: mode.and_then(Claim::limit),
         by,
-        waiting: line.map(|line| line.waiting),
-        waiters: line.and_then(|line| line.waiters.clone()),
+        waiting: line.map(|line| line.count("waiting")),
+        waiters: line.and_then(|line| Waiter::read_all(&line.fields)),
         nodes: Vec::new(),
         unanswered: None,
     }

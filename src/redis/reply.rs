@@ -4,8 +4,9 @@ use super::fault::Fault;
 use redis::Value;
 
 /// The reply of a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reply {
+    #[default]
     Nil,
     Int(i64),
     Text(String),
