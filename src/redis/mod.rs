@@ -26,7 +26,7 @@ pub(crate) use local::Local;
 pub(crate) use node::Node;
 use node::RequestOutcome;
 pub(crate) use reply::{FromReply, Reply};
-pub(crate) use script::{BareCode, Call, Script};
+pub(crate) use script::{Call, Script};
 pub(crate) use sentinel::{SentinelView, views as sentinel_views};
 pub(crate) use url::Deployment;
 

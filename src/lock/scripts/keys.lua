@@ -1,6 +1,6 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and what the lock's key has.
 -- Straight lines, since what a script spends is the creation of its functions; take.lua and release.lua do their usual
--- case with no more than this, and include the rest where it is needed (scripts.rs).
+-- case with no more than this, and include the rest where it is needed (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> age), members (sorted set: token -> deadline in ms),

@@ -1,0 +1,40 @@
+//! The build script: puts each Lua script together from its files. A line `-- include a, b`, or, at the head of a file, `-- needs a`,
+//! becomes the text of those files that the script does not have yet; keys.lua stands first in all.
+
+use sha1_smol::Sha1;
+use std::{env, fs, io};
+
+const FOLDER: &str = "src/lock/scripts";
+
+fn main() -> io::Result<()> {
+    println!("cargo::rerun-if-changed={FOLDER}");
+    let output = env::var("OUT_DIR").map_err(io::Error::other)?;
+    for file in fs::read_dir(FOLDER)? {
+        let file = file?.file_name();
+        let Some(name) = file.to_str().and_then(|file| file.strip_suffix(".lua")) else { continue };
+        let (mut script, mut included) = (String::new(), Vec::new());
+        include("keys", &mut script, &mut included)?;
+        include(name, &mut script, &mut included)?;
+        // A server knows a script by this name.
+        fs::write(format!("{output}/{name}.sha1"), Sha1::from(&script).digest().to_string())?;
+        fs::write(format!("{output}/{name}.lua"), script)?;
+    }
+    Ok(())
+}
+
+/// Adds a file and what it includes, unless it is there: without lines of comment and without indentation. A server reads only 16 kB
+/// from a client that has gone: a TAKE and the script that undoes it have to fit in that.
+fn include(name: &str, script: &mut String, included: &mut Vec<String>) -> io::Result<()> {
+    if included.iter().any(|file| file == name) {
+        return Ok(());
+    }
+    included.push(name.to_owned());
+    for line in fs::read_to_string(format!("{FOLDER}/{name}.lua"))?.lines().map(str::trim_start) {
+        if let Some(names) = line.strip_prefix("-- include ").or(line.strip_prefix("-- needs ")) {
+            names.split(", ").try_for_each(|name| include(name, script, included))?;
+        } else if !line.is_empty() && !line.starts_with("--") {
+            script.extend([line, "\n"]);
+        }
+    }
+    Ok(())
+}
