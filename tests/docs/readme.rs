@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What the examples call, apart from redlock.
-const STUBS: [&str; 15] = [
+const STUBS: [&str; 16] = [
     "announce",
     "backup",
     "backup.sh",
@@ -21,6 +21,7 @@ const STUBS: [&str; 15] = [
     "deploy.sh",
     "download",
     "job",
+    "job.sh",
     "mail",
     "migrate",
     "pg_dump",
@@ -246,9 +247,10 @@ fn scene_of(block: &Block) -> Scene {
     Scene::new(if block.text.contains("allkeys-lru") { &evicting } else { &[] })
 }
 
-/// A picture is exactly that of a certain night.
+/// A picture is exactly that of a certain night. A comment behind its command says what the marks mean.
 fn picture(text: &str) {
-    let (command, drawn) = text.split_once('\n').unwrap();
+    let (line, drawn) = text.split_once('\n').unwrap();
+    let command = line.split_once(" #").map_or(line, |(command, _)| command.trim_end());
     let words = command.strip_prefix("$ redlock ").unwrap();
     Test::new(&night()).args(words.split(' ')).env("LC_ALL", "C.UTF-8").stdout(drawn).stderr(any()).run();
 }

@@ -2,7 +2,7 @@
 //! it promises to survive. One of them succeeds wherever one can, standard error (what cron mails) tells what went wrong and nothing
 //! else, and the line for the morning is true.
 
-use crate::docs::readme::blocks;
+use crate::docs::readme::{Block, blocks};
 use crate::support::{
     Directory, Ended, Line, Pattern, Redis, Running, SOON, Test, any, command_calls, eventually, like, ms, name, send,
     tagged,
@@ -25,9 +25,10 @@ fn shortened(word: &str) -> String {
     }
 }
 
-/// README's first crontab.
+/// README's crontab whose hosts wait in line.
 fn crontab() -> String {
-    blocks().into_iter().find(|block| block.language == "crontab").expect("a crontab in README").text
+    let is_it = |block: &Block| block.language == "crontab" && block.text.contains("--wait");
+    blocks().into_iter().find(is_it).expect("a crontab in README").text
 }
 
 /// Three hosts with README's crontab, and a job that does at its n-th run what the n-th line of its plan says.
