@@ -98,8 +98,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Take a lock and print its token
     ///
-    /// The token, alone on one line of standard output, is what extend and release need. The lease is not renewed, and ends
-    /// after --ttl, unless --while-pid names the process that it is for.
+    /// Prints the token, which extend and release need, alone on one line of standard output. Nothing renews the lease, which ends
+    /// after --ttl, unless --while-pid names the process that needs it.
     Acquire(AcquireArgs),
     /// Extend a lease
     ///
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     Wait(WaitArgs),
     /// Check whether Redis is ready for locks
     ///
-    /// Looks at every node, and says what is wrong, what that means for locks, and how to fix it. Changes nothing there.
+    /// Checks every node, and says of each problem how it harms locks and how to fix it. Changes nothing there.
     #[command(override_usage = "redlock doctor [OPTIONS]")]
     Doctor,
     /// Print shell completions
@@ -304,7 +304,7 @@ pub(crate) struct LeaseArgs {
     /// bytes, so that two such calls cannot wait for each other.
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     pub(crate) names: Vec<String>,
-    /// How long the lease lasts without a renewal
+    /// How long a lease lasts unrenewed
     ///
     /// If redlock or its machine dies, the lock is free again after that time. From 100ms (run, --while-pid: 500ms) to 30 days.
     #[arg(long, value_name = "D", default_value = "30s", value_parser = ttl)]
@@ -316,7 +316,7 @@ pub(crate) struct LeaseArgs {
     /// Hold it together with other --shared holders
     ///
     /// Many readers or one writer, like flock -s: a shared holder keeps those without --shared out, and they keep it out. They
-    /// all wait in one line, first come, first served. Of -s and -x the last one counts.
+    /// all wait in one line, first come, first served. The last of -s and -x counts.
     #[arg(short, long, overrides_with_all = ["shared", "exclusive"])]
     pub(crate) shared: bool,
     /// One holder at a time, like flock -x (the default)
@@ -346,7 +346,8 @@ pub(crate) struct LeaseArgs {
 
 #[derive(Debug, Args)]
 #[command(override_usage = "redlock run NAME [OPTIONS] -- COMMAND [ARG]...\n       \
-                            redlock run NAME [OPTIONS] -c LINE")]
+                            redlock run NAME [OPTIONS] -c LINE\n \
+                            e.g.: redlock run --name backup --ttl 30s -- ./job.sh")]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) taking: LeaseArgs,
@@ -355,7 +356,7 @@ pub(crate) struct RunArgs {
     pub(crate) plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: forever. Without --wait, or with 0: try once. It also waits for a Redis that cannot be reached.
+    /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
@@ -385,9 +386,9 @@ pub(crate) struct RunArgs {
     pub(crate) hold_at_least: Option<Duration>,
     /// Run nothing if it succeeded less than D ago; D is shorter than the period (daily: 20h)
     ///
-    /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed do
-    /// not count: the next host that comes, or with --wait the next in line, tries again. Nor do runs without --once-per. Use it for
-    /// one crontab on many hosts. Up to 100 days.
+    /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed, and
+    /// runs without --once-per, do not count: after a failure the next host that comes, or with --wait the next in line, tries
+    /// again. Use it for one crontab on many hosts. Up to 100 days.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
@@ -419,7 +420,7 @@ pub(crate) struct AcquireArgs {
     pub(crate) plain: Option<String>,
     /// Wait in line for the lock, for at most D
     ///
-    /// Without D: forever. Without --wait, or with 0: try once. It also waits for a Redis that cannot be reached.
+    /// Without D: forever. Without --wait, or with 0: try once. redlock also waits for a Redis that cannot be reached.
     #[arg(short, long, value_name = "D", display_order = 1, value_parser = wait_time, num_args = 0..=1)]
     #[arg(default_value = "0", default_missing_value = FOREVER, hide_default_value = true)]
     pub(crate) wait: Duration,
@@ -491,7 +492,7 @@ pub(crate) struct StatusArgs {
     pub(crate) exit_code: bool,
     /// Exit 0 if a run that ended within the last D succeeded, else 1
     ///
-    /// Asks for such a run of each NAME, and of each lock that a pattern matches. A later run that failed does not change the
+    /// Each NAME, and each lock that a pattern matches, needs such a run. A later run that failed does not change the
     /// status, but the line that is printed tells it. Exit 69 if no quorum of nodes answers. With --format nagios the status is 0, 2
     /// or 3, and one line tells why.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
@@ -567,7 +568,7 @@ pub(crate) fn command() -> clap::Command {
         })
 }
 
-// What a command has that takes no arguments of its own. (No doc comment, as above.)
+// The arguments of a command that has none of its own. (No doc comment, as above.)
 #[derive(Args)]
 struct NoArgs {}
 

@@ -287,6 +287,9 @@ fn help_fits_one_screen_and_shows_what_matters() {
     Test::bare().status(64).stderr(short.as_str()).run();
     let long = Test::bare().arg("--help").stdout(any()).run().stdout;
     assert!(long.lines().count() > short.lines().count());
+    let run = Test::bare().args(["run", "-h"]).stdout(any()).run().stdout;
+    assert!(run.lines().count() <= 24, "{} lines\n{run}", run.lines().count());
+    assert!(run.contains(" redlock run --name backup --ttl 30s -- ./job.sh\n"), "{run}");
     // A line that is too long is broken, and leaves a word alone.
     let (_, end) = long.split_once("\nExit status:\n").unwrap();
     assert!(end.lines().all(|line| line.is_empty() || line.contains(' ')), "{end}");
