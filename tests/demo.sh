@@ -70,13 +70,14 @@ both() {
 cron="redlock run --wait 1m --once-per 1h -q -E 0"
 
 say "Two hosts have the same crontab. At the same second both begin; the report is made once."
-echo 'echo "the report is made" | tee -a reports' > report
+echo 'echo "the report is made" | tee -a reports; sleep 0.4' > report
 both "$cron report" "-- sh report"
 must "the report was not made once" [ "$(grep -c . reports)" = 1 ]
 
 say "The backup fails on one host: the next in line repeats it, and cron would mail what the first has said."
 cat > backup << 'END'
 echo began >> backups
+sleep 0.4
 [ "$(grep -c . backups)" -gt 1 ] || { echo "disk full"; exit 1; }
 echo "the backup is made"
 END
@@ -151,3 +152,7 @@ told 'backup .*(web-[12])' 'exit 0'
 told 'download .*slot 2' 'exit 0'
 told 'deploy .*(alice)' 'lease ran out'
 told 'deploy .*(bob)' 'lease lost'
+
+say "The same at a glance: what ran (█ or #), and what failed or was stopped (✗ or x)."
+run "redlock log --format chart --since $((SECONDS + 1))s"
+must "the chart does not show that deploy failed" grep -qE '^deploy .*(✗|x$)' <(redlock log --format chart --since 1m)
