@@ -8,7 +8,8 @@ ZSH_COMPLETIONS = $(PREFIX)/share/zsh/site-functions
 BINARY = target/release/redlock
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-HOMEPAGE := $(shell sed -n 's/^homepage = "\(.*\)"/\1/p' Cargo.toml)
+HOMEPAGE := $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
+MAINTAINER := $(shell sed -n 's/^authors = \["\(.*\)"\]/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
 .PHONY: build demo test model chaos fuzz margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
@@ -121,10 +122,9 @@ uninstall:
 	    bash-completion/completions/redlock fish/vendor_completions.d/redlock.fish) $(DESTDIR)$(ZSH_COMPLETIONS)/_redlock
 	rm -rf $(DEST)/share/doc/redlock
 
-# Packages of a static binary with all that belongs to it. Whoever hands them out says who answers for them: make release MAINTAINER='…'
+# Packages of a static binary with all that belongs to it. Cargo.toml says who answers for them.
 OUT = target
 MACHINE := $(shell uname -m)
-MAINTAINER = the redlock authors <redlock@redlock.invalid>
 XZ = 6
 NAME = redlock-$(VERSION)-$(MACHINE)-linux
 DOC = share/doc/redlock
