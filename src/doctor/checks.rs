@@ -3,7 +3,7 @@
 use super::facts::Facts;
 use super::finding::Harm::{Fail, NoVote, Unknown, Warn};
 use super::finding::{CheckResult, Problem};
-use super::permissions::{OF_MEMORY, OF_SHAPES, OPTIONAL, rule};
+use super::permissions::{OPTIONAL, rule};
 use crate::lock::{Holder, Quarantine, Status};
 use crate::redis::{Address, Deployment, Fault, Local, SentinelView};
 use crate::text::{first_of, human};
@@ -291,10 +291,8 @@ fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
 
 /// Against this machine, and against the other nodes.
 fn clock(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
-    let ahead = node.ahead_ms.ok_or_else(|| {
-        Unknown
-            .problem("TIME is refused: there is no log, and no --once-per", "let this user run TIME (ACL rule +time)")
-    })?;
+    let advice = "let this user run TIME (ACL rule +time)";
+    let ahead = node.ahead_ms.ok_or_else(|| Unknown.problem("TIME is refused", advice))?;
     let advice = "synchronize the clocks (NTP): --once-per, log and --ran-within count by those of the servers";
     let side = if ahead > 0 { "ahead of" } else { "behind" };
     let detail = format!("its clock is {} {side} this machine's", human(Duration::from_millis(ahead.unsigned_abs())));
@@ -327,21 +325,11 @@ fn scripts(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let denied = node.denied.clone()?;
     let (lacks, keys) = (format!("this user lacks {}", denied.join(", ")), format!("{}*", setup.prefix));
     let rule = rule(node.address.username(), setup.prefix);
-    let optional = |command: &str| OPTIONAL.contains(&command) && !(command == "info" && setup.has_quarantine());
-    let is_for = |some: &[&str], command: &str| some.contains(&command);
-    let is_needed = |command: &str| !optional(command) && !is_for(&OF_SHAPES, command) && !is_for(&OF_MEMORY, command);
-    let any = |is: &dyn Fn(&str) -> bool| denied.iter().any(|command| is(command));
-    NoVote.when(any(&is_needed), &format!("{lacks}, which locks on {keys:?} need"), &rule)?;
-    let missing: Vec<&str> = [(&OF_SHAPES[..], "--shared and --slots"), (&OF_MEMORY, "log and --once-per")]
-        .into_iter()
-        .filter_map(|(some, what)| any(&|command| is_for(some, command)).then_some(what))
-        .collect();
-    Warn.when(!missing.is_empty(), &format!("{lacks}: locks work, but not {}", missing.join(", nor ")), &rule)?;
-    Warn.when(
-        !denied.is_empty(),
-        &format!("{lacks}: locks work, but status shows less, or large ones cost more"),
-        &rule,
-    )?;
+    let is_needed = |command: &str| !OPTIONAL.contains(&command) || command == "info" && setup.has_quarantine();
+    let needs_any = denied.iter().any(|command| is_needed(command));
+    NoVote.when(needs_any, &format!("{lacks}, which locks on {keys:?} need"), &rule)?;
+    let detail = format!("{lacks}: locks work, but status and log show less");
+    Warn.when(!denied.is_empty(), &detail, &rule)?;
     Ok("all commands, keys and channels are allowed".to_owned())
 }
 

@@ -8,12 +8,8 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
                         +ltrim +lrange +lindex +llen +hincrby +client|setname";
 
-/// The commands without which locks still work: for the uptime, and the list of all locks.
-pub(super) const OPTIONAL: [&str; 2] = ["info", "scan"];
-/// The commands that only shared locks and slots need: with a rule that lacks them exclusive locks work.
-pub(super) const OF_SHAPES: [&str; 3] = ["time", "zcount", "pexpireat"];
-/// The commands that only the memory of the last runs needs, whose failure fails no lock.
-pub(super) const OF_MEMORY: [&str; 7] = ["time", "lpush", "ltrim", "lrange", "lindex", "llen", "hincrby"];
+/// The commands without which locks still work: for the uptime, the list of all locks, and the log.
+pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
 
 /// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.
 pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {

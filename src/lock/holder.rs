@@ -86,8 +86,7 @@ impl Holder {
         if !fields.has("token") {
             return Holder { token, claim, slot, lease, ..Holder::default() };
         }
-        // Zero is a server that refuses TIME.
-        let micros = |name: &str| fields.get(name).as_count().filter(|&micros| micros > 0).map(Duration::from_micros);
+        let micros = |name: &str| fields.get(name).as_count().map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
         let text = |name: &str| fields.get(name).as_text().map(|text| text.chars().take(256).collect::<String>());
         Holder {

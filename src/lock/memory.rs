@@ -103,7 +103,7 @@ impl RunQuery {
 
 impl FromReply for NodeMemory {
     fn from_reply(reply: &Reply) -> Option<NodeMemory> {
-        let now = reply.get("clock").as_time().filter(|now| !now.is_zero());
+        let now = reply.get("clock").as_time();
         let read = |text: &Reply, untold| Run::read(text.as_text().unwrap_or_default(), untold, now);
         let run_in = |name: &str| reply.has(name).then(|| read(reply.get(name), RunOutcome::Unreadable));
         let mut runs: Vec<Run> =

@@ -33,7 +33,7 @@ pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
 impl Waiter {
     /// The first in line on one node.
     pub(super) fn read_all(answer: &Reply) -> Option<Vec<Waiter>> {
-        let now = answer.get("clock").as_time().filter(|now| !now.is_zero());
+        let now = answer.get("clock").as_time();
         let read = |pair: &[Reply]| Waiter::read(pair[0].as_text().unwrap_or_default(), pair[1].as_text(), now);
         answer.has("waiters").then(|| answer.get("waiters").items().chunks_exact(2).map(read).collect())
     }
