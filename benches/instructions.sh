@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 OUT=$PWD/target/instructions
 RUNS=40
-FIRST=5 # runs that bring the scripts, and make the keys
+FIRST=25 # runs that bring the scripts, make the keys and fill the log
 mkdir -p "$OUT"
 
 # The binary of revision $1, built once; without a revision, of this tree.

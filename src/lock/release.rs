@@ -189,7 +189,7 @@ impl Lock {
         let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
         match (lease, end) {
             (Some(lease), Some(end)) if lease.entry.is_some() => {
-                let ended = end.at.elapsed();
+                let ended = Some(end.at.elapsed()).filter(|ended| ended.as_millis() > 0);
                 self.call(&scripts::RELEASE, lease.add_run_to(args, node).time("ended", ended))
             }
             (Some(_), _) => self.call(&scripts::RELEASE, args),

@@ -13,13 +13,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const TOKENS: [&str; 6] = ["ta", "tb", "tc", "td", "te", "ta.0"];
 /// Their names begin with their claim.
 const WAITERS: [&str; 6] = ["wa", "wb", "sa", "sb", "pa", "pb"];
-const CLAIMS: [&str; 4] = ["exclusive", "shared", "slots:2", "slots:3"];
+const CLAIMS: &[&str] = &["exclusive", "shared", "slots:2", "slots:3"];
 /// Far enough apart for an expiry to tell which one it comes from.
 const TTLS: [i64; 4] = [100_000, 200_000, 300_000, 400_000];
 /// What a busy machine may take from a seed's first call to its last.
 const SLACK_MS: u64 = 20_000;
-/// How often each script is called, and with what: an argument of these values, given in so many of a hundred calls.
-const SCRIPTS: [(u64, &str, &str); 10] = [
+/// How often a script is called, which, and with what: an argument of these values, given in so many of a hundred calls.
+type Described = (u64, &'static str, &'static str);
+const ALL: &[Described] = &[
     (
         34,
         "take",
@@ -45,6 +46,27 @@ const SCRIPTS: [(u64, &str, &str); 10] = [
     (6, "revoke", "token:60=TOKEN by=me|you force:50=1"),
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
+];
+/// The same on a lock that is mostly free when it is taken, and whose runs mostly end well: there the usual grant and the usual end
+/// are straight lines of their own. Exclusive leases only.
+const USUAL: &[Described] = &[
+    (
+        40,
+        "take",
+        "token=ANY ttl=TTL OWNER now:80=NUMBER waiter:8=wa|wb ticket:50=1|7 quarantine:8=100 once:8=1000000 earlier:5=TOKEN",
+    ),
+    (
+        40,
+        "release",
+        "token=TOKEN hold:70=base|base|base|h1 keep:4=250000 outcome=exited|exited|signaled|lost code=0|3 ended:40=1|700 \
+         began:92=SINCE run_id=this|this|this|another once:10=1 OWNER",
+    ),
+    (4, "undo", "token:60=TOKEN waiter:80=wa|wb"),
+    (4, "extend", "token=TOKEN ttl:50=TTL default=150000 renew:40=1"),
+    (3, "enter", "token=TOKEN default=150000 hold=h1|h2"),
+    (3, "recreate", "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id=this alone:50=1"),
+    (3, "revoke", "token:60=TOKEN by=me force:50=1"),
+    (3, "fence", "token=TOKEN fence=NUMBER"),
 ];
 /// What is written of a lease, and of its run: what its redlock knows of that, and how many runs the lock is to keep.
 const OWNER: &str = "host=h pid=1 user=u label=|label|\u{1f}\n \
@@ -123,6 +145,8 @@ fn content(kind: &str, reply: &Reply) -> Json {
 
 struct Run<'a> {
     seed: u64,
+    described: &'static [Described],
+    claims: &'static [&'static str],
     chance: Chance,
     scripts: Scripts,
     ears: PubSub<'a>,
@@ -157,10 +181,10 @@ impl Run<'_> {
     /// Mostly what is in force.
     fn claim(&mut self) -> String {
         let known = self.model.shape().filter(|_| self.chance.percent(60));
-        known.unwrap_or_else(|| self.chance.one_of(&CLAIMS).to_owned())
+        known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
     }
 
-    /// What stands for a value in [`SCRIPTS`].
+    /// What stands for a value in what is described.
     fn value(&mut self, name: &str) -> String {
         let token = self.model.args.get("token").cloned().unwrap_or_default();
         match name {
@@ -224,8 +248,8 @@ impl Run<'_> {
     /// One call of a script, by chance.
     fn call(&mut self) {
         self.model.us += 2000 + i64::try_from(self.chance.below(2000)).unwrap();
-        let (script, described) =
-            self.chance.weighted(&SCRIPTS.map(|(weight, script, described)| (weight, (script, described))));
+        let all: Vec<_> = self.described.iter().map(|&(weight, script, with)| (weight, (script, with))).collect();
+        let (script, described) = self.chance.weighted(&all);
         self.model.args.clear();
         self.arguments(script, described);
         let clock = self.model.us.to_string();
@@ -356,10 +380,24 @@ impl Run<'_> {
     }
 }
 
-/// Calls with these seeds. Waiters live by chance, or are dead.
-fn agree(seeds: std::ops::Range<u64>, alive: bool) {
+/// Calls as they are described, in which waiters live by chance, or are dead; and the usual grant and the usual end have straight
+/// lines of their own, or go the way of all others.
+struct Calls {
+    described: &'static [Described],
+    claims: &'static [&'static str],
+    alive: bool,
+    has_plain_way: bool,
+}
+
+/// With each seed.
+const CALLS: usize = 250;
+
+/// Calls with these seeds.
+fn agree(seeds: std::ops::Range<u64>, calls: &Calls) {
+    let &Calls { described, claims, alive, has_plain_way } = calls;
     let redis = Redis::start();
-    let constants = [("RESERVED_MS", RESERVED_MS.to_string())];
+    let mut constants = vec![("RESERVED_MS", RESERVED_MS.to_string())];
+    constants.extend((!has_plain_way).then(|| ("is_plain", "false".to_owned())));
     for seed in seeds {
         redis.command(&["FLUSHALL"]);
         let mut listener = redis.connection();
@@ -367,9 +405,8 @@ fn agree(seeds: std::ops::Range<u64>, alive: bool) {
         ears.subscribe(part("sync")).unwrap();
         let us = clock_us();
         let scripts = Scripts::changed(redis.connection(), &known_server(), &constants);
-        let model = Model::new(us);
-        let mut run =
-            Run { seed, chance: Chance::new(seed), scripts, ears, dump: Script::new(DUMP), model, done: Vec::new() };
+        let (chance, dump, model) = (Chance::new(seed), Script::new(DUMP), Model::new(us));
+        let mut run = Run { seed, described, claims, chance, scripts, ears, dump, model, done: Vec::new() };
         for _ in 0..CALLS {
             if run.chance.percent(12) {
                 run.event(alive);
@@ -382,15 +419,26 @@ fn agree(seeds: std::ops::Range<u64>, alive: bool) {
     }
 }
 
-/// With each seed.
-const CALLS: usize = 250;
+const OF_ALL_KINDS: Calls = Calls { described: ALL, claims: CLAIMS, alive: true, has_plain_way: true };
+const MOSTLY_USUAL: Calls = Calls { described: USUAL, claims: &["exclusive"], ..OF_ALL_KINDS };
 
 #[test]
 fn the_scripts_and_the_model_agree_when_waiters_live_and_die() {
-    agree(1..21, true);
+    agree(1..21, &OF_ALL_KINDS);
 }
 
 #[test]
 fn the_scripts_and_the_model_agree_when_all_waiters_are_dead() {
-    agree(101..105, false);
+    agree(101..105, &Calls { alive: false, ..OF_ALL_KINDS });
+}
+
+#[test]
+fn the_scripts_and_the_model_agree_when_most_calls_are_usual() {
+    agree(201..211, &MOSTLY_USUAL);
+}
+
+/// Each of those calls leaves the same as in its straight lines.
+#[test]
+fn the_scripts_and_the_model_agree_when_usual_calls_go_the_way_of_all_others() {
+    agree(201..211, &Calls { has_plain_way: false, ..MOSTLY_USUAL });
 }

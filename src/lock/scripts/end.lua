@@ -8,22 +8,25 @@
 -- who has revoked it (user@host). As a quote inside a value is escaped, `"b":"` is always the name of a field.
 local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 
--- The run with this duration (ms) and outcome in place of what it may have. An expired run may have a status (`code`).
+-- The run with this duration (ms, or their text) and outcome in place of what it may have. An expired run may have a
+-- status (`code`).
 local function with_end(run, duration, word, code, by)
   local outcome = '"'
   if word == 'exited' then outcome = '","x":"' .. code .. '"'
   elseif word == 'signaled' then outcome = '","s":"' .. code .. '"'
   elseif word then outcome = '","o":"' .. word .. (word == 'expired' and '","x":"' .. code or '') .. '"' end
   if by then outcome = outcome .. ',"y":' .. cjson.encode(by) end
+  if type(duration) == 'number' then duration = string.format('%.0f', math.max(duration, 0)) end
   local behind = string.find(run, ',"d":"', 1, true) or #run
-  return string.sub(run, 1, behind - 1) .. ',"d":"' .. string.format('%.0f', math.max(duration, 0)) .. outcome .. '}'
+  return string.sub(run, 1, behind - 1) .. ',"d":"' .. duration .. outcome .. '}'
 end
 
 -- Puts runs that have ended, in the order of their ends, in front of the log, which keeps the newest `most`. Cost: 2
 -- calls, and one where it is full.
 local function push(runs, most)
-  if redis.call('LPUSH', LOG, unpack(runs)) > most then
-    redis.call('LTRIM', LOG, 0, most - 1)
+  local over = redis.call('LPUSH', LOG, unpack(runs)) - most
+  if over > 0 then
+    redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
     if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
   end
   -- Both are renewed once a day.
@@ -34,7 +37,7 @@ end
 
 -- The number of runs that the log keeps, by what this run says.
 local function most_of(run)
-  local _, at = string.find(run, '"n":"', 1, true)
+  local _, at = string.find(run, 'n":"', 1, true)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 

@@ -20,7 +20,9 @@
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
 --   open), log (list: the last runs that have ended, the last to end in front), runs (hash: see end.lua)
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG, given = {}, ARGV
+-- With room for sixteen: a table that grows is built anew at each doubling.
+local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
+  claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
@@ -45,7 +47,7 @@ local function node()
     local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
     uptime = string.match(info, '^[%w-]*', last + 1)
     _, last = string.find(info, 'run_id:', 1, true)
-    run_id = string.match(info, '^%w*', last + 1)
+    run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
   end
   return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
 end

@@ -3,8 +3,8 @@
 -- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest
 --      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
 --      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
---      for the memory: outcome (nil: released), code, ended (ms ago), gone (the outcome if the lease is not here; nil:
---      not known), told (that takes the place of the end that this node was told), once (the job of a run with
+--      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not here;
+--      nil: not known), told (that takes the place of the end that this node was told), once (the job of a run with
 --      --once-per has succeeded)
 --      of the run itself, nil for a release by token: began (ms ago), entry (the run without its beginning; nil: no
 --      memory), run_id (of the server, when it last confirmed the lease)
@@ -23,7 +23,8 @@ if is_plain and redis.call('EXISTS', H, Q) == 0 then
   local run, reply = redis.pcall('HGET', OPEN, ARG.token), {'outcome', 'released'}
   local done, why = true, run
   if type(run) == 'string' then
-    done, why = pcall(end_run, ARG.token, run, ARG.began - (ARG.ended or 0), ARG.outcome, ARG.code)
+    local duration = ARG.ended and ARG.began - ARG.ended or ARG.began
+    done, why = pcall(end_run, ARG.token, run, duration, ARG.outcome, ARG.code)
   end
   if not done or type(run) == 'table' then reply[3], reply[4] = 'unwritten', type(why) == 'table' and why.err or why end
   return reply
