@@ -33,7 +33,7 @@ pub(crate) struct Lease {
     /// Its run for the memory, if there is one.
     pub(super) entry: Option<String>,
     /// A success of it counts for `--once-per`.
-    pub(super) is_once: bool,
+    pub(crate) is_once: bool,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that failed to grant it, and why. Not handed to another process.

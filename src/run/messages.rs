@@ -119,9 +119,14 @@ impl Messages {
         self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }
 
-    pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot) {
+    /// Reports a release that no quorum has confirmed; with it a success that `is_once`, which is to be told in any case.
+    pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot, is_once: bool) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
-        self.news(&format!("cannot release {name}: {why}; it will be free in {left}"));
+        let text = format!("cannot release {name}: {why}; it will be free in {left}");
+        match is_once {
+            true => self.say(&format!("{text}, and --once-per may let another host run it again")),
+            false => self.news(&text),
+        }
     }
 
     /// Reports what of the end of the run the servers could not write.

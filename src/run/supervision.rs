@@ -248,7 +248,10 @@ impl<'a> Supervision<'a> {
                     messages.lost_at_release(&found);
                     exit = Exit::LOST;
                 }
-                Some(Err(error)) => messages.cannot_release(&error, valid_until),
+                Some(Err(error)) => {
+                    let is_once = lease.is_once && end.exit == Exit::Command(0);
+                    messages.cannot_release(&error, valid_until, is_once);
+                }
                 Some(Ok(_)) | None => {}
             }
         }

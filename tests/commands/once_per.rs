@@ -215,3 +215,27 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
         message(["\"backup\" succeeded, but ", "could not note it", "WRONGTYPE", "will let another host run it again"]);
     job.stderr(said).run();
 }
+
+#[test]
+fn a_success_that_no_node_hears_of_is_said_though_the_call_is_quiet() {
+    let start = |option: &str, status: i32, said: Option<&str>| {
+        let (redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));
+        let line = format!("run backup -q --ttl 5s {option} 1h -- sh -c");
+        let script = format!("while [ ! -e go ]; do sleep 0.05; done; exit {status}");
+        let job = redlock(&redis, line).args([script]).in_directory(&directory).status(status);
+        let job = match said {
+            Some(said) => job.stderr(message(["cannot release \"backup\"", "is unreachable", said])),
+            None => job.stderr(""),
+        };
+        (redis, directory, job.spawn())
+    };
+    let again = Some("--once-per may let another host run it again");
+    let jobs = [start("--once-per", 0, again), start("--once-per", 3, None), start("--max-run", 0, None)];
+    let stop = |(mut redis, directory, job): (Redis, Arc<Directory>, Running)| {
+        eventually(SOON, "the job runs", || redis.pttl("redlock:backup") > 0);
+        redis.kill();
+        fs::write(directory.path().join("go"), "").unwrap();
+        job
+    };
+    jobs.map(stop).into_iter().for_each(|job| drop(job.finish()));
+}
