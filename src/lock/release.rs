@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::redis::{Answers, Call, Fault, Reply};
 use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The longest time for which a release is sent again.
@@ -198,27 +199,24 @@ impl Lock {
     }
 
     /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
-    /// may still have it. Where it is one, the others hear of it too: they were told how the job ended.
+    /// may still have it. Where it is one, the others hear of it too if they have noted a success for `--once-per`.
     async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
-        // A lease that was released by its token may have been told another end by that.
-        let is_other = is_loss && end.outcome != Some(RunOutcome::Released);
-        let is_told = |node| is_other && answers.of(node).is_some_and(|answer| answer.is_ok_and(is_done));
-        let is_missing = |node| answers.of(node).is_some_and(|answer| answer.is_ok_and(|answer| !is_done(answer)));
-        let hears: Vec<bool> = (0..answers.nodes()).map(|node| is_told(node) || is_missing(node)).collect();
-        if !hears.contains(&true) {
-            return;
-        }
+        let all_hear = is_loss && release.is_once();
+        let hears = |answer: &Answer| all_hear || !is_done(answer);
         let outcome = if is_loss { RunOutcome::Lost.to_string() } else { end.word() };
         let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
         let args = args.with_some("code", end.code).time("ended", end.at.elapsed()).flag("once", release.is_once());
-        let args = |node| lease.add_run_to(args.clone(), node).flag("told", is_told(node));
-        let calls = (0..hears.len()).map(|node| hears[node].then(|| self.call(&scripts::RELEASE, args(node))));
-        let calls: Vec<Option<Call>> = calls.collect();
+        let call = |node| self.call(&scripts::RELEASE, lease.add_run_to(args.clone(), node));
+        let calls: BTreeMap<usize, Call> =
+            answers.iter().filter(|(_, _, answer)| hears(answer)).map(|(node, ..)| (node, call(node))).collect();
+        if calls.is_empty() {
+            return;
+        }
         let mut heard = self.locks.nodes.unasked::<Answer>();
         let soon = Boot::now() + LONG_UNDO_TIMEOUT;
-        self.locks.nodes.ask_more(&mut heard, |node| calls[node].as_ref(), soon, |_| Boot::NEVER).await;
+        self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
     }
 
     /// The newest hold that any node knows of the lease.

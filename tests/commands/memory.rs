@@ -436,7 +436,7 @@ fn a_release_that_the_log_has_forgotten_since_is_neither_a_loss_nor_another_run(
 }
 
 #[test]
-fn a_success_that_was_told_under_a_lost_lease_counts_nowhere() {
+fn a_success_that_was_told_under_a_lost_lease_is_none() {
     let nodes = several(3);
     redlock(&nodes, "run -q backup --once-per 1ms -- true").run();
     let job = Job::start(&nodes, &nodes[0], "-q --once-per 1ms", |test| test.status(76).stderr(any()));
@@ -445,9 +445,6 @@ fn a_success_that_was_told_under_a_lost_lease_counts_nowhere() {
     }
     job.end();
     job.running.finish();
-    for node in &nodes {
-        assert_eq!(counts(node), [Some("1".to_owned()), Some("1".to_owned())]);
-    }
     // Also when no node has the loss as its last failure any more.
     redlock(&nodes, "run -q backup -- false").status(1).run();
     let (all, told) = (runs(&nodes, "backup"), status(&nodes, "backup"));

@@ -261,11 +261,7 @@ impl Model {
         if run.is_none() {
             logged = self.memory.log.iter().position(|run| run["t"] == token);
             run = logged.map(|at| self.memory.log[at].clone());
-            if run.as_ref().is_some_and(|run| self.args.contains_key("told") && is_told(run)) {
-                self.discount(run.as_ref().unwrap());
-            } else {
-                run = run.filter(|run| !has_outcome(run));
-            }
+            run = run.filter(|run| !has_outcome(run));
         }
         let Some(run) = run else { return };
         let mut end = (self.end_of(&run), outcome_of(word, code, by));
@@ -276,19 +272,6 @@ impl Model {
             end = forced;
         }
         self.log_end(run, end.0, &end.1, logged);
-    }
-
-    /// This end was not true: the last is one before it.
-    fn discount(&mut self, told: &Json) {
-        if let Some(result) = result_of(told) {
-            self.count(result, -1);
-        }
-        let Some(result) = result_of(told).filter(|result| self.memory.runs.get(result) == Some(told)) else { return };
-        self.memory.runs.remove(result);
-        let mut others = self.memory.log.iter().filter(|run| *run != told && has_outcome(run));
-        if let Some(last) = others.find(|run| result_of(run) == Some(result)).cloned() {
-            self.memory.runs.insert(result, last);
-        }
     }
 
     pub(super) fn remember_force(&mut self) {

@@ -4,8 +4,7 @@
 --      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
 --      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not here;
---      nil: not known), told (that takes the place of the end that this node was told), once (the job of a run with
---      --once-per has succeeded)
+--      nil: not known), once (the job of a run with --once-per has succeeded)
 --      of the run itself, nil for a release by token: began (ms ago), entry (the run without its beginning; nil: no
 --      memory), run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
@@ -91,28 +90,6 @@ local function is_told(run)
   return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
 end
 
--- How the end of a run counts: as a success or as a failure, or nil.
-local function result_of(run)
-  if has_ended(run, ',"o":"released"') or has_ended(run, ',"o":"expired"') then return nil end
-  return has_ended(run, ',"x":"0"') and 'success' or 'failure'
-end
-
--- Takes back the end that was told for this run of the log, which is not true: it no longer counts, and the last
--- success or failure is a run before it.
-local function discount(told)
-  local result = result_of(told)
-  if not result then return end
-  redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '-1')
-  if redis.call('HGET', RUNS, result) ~= told then return end
-  redis.call('HDEL', RUNS, result)
-  for _, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-    if run ~= told and has_outcome(run) and result_of(run) == result then
-      redis.call('HSET', RUNS, result, run)
-      return
-    end
-  end
-end
-
 -- Where in the newest of the log the run of this token is, and the run.
 local function find_logged(token)
   for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
@@ -141,19 +118,14 @@ local function told_end(token)
 end
 
 -- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
--- gets this outcome; only its status, if the caller released a lease that had run out (`late`). A loss that a quorum of
--- the nodes knows replaces the end that this node was told.
+-- gets this outcome; only its status, if the caller released a lease that had run out (`late`).
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil
   if word == 'unused' then return end_open_run(token, word) end
   if not run then
     at, run = find_logged(token)
-    if run and ARG.told and is_told(run) then
-      discount(run)
-    elseif run and has_outcome(run) then
-      run = nil
-    end
+    if run and has_outcome(run) then return end
   end
   if not run then return end
   local forced = not late and last_force()
