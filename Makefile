@@ -68,8 +68,8 @@ model: deps
 	@$(CARGO) test -q --locked --test main -- --ignored --nocapture model::table::printed 2>&1 | grep -v -e '^running' -e '^test' -e '^$$'
 
 # Attacks for so many MINUTES (6), from this SEED on (any), on SERVERS=one,three,five,sentinel,cluster,local (all of them): tests/chaos.
-# Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows. Where python3 has redis-py
-# (python3-redis), that takes part, on one Redis that remembers.
+# Each prints its figures and its seed; from its seed it can be repeated, as far as the scheduler allows. If python3 has redis-py
+# (python3-redis), redis-py takes part, on one Redis that remembers.
 chaos: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) SERVERS=$(SERVERS) $(CARGO) test --locked --test main -- --ignored --nocapture chaos::as_long_as_asked
 
@@ -78,7 +78,7 @@ chaos: deps
 fuzz: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) $(CARGO) test --locked --test main -- --ignored --nocapture --test-threads=1 fuzz::as_long_as_asked
 
-# What a slow or busy machine cannot keep is measured, not tested: how long before the expiry large jobs and those of short leases are
+# Measures the promises that a slow or busy machine cannot keep: how long before the expiry large jobs and those of short leases are
 # dead, how soon a released lock is taken, how soon an interrupted call ends (tests/alone). On a quiet machine all of it passes.
 # With MARGIN_ROUNDS=200 each case is tried so often, with INTERRUPT_ROUNDS=1000 so many calls are interrupted.
 margins: deps
@@ -89,7 +89,7 @@ lint:
 	$(CARGO) clippy --all-targets --locked -- -D warnings
 
 # Peers that are not installed are left out: flock, etcd and etcdctl, python3 with redis. ONLY='run crowd' measures only some of it
-# (benches/compare.rs). What is measured is what would be installed; cargo builds another one in its place.
+# (benches/compare.rs). The program that would be installed is measured; cargo builds another in its place.
 bench: build deps
 	cp $(BINARY) target/redlock
 	$(ANYWHERE) REDLOCK=$(CURDIR)/target/redlock $(CARGO) bench --locked -- $(ONLY)
@@ -187,19 +187,20 @@ rpm: deps
 	@echo "made $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm"
 
 # To release: the version in Cargo.toml and the day in the newest heading of CHANGELOG.md, make man, make keep-release, a commit;
-# make test lint model chaos; a tag; make check-packages reproducible; what is handed out stands in SHA256SUMS.
+# make test lint model chaos check-packages reproducible; a tag v$(VERSION), of which .github/workflows/ci.yml makes a release with all that
+# stands in SHA256SUMS; cargo publish.
 release:
 	$(MAKE) dist
 	$(MAKE) deb
 	$(MAKE) rpm
 
-# What the distributions' own checkers say of the packages. Findings that are meant so stand in man/package with their reasons.
+# The distributions' own checkers judge the packages. Intended findings stand in man/package with their reasons.
 check-packages: deps release
 	lintian --allow-root --fail-on error,warning $(OUT)/redlock_$(VERSION)-1_*.deb
 	rpmlint --strict --config man/package/rpmlint.toml $(OUT)/redlock-$(VERSION)-1.$(MACHINE).rpm
 
 # Makes all packages of the last commit twice and compares them: in another directory, of a user with another home and umask, and packed
-# two days later (rustc hangs in a false time, so what it is called by is in this one). It takes as long as two builds.
+# two days later (rustc hangs in a false time, so what it is called by is in this one). This takes as long as two builds.
 TWICE = $(abspath $(OUT))/twice
 reproducible: deps
 	rm -rf $(TWICE) && mkdir -p $(TWICE)/bin $(TWICE)/home/registry
@@ -221,7 +222,7 @@ keep-release:
 clean:
 	$(CARGO) clean
 
-# What is needed besides, and the package that brings it.
+# Programs that are needed besides, and the package that brings each.
 DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux pgrep:procps
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
     dpkg-deb:dpkg rpmbuild:rpm perl:perl-base
@@ -231,7 +232,7 @@ rpm: NEEDS = rpmbuild:rpm
 check-packages: NEEDS = lintian:lintian rpmlint:rpmlint
 reproducible: NEEDS = faketime:faketime
 
-# Where this is neither root nor has sudo, what is missing is named instead.
+# Without root and sudo, missing packages are named instead.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || command -v sudo)
 CAN_INSTALL := $(shell command -v apt-get >/dev/null && { [ "$$(id -u)" = 0 ] || command -v sudo >/dev/null; } && echo yes)
 
