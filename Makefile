@@ -12,7 +12,7 @@ HOMEPAGE := $(shell sed -n 's/^repository = "\(.*\)"/\1/p' Cargo.toml)
 MAINTAINER := $(shell sed -n 's/^authors = \["\(.*\)"\]/\1/p' Cargo.toml)
 COMMIT := $(shell [ ! -e .git ] || git rev-parse --short=10 HEAD 2>/dev/null)
 
-.PHONY: build demo test model chaos fuzz margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
+.PHONY: build demo test model chaos fuzz mutants margins lint bench load install uninstall dist deb rpm release check-packages reproducible man keep-release clean deps
 
 # Messages of panics name no directory of this machine. No crate has the time in it: with SOURCE_DATE_EPOCH for packages alone,
 # those with C code would be built anew by each `make dist` behind a `make build`, and the other way round.
@@ -77,6 +77,15 @@ chaos: deps
 # tells its own seed.
 fuzz: deps
 	MINUTES=$(MINUTES) SEED=$(SEED) $(CARGO) test --locked --test main -- --ignored --nocapture --test-threads=1 fuzz::as_long_as_asked
+
+# Breaks the program in COUNT (50) places, one after the other, drawn by SEED (1) in the scripts or, with OF=rust, in src: which tests
+# notice each (tests/mutants.sh). A minute for most, more for those that live. cargo-mutants lists those of Rust.
+OF = lua
+COUNT = 50
+mutants: export PATH := $(CURDIR)/target/cargo-mutants/bin:$(PATH)
+mutants: deps
+	[ $(OF) = lua ] || command -v cargo-mutants >/dev/null || $(CARGO) install --locked --root target/cargo-mutants cargo-mutants
+	tests/mutants.sh --drawn $(OF) $(COUNT) $(or $(SEED),1)
 
 # Measures the promises that a slow or busy machine cannot keep: how long before the expiry large jobs and those of short leases are
 # dead, how soon a released lock is taken, how soon an interrupted call ends (tests/alone). On a quiet machine all of it passes.
@@ -227,6 +236,7 @@ DEMO_NEEDS = redis-server:redis-server redis-cli:redis-tools setsid:util-linux p
 NEEDS = $(DEMO_NEEDS) openssl:openssl mandoc:mandoc zsh:zsh fish:fish /usr/share/bash-completion/bash_completion:bash-completion \
     dpkg-deb:dpkg rpmbuild:rpm perl:perl-base
 demo bench load: NEEDS = $(DEMO_NEEDS)
+mutants: NEEDS += patch:patch
 deb: NEEDS = dpkg-deb:dpkg
 rpm: NEEDS = rpmbuild:rpm
 check-packages: NEEDS = lintian:lintian rpmlint:rpmlint

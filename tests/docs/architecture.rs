@@ -134,8 +134,7 @@ fn names_in_the_architecture_are_up_to_date() {
 #[test]
 fn names_on_the_page_of_the_tests_are_up_to_date() {
     is_up_to_date("tests/README.md", &["tests", "src", "", "tests/chaos"]);
-    let (page, attacks, mutants) =
-        (read("tests/README.md"), read("tests/chaos/mod.rs"), read("tests/chaos/mutants.sh"));
+    let (page, attacks, mutants) = (read("tests/README.md"), read("tests/chaos/mod.rs"), read("tests/mutants.sh"));
     for found in Regex::new(r"`chaos::(\w+)`").unwrap().captures_iter(&page) {
         assert!(attacks.contains(&format!("fn {}(", &found[1])), "{}", &found[0]);
     }

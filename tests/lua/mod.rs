@@ -2,6 +2,7 @@
 //! model of what they should do.
 
 mod costs;
+mod ends;
 mod holds;
 mod memory;
 mod model;

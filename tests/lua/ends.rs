@@ -1,0 +1,56 @@
+//! Releases whose lease is not here, or whose run cannot be written: what they are told of the memory.
+
+use super::{Scripts, part};
+use crate::support::Redis;
+
+const SEARCHED: u32 = 200; // so many of the newest of the log are looked through
+
+/// Puts this many runs that have just ended into the log, behind those that there are.
+fn log(redis: &Redis, runs: u32) {
+    let seconds: Vec<String> = redis.query(&["TIME"]);
+    for _ in 0..runs {
+        let run = format!(r#"{{"t":"a","b":"{}000","d":"1"}}"#, seconds[0]);
+        redis.command(&["RPUSH", &part("log"), &run]);
+    }
+}
+
+#[test]
+fn a_run_may_have_been_forgotten_if_all_that_is_left_of_a_log_that_was_cut_ended_later() {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    let mut told = || scripts.run("release", "token=t began=60000 ended=50000").text("known").to_owned();
+    assert_eq!(told(), "");
+    log(&redis, 1);
+    assert_eq!(told(), "", "nothing was cut off");
+    redis.command(&["HSET", &part("runs"), "cut", "1"]);
+    assert_eq!(told(), "unsure");
+    redis.command(&["DEL", &part("runs")]);
+    // What is behind those that are searched is not looked for.
+    log(&redis, SEARCHED - 2);
+    assert_eq!(told(), "");
+    log(&redis, 1);
+    assert_eq!(told(), "unsure");
+    redis.command(&["LSET", &part("log"), "-1", r#"{"t":"a","b":"1","d":"1"}"#]);
+    assert_eq!(told(), "", "the last one ended before it");
+}
+
+#[test]
+fn what_keeps_a_run_from_being_written_is_told_in_the_words_of_the_server() {
+    // The plain end of a run, one that is not, and one whose lease is not here.
+    for end in ["outcome=exited code=0", "outcome=exited code=0 once=1", "outcome=exited code=0 gone=lost"] {
+        let redis = Redis::start();
+        let mut scripts = Scripts::on(redis.connection());
+        scripts.take_with("", "t", r#"ttl=60000 entry={"h":"host"}"#);
+        redis.command(&["SET", &part("log"), "of another type"]);
+        if end.contains("gone") {
+            redis.command(&["DEL", super::LOCK]);
+        }
+        let reply = scripts.run("release", &format!(r#"token=t hold=base began=60000 entry={{"f":"1"}} {end}"#));
+        assert!(reply.text("unwritten").contains("WRONGTYPE"), "{end}: {reply:?}");
+        assert_eq!(reply.text("unnoted"), "", "{end}");
+        redis.command(&["DEL", super::LOCK, &part("runs")]);
+        redis.command(&["SET", &part("runs"), "of another type"]);
+        let reply = scripts.run("release", &format!(r#"token=t began=60000 once=1 code=0 entry={{"f":"1"}}"#));
+        assert!(reply.text("unnoted").contains("WRONGTYPE"), "{reply:?}");
+    }
+}

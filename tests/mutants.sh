@@ -1,0 +1,135 @@
+#!/bin/sh
+# Tests turned against themselves: breaks a copy of the program in one place after the other, and looks which tests notice it.
+#
+#   tests/mutants.sh [NAME...]     the mutants below, all or these: how soon the attack of `make test` finds each, or, where chaos is
+#                                  too coarse for that, the test whose name is given
+#   tests/mutants.sh --check       only looks whether each of them still changes something, and prints the tests
+#   tests/mutants.sh --drawn lua|rust COUNT SEED [NUMBER...]   so many by chance, always the same ones for a seed, or some of them
+#                                  (mutants.pl): which tests find each
+#
+# A mutant that is left alive makes the exit status 1. One below is a name, the tests that attack it, a file, and what perl changes in
+# it; one that changes nothing any more is an error.
+cd "$(dirname "$0")/.." || exit
+copy=$PWD/target/mutants
+patience=120 # seconds of attacks
+alive=0
+
+copied() {
+    rm -rf "$copy/tree" && mkdir -p "$copy/tree" && tar -c --exclude=./target --exclude=./.git . | tar -x -C "$copy/tree" || exit
+}
+
+# Builds these tests of the copy, and what they test; $binary are then the tests.
+build() {
+    output=$( (cd "$copy/tree" && CARGO_TARGET_DIR=../target timeout 900 cargo test --locked --no-run "$@") 2>&1)
+    binary=$copy/$(echo "$output" | sed -n 's/.*(\.\.\/\(.*\))$/\1/p' | tail -1)
+    [ "$binary" != "$copy/" ]
+}
+
+try() { # name, test, file, expression
+    case " $wanted " in "  " | *" $1 "*) ;; *) return ;; esac
+    if perl -0pe "$4" "$3" | cmp -s - "$3"; then
+        echo "$1: nothing to change in $3" >&2
+        alive=1
+        return
+    fi
+    [ -z "$check" ] || { echo "$2" && return; }
+    copied
+    perl -0pi -e "$4" "$copy/tree/$3" || exit
+    touch "$copy/tree/$3"
+    build --test main || {
+        echo "$output" | grep -m 3 '^error'
+        echo "$1: cannot be built"
+        alive=1
+        return
+    }
+    start=$(date +%s)
+    while [ $(($(date +%s) - start)) -lt $patience ]; do
+        if ! output=$(cd "$copy/tree" && "$binary" "$2" 2>&1); then
+            seconds=$(($(date +%s) - start))
+            why=$(echo "$output" | grep -A 1 -e 'violations with seed' -e "^thread '" | grep -v -e "^thread '" -e 'violations with' -e '^--' | head -1)
+            echo "$1: found in $seconds s: $(echo "$why" | cut -c1-150)"
+            return
+        fi
+    done
+    echo "$1: not found in $patience s by $2"
+    alive=1
+}
+
+# The tests that judge a mutant of this file, step by step: first those that take seconds, then the folders of its subject.
+judges() {
+    case $1 in
+    *.lua) echo lua:: queue::+lock::+commands:: ;;
+    src/run/* | src/keeper* | src/sys/*) echo unit run:: ;;
+    src/redis/*) echo unit nodes:: ;;
+    src/lock/*) echo unit model:: lock::+queue:: commands::+nodes:: ;;
+    *) echo unit commands:: ;;
+    esac
+}
+
+# Runs one step on the copy, for so many seconds at most: `unit` are the tests in src, and those of the scripts need no build.
+run() {
+    case $1 in
+    unit) build --bin redlock ;;
+    lua::) [ -n "$binary" ] || build --test main ;;
+    *) build --test main ;;
+    esac || return
+    # shellcheck disable=SC2046
+    output=$(cd "$copy/tree" && timeout -k 9 "$2" "$binary" $(echo "$1" | sed 's/unit//; s/+/ /g') --test-threads=4 2>&1)
+}
+
+try_drawn() { # a diff
+    name=$(sed -n 's/^+++ //p' "$1") file=$(sed -n 's/^--- //p' "$1")
+    for step in $(judges "$file"); do # three times as long as where nothing is broken
+        [ -s "$copy/$step" ] && continue
+        start=$(date +%s)
+        run "$step" 900 || { echo "$output" | tail -50 && exit 2; }
+        echo $((3 * ($(date +%s) - start) + 10)) > "$copy/$step"
+    done
+    patch -s "$copy/tree/$file" "$1" || exit
+    found=ALIVE
+    for step in $(judges "$file"); do
+        run "$step" "$(cat "$copy/$step")" && continue
+        found="found by $(echo "$output" | grep -e '^test .* FAILED' -e '^error' -e 'panicked at' | head -3 | paste -sd ' ')"
+        [ "$found" != "found by " ] || found="found by $step, which did not end"
+        break
+    done
+    echo "$(basename "$1" .diff) $name: $found"
+    [ "$found" != ALIVE ] || alive=1
+    cp "$file" "$copy/tree/$file"
+}
+
+if [ "$1" = --drawn ]; then
+    drawn=$copy/$2
+    rm -rf "$drawn" && mkdir -p "$drawn" && perl tests/mutants.pl "$2" "$3" "$4" "$drawn" && copied || exit
+    [ $# -gt 4 ] || set -- "$@" $(seq "$3")
+    shift 4
+    for number; do try_drawn "$drawn/$number.diff"; done
+    exit $alive
+fi
+check=
+[ "$1" != --check ] || { check=1 && shift; }
+wanted="$*"
+try drift-left-out chaos::on_one src/lock/quorum.rs 's/ttl \/ 100 \+ Duration::from_millis\(2\)/ttl * 0/'
+try extend-recreates chaos::on_one src/lock/scripts/extend.lua \
+    's/if not is_held then return answer_without_lease\(\) end/if not is_held and value == false and not ARG.slot then redis.call("SET", K, ARG.token, "PX", ARG.ttl or ARG.default or 3000) value = ARG.token is_held = true end\nif not is_held then return answer_without_lease() end/'
+try no-roll-back chaos::on_three src/lock/traces.rs \
+    's/may\.then\(\|\| call\.clone\(\)\)/may.then(|| call.clone()).filter(|_| false)/; s/if self\.may_have_it\[node\] \&\&/if false \&\&/'
+try place-counted chaos::on_three src/lock/scripts/take.lua 's/if ARG.slot and not is_vacant\(\)/if false/'
+try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/pcall\(call_next\)/return/'
+try no-quarantine chaos::on_three src/lock/quarantine.rs 's/length: given\.unwrap_or\(default\)/length: Duration::ZERO.min(given.unwrap_or(default))/'
+try late-kill chaos::on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'
+try no-fence-vote chaos::on_three src/lock/fencing.rs 's/let needed = quorum\(nodes\)/let needed = 0 * quorum(nodes)/'
+try sweep-without-clock chaos::on_one src/lock/scripts/state.lua 's/ms, .BYSCORE./"+inf", "BYSCORE"/'
+try release-without-compare chaos::on_one src/lock/scripts/release.lua 's/find_hold\(ARG.token, ARG.hold\)/value ~= false and not claim, ARG.hold/'
+try inner-release-frees chaos::on_one src/lock/scripts/release.lua 's/local is_freed = left == 0/local is_freed = left < 99/'
+try earlier-forgotten nodes::cuts::a_waiter_does_not_stand_behind_its_own_try src/lock/traces.rs \
+    's/earlier\.push\(last\.clone\(\)\)/let _ = \&last/'
+try large-job-late run::margins::the_more_processes src/keeper.rs 's/EACH_DEATH \* u32/Duration::ZERO * u32/'
+try node-seeds-readers lock::fencing::a_master_that_lost_its_counter src/lock/attempt.rs 's/seeds\.then\(unix_time\)/Some(unix_time())/'
+try memory-lies chaos::on_one src/lock/scripts/end.lua \
+    's/local outcome = ./if word == "signaled" then word, code = "exited", "0" end\n  $&/'
+try renewal-from-answer run::margins::a_renewal src/lock/renew.rs 's/sent \+ less_drift/Boot::now() + less_drift/g'
+try last-lease-decides run::margins::of_several src/run/supervision.rs 's/\.min_by_key/.max_by_key/'
+try undo-overtakes nodes::masters::nodes_that_timed_out src/lock/traces.rs 's/\)\.on_same_connection\(\)/)/g'
+try once-in-haste commands::once_per::a_success src/lock/attempt.rs 's/is_once => return Boot::NEVER/is_once => straggler_wait_once_granted(start, answers)/'
+exit $alive
