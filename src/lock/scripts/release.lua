@@ -39,7 +39,7 @@ local unnoted, unwritten
 -- Writes into the memory, and returns the server's words if that cannot be written.
 local function failure_of(write, ...)
   local done, why = pcall(write, ...)
-  if not done then return type(why) == 'table' and why.err or why end
+  if not done then return why end
 end
 
 -- The run as its release tells it.
