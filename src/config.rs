@@ -536,7 +536,7 @@ mod tests {
         assert_eq!((names(&file).as_str(), file.label.as_deref()), ("d:6379", Some("d e")));
         assert_eq!(of(&[]).prefix, "redlock:");
         assert_eq!(of(&[("REDLOCK_PREFIX", "")]).prefix, "");
-        assert_eq!(of(&[("REDLOCK_NODE_TIMEOUT", "2s")]).node_timeout, Some(Duration::from_secs(2)));
+        assert_eq!(of(&[("REDLOCK_NODE_TIMEOUT", "1ms")]).node_timeout, Some(Duration::from_millis(1)));
     }
 
     #[test]

@@ -110,12 +110,17 @@ impl ProgressLine {
         if self.redraws && streams::is_foreground() {
             // Three columns stay free for the ^C that the terminal echoes: a line that wraps cannot be redrawn.
             streams::draw(&cut(&output::line(&text), streams::size(2).1.saturating_sub(3)));
-        } else if self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT) {
+        } else if self.is_due(now) {
             output::say(&text);
         } else {
             return;
         }
         self.shown = Some(now);
+    }
+
+    /// True if the line is to be printed where it cannot be redrawn now: at once, and, without a terminal, every minute.
+    fn is_due(&self, now: Boot) -> bool {
+        self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }
 
     fn say(&self, text: &str) {
@@ -167,6 +172,23 @@ fn ordinal(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_terminal_the_line_is_printed_at_once_and_every_minute() {
+        let now = Boot::now();
+        let mut line = ProgressLine::new("backup", false, false, Duration::MAX, now);
+        for (redraws, ago, is_due, pause) in [
+            (false, None, true, REPEAT),
+            (false, Some(REPEAT - TICK * 2), false, TICK * 2),
+            (false, Some(REPEAT), true, TICK),
+            // It goes on in the background.
+            (true, Some(REPEAT), false, TICK),
+        ] {
+            (line.redraws, line.shown) = (redraws, ago.map(|ago| now - ago));
+            assert_eq!(line.is_due(now), is_due, "{redraws} {ago:?}");
+            assert!((TICK..=pause).contains(&line.until_due()), "{redraws} {ago:?}");
+        }
+    }
 
     #[test]
     fn places_are_counted_as_people_do() {

@@ -86,15 +86,15 @@ try_drawn() { # a diff
         echo $((3 * ($(date +%s) - start) + 10)) > "$copy/$step"
     done
     patch -s "$copy/tree/$file" "$1" || exit
-    found=ALIVE
+    found=
     for step in $(judges "$file"); do
         run "$step" "$(cat "$copy/$step")" && continue
-        found="found by $(echo "$output" | grep -e '^test .* FAILED' -e '^error' -e 'panicked at' | head -3 | paste -sd ' ')"
-        [ "$found" != "found by " ] || found="found by $step, which did not end"
+        found=$(echo "$output" | sed -n 's/^test \(.*\) \.\.\. FAILED/\1/p; s/^\(error.*\)/\1/p' | head -3 | paste -sd ' ')
+        found="found by ${found:-$step, which did not end}"
         break
     done
-    echo "$(basename "$1" .diff) $name: $found"
-    [ "$found" != ALIVE ] || alive=1
+    echo "$(basename "$1" .diff) $name: ${found:-ALIVE}"
+    [ -n "$found" ] || alive=1
     cp "$file" "$copy/tree/$file"
 }
 
