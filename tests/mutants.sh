@@ -78,24 +78,24 @@ run() {
 }
 
 try_drawn() { # a diff
-    name=$(sed -n 's/^+++ //p' "$1") file=$(sed -n 's/^--- //p' "$1")
-    for step in $(judges "$file"); do # three times as long as where nothing is broken
-        [ -s "$copy/$step" ] && continue
-        start=$(date +%s)
-        run "$step" 900 || { echo "$output" | tail -50 && exit 2; }
-        echo $((3 * ($(date +%s) - start) + 10)) > "$copy/$step"
-    done
-    patch -s "$copy/tree/$file" "$1" || exit
-    found=
+    name=$(sed -n 's/^+++ //p' "$1") file=$(sed -n 's/^--- //p' "$1") found=
     for step in $(judges "$file"); do
-        run "$step" "$(cat "$copy/$step")" && continue
+        [ -s "$copy/$step" ] || { # three times as long as where nothing is broken
+            start=$(date +%s)
+            run "$step" 900 || { echo "$output" | tail -50 && exit 2; }
+            echo $((3 * ($(date +%s) - start) + 10)) > "$copy/$step"
+        }
+        patch -s "$copy/tree/$file" "$1" || exit
+        run "$step" "$(cat "$copy/$step")"
+        status=$?
+        cp "$file" "$copy/tree/$file"
+        [ $status -ne 0 ] || continue
         found=$(echo "$output" | sed -n 's/^test \(.*\) \.\.\. FAILED/\1/p; s/^\(error.*\)/\1/p' | head -3 | paste -sd ' ')
         found="found by ${found:-$step, which did not end}"
         break
     done
     echo "$(basename "$1" .diff) $name: ${found:-ALIVE}"
     [ -n "$found" ] || alive=1
-    cp "$file" "$copy/tree/$file"
 }
 
 if [ "$1" = --drawn ]; then

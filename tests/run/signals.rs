@@ -211,7 +211,9 @@ fn signals_that_nobody_handles_end_redlock_and_with_it_the_job() {
 fn the_command_is_as_nice_as_redlock() {
     let redis = Redis::start();
     for nice in ["0", "7"] {
-        let script = format!("exec nice -n {nice} redlock run -q --name backup -- nice");
-        Test::sh(&redis, &script).stdout(format!("{nice}\n")).run();
+        let script = format!("exec nice -n {nice} sh -c 'nice; exec redlock run -q --name backup -- nice'");
+        let said = Test::sh(&redis, &script).stdout(any()).run().stdout;
+        let said: Vec<&str> = said.lines().collect();
+        assert_eq!(said, [said[0], said[0]]);
     }
 }
