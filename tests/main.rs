@@ -52,6 +52,7 @@ mod run {
     mod crontab;
     mod ends;
     mod environment;
+    mod faults;
     mod keeper;
     mod kept;
     mod losses;

@@ -1,6 +1,7 @@
 //! Reading files, and finding commands.
 
 use super::clock::Boot;
+use super::uninterrupted;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -31,7 +32,8 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     loop {
         let timeout = until.map(|until| PollTimeout::try_from(until.left()).unwrap_or(PollTimeout::MAX));
-        if poll(&mut [PollFd::new(file.as_fd(), PollFlags::POLLIN)], timeout.unwrap_or(PollTimeout::NONE))? == 0 {
+        let mut ready = [PollFd::new(file.as_fd(), PollFlags::POLLIN)];
+        if uninterrupted(|| poll(&mut ready, timeout.unwrap_or(PollTimeout::NONE)))? == 0 {
             return Err(io::Error::other(format!("it did not end within {}s", PATIENCE.as_secs())));
         }
         match file.by_ref().take(LONGEST - bytes.len() as u64).read_to_end(&mut bytes) {

@@ -16,3 +16,15 @@ pub(crate) mod streams;
 pub(crate) mod timer;
 pub(crate) mod tree;
 pub(crate) mod wait;
+
+use nix::errno::Errno;
+
+/// Makes a call again as long as signals interrupt it. An interrupted look has seen nothing, not even that there is nothing.
+fn uninterrupted<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
+    loop {
+        match call() {
+            Err(Errno::EINTR) => {}
+            result => return result,
+        }
+    }
+}

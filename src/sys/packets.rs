@@ -1,5 +1,6 @@
 //! Messages between redlock's own processes. Each arrives whole or not at all.
 
+use super::uninterrupted;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, MsgFlags, Shutdown, SockFlag, SockType, recv, send, shutdown, socketpair};
@@ -42,7 +43,8 @@ impl Packets {
     /// Sends without ever waiting; fails when the other end is gone, or has left too much unread.
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
-        send(self.0.as_raw_fd(), &bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL)?;
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        uninterrupted(|| send(self.0.as_raw_fd(), &bytes, flags))?;
         Ok(())
     }
 
@@ -61,8 +63,8 @@ impl Packets {
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> Packet<T> {
         let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
         let length = loop {
-            match recv(self.0.as_raw_fd(), &mut [], look) {
-                Err(Errno::EAGAIN | Errno::EINTR) => return Packet::Nothing,
+            match uninterrupted(|| recv(self.0.as_raw_fd(), &mut [], look)) {
+                Err(Errno::EAGAIN) => return Packet::Nothing,
                 // The other end is gone and has left messages unread. The kernel reports that once, before the messages that it
                 // sent.
                 Err(Errno::ECONNRESET) => {}
@@ -71,7 +73,7 @@ impl Packets {
             }
         };
         let mut bytes = vec![0; length];
-        match recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+        match uninterrupted(|| recv(self.0.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT)) {
             Ok(length) => serde_json::from_slice(&bytes[..length]).map_or(Packet::End, Packet::Message),
             Err(_) => Packet::End,
         }

@@ -2,7 +2,7 @@
 
 use super::inherited::Inheritance;
 use super::signals::send;
-use super::stdio;
+use super::{stdio, uninterrupted};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open};
 use nix::libc;
@@ -46,7 +46,7 @@ pub(crate) enum Reap {
 pub(crate) fn reap() -> Reap {
     let mut status = 0;
     // SAFETY: `status` outlives the call. Not nix's `waitpid`: it knows no real-time signals.
-    match Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) }) {
+    match uninterrupted(|| Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) })) {
         Ok(0) => Reap::NoneEnded,
         Ok(pid) => Reap::Child(pid, status),
         Err(_) => Reap::NoChildren,
@@ -72,12 +72,13 @@ pub(crate) fn is_child(pid: i32) -> bool {
 fn is_waited_for(kind: libc::idtype_t, id: i32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: a null pointer asks for no answer but the status.
-    unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) == 0 }
+    let found = || Errno::result(unsafe { libc::waitid(kind, id.unsigned_abs(), std::ptr::null_mut(), flags) });
+    uninterrupted(found).is_ok()
 }
 
 fn wait_for(pid: i32) {
     // SAFETY: a null pointer asks for no status.
-    while Errno::result(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }) == Err(Errno::EINTR) {}
+    let _ = uninterrupted(|| Errno::result(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }));
 }
 
 /// Sends `signal` to a child, unless it was reaped: its pid may have been reused.
@@ -135,7 +136,8 @@ impl Handle {
 
     fn ends_within(&self, patience: Duration) -> bool {
         let mut ends = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
-        poll(&mut ends, PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO)) != Ok(0)
+        let patience = PollTimeout::try_from(patience).unwrap_or(PollTimeout::ZERO);
+        uninterrupted(|| poll(&mut ends, patience)).is_ok_and(|ended| ended > 0)
     }
 
     /// Waits for the end of a child, for at most `patience`, and reaps it.

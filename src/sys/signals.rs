@@ -1,6 +1,7 @@
 //! Signals as data: blocked, and read one at a time with their origin. Ending this process by a signal.
 
 use super::inherited::is_ignored;
+use super::uninterrupted;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
@@ -36,7 +37,7 @@ impl Signals {
 
     /// The next signal, if one is pending.
     pub(crate) fn next(&self) -> Option<SignalEvent> {
-        let info = self.0.read_signal().ok().flatten()?;
+        let info = uninterrupted(|| self.0.read_signal()).ok().flatten()?;
         Some(SignalEvent { signal: i32::try_from(info.ssi_signo).ok()?, from_kernel: info.ssi_code == libc::SI_KERNEL })
     }
 }

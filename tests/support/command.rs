@@ -1,7 +1,7 @@
 //! Builds one call of redlock, or of a shell script around it, in a clean environment. Status and output are empty
 //! and 0 unless the test says otherwise, and anything else fails it.
 
-use super::{Directory, Network, Pattern, Running, Where};
+use super::{Directory, Faults, Network, Pattern, Running, Where};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
@@ -67,6 +67,7 @@ pub(crate) struct Test {
     /// Numbers of system calls.
     refused: Vec<i64>,
     network: Option<Arc<Network>>,
+    faults: Option<Arc<Faults>>,
     pub(super) expected: Expected,
 }
 
@@ -143,6 +144,7 @@ impl Test {
             blocked: Vec::new(),
             refused: Vec::new(),
             network: None,
+            faults: None,
             expected: Expected {
                 ended: Some(Ended::Status(0)),
                 stdout: "".into(),
@@ -212,6 +214,12 @@ impl Test {
     /// The call, and all that it starts, is in this network.
     pub(crate) fn in_network(mut self, network: &Arc<Network>) -> Test {
         self.network = Some(Arc::clone(network));
+        self
+    }
+
+    /// These faults happen to the call, and to all that it starts.
+    pub(crate) fn with_faults(mut self, faults: &Arc<Faults>) -> Test {
+        self.faults = Some(Arc::clone(faults));
         self
     }
 
@@ -333,6 +341,9 @@ impl Test {
                 // The session is new by then, and standard error is in its place.
                 command.pre_exec(|| Errno::result(libc::ioctl(2, libc::TIOCSCTTY, 0)).map(drop).map_err(Into::into));
             }
+        }
+        if let Some(faults) = &self.faults {
+            faults.supervise(&mut command);
         }
         let input = self.stdin.take();
         Running::new(command, input, self)
