@@ -4,7 +4,6 @@ use crate::exit::Exit;
 use crate::keeper::Cause;
 use crate::lock::{End, RunOutcome};
 use crate::sys::clock::Boot;
-use nix::libc;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -42,8 +41,8 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
         Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
-        // The keeper was killed, and the job too.
-        Exit::INTERNAL => (RunOutcome::Signaled, Some(libc::SIGKILL.unsigned_abs())),
+        // The command is out of reach, or the keeper was killed.
+        Exit::INTERNAL => (RunOutcome::Released, None),
         exit => (RunOutcome::Exited, Some(exit.status().into())),
     };
     End { outcome: Some(outcome), code, at, has_run_out }
@@ -52,6 +51,7 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::libc;
 
     #[test]
     fn a_job_ends_as_its_command_unless_it_ran_too_long() {
@@ -69,7 +69,7 @@ mod tests {
             (Exit::NOT_FOUND, RunOutcome::Exited, Some(127)),
             (Exit::CANNOT_EXECUTE, RunOutcome::Exited, Some(126)),
             (Exit::Signal(libc::SIGTERM), RunOutcome::Signaled, Some(15)),
-            (Exit::INTERNAL, RunOutcome::Signaled, Some(9)),
+            (Exit::INTERNAL, RunOutcome::Released, None),
             (Exit::TOO_LONG, RunOutcome::TooLong, None),
         ] {
             let at = Boot::now();

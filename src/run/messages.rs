@@ -150,8 +150,10 @@ impl Messages {
         self.say(&format!("stopped the job of {} after {} (--max-run)", self.name, exact(limit)));
     }
 
-    pub(super) fn keeper_failure(&self) {
-        self.say(&format!("the keeper process was killed, so the job of {} was killed too", self.name));
+    /// Reports a keeper that was killed before it told how the job ended, or, unless it had `started`, that it began.
+    pub(super) fn keeper_failure(&self, started: bool) {
+        let or = if started { "had just ended" } else { "had not begun" };
+        self.say(&format!("the keeper process of {} was killed: its job was stopped, or {or}", self.name));
     }
 
     /// Reports a lost lease; the last process of the job ended at `at`.

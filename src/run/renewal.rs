@@ -89,8 +89,8 @@ impl Renewer {
                     let (since, first) =
                         self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
                     let mut outage = Outage { since, first, faults: faults.join(", ") };
-                    // An answer that takes longer than a try may still be in time.
-                    if !silent || since.elapsed() >= lock.node_timeout() {
+                    // An answer that takes longer than a try may still be in time. After the end nothing helps any more.
+                    if (!silent || since.elapsed() >= lock.node_timeout()) && !end.passed() {
                         self.messages.failure(&faults, outage.first.is_none(), end, self.to_expiry);
                         outage.first.get_or_insert_with(|| outage.faults.clone());
                     }

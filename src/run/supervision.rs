@@ -143,12 +143,12 @@ impl<'a> Supervision<'a> {
                 () = std::future::ready(()), if killed.is_some() => break,
             }
         }
-        Ok(self.end_without_keeper(killed).await)
+        Ok(self.end_without_keeper(killed, started).await)
     }
 
     /// The end of a job whose keeper has nothing more to say. A keeper that was late had been `killed` with the job: what was lost by
     /// then, and the time at which the job was gone.
-    async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>) -> JobEnd {
+    async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
         let (why, at) = match killed {
             Some(killed) => killed,
@@ -158,7 +158,7 @@ impl<'a> Supervision<'a> {
         if was_late || at > self.renewers[why.0].valid_until() {
             self.loss.get_or_init(|| why);
         } else {
-            self.supervisor.messages.keeper_failure();
+            self.supervisor.messages.keeper_failure(started);
         }
         JobEnd { exit: Exit::INTERNAL, at }
     }

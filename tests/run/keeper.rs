@@ -125,7 +125,7 @@ fn a_job_that_does_not_die_is_told_of_and_waited_for() {
 fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", "echo $$; exec sleep 1000"]).status(70);
-    let mut job = test.stderr(message(["the keeper process was killed"])).spawn();
+    let mut job = test.stderr(message(["the keeper process of \"backup\" was killed"])).spawn();
     let command: u32 = job.stdout_line().parse().unwrap();
     let tracer = Tracer::of(command);
     send(job.keeper(), Signal::SIGKILL);
@@ -146,7 +146,7 @@ fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
 fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
-    let mut job = test.status(70).stderr(message(["\"backup\"", "killed too"])).spawn();
+    let mut job = test.status(70).stderr(message(["\"backup\"", "its job was stopped"])).spawn();
     job.prints("ready");
     let keeper = job.keeper();
     let tracer = Tracer::of(keeper);

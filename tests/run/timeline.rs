@@ -48,6 +48,24 @@ fn a_command_that_would_start_too_late_is_not_started() {
 }
 
 #[test]
+fn nothing_more_is_hoped_for_once_the_job_is_being_stopped() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    // The last try is over when SIGTERM is due.
+    let test = redlock(&proxy, "run backup --ttl 600ms -- sh -c").arg("trap '' TERM; echo ready; exec sleep 1000");
+    let ordered = when("says nothing of coming back behind SIGTERM", |text| {
+        let (_, after) = text.split_once("sent SIGTERM").unwrap_or(("", "comes back"));
+        !after.contains("comes back")
+    });
+    let job = test.status(76).stderr(ordered).spawn();
+    job.prints("ready");
+    proxy.set(Mode::BlackHole);
+    eventually(SOON, "the job is dead", || job.job().is_empty());
+    proxy.set(Mode::Cut);
+    job.finish_whole();
+}
+
+#[test]
 fn a_redlock_that_hangs_for_a_while_goes_on_if_its_lease_does() {
     let redis = Redis::start();
     let (reader, writer) = std::io::pipe().unwrap();

@@ -29,7 +29,7 @@ pub(crate) struct Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error(Errno),
-    Signal(Signal),
+    Kill,
 }
 
 /// A supervisor of the system calls of one [`Test`](super::Test).
@@ -117,9 +117,9 @@ impl Faults {
             self.seen.lock().unwrap().push(moment);
             let (error, flags) = match fault {
                 Some(Fault::Error(errno)) => (-(errno as i32), 0),
-                Some(Fault::Signal(signal)) => {
-                    super::send(asked.pid, signal);
-                    (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE)
+                Some(Fault::Kill) => {
+                    super::send(asked.pid, Signal::SIGKILL);
+                    (-(Errno::EINTR as i32), 0)
                 }
                 None => (0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE),
             };
