@@ -4,9 +4,9 @@ use crate::cli::Common;
 use crate::cli::values::{LONGEST_LABEL, duration, hold_time, whole};
 use crate::error::Error;
 use crate::redis::url;
-use crate::redis::{Access, Address, Deployment, FileValue, read, tls};
+use crate::redis::{Access, Address, Deployment, FileValue, Unusable, read, tls};
 use crate::sys::files;
-use crate::text::{reason, unprintable};
+use crate::text::unprintable;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -132,13 +132,14 @@ fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::
 /// they may be in the middle of a rotation.
 ///
 /// # Errors
-/// [`Error::Usage`] for a bad value, with its source.
+/// [`Error::Usage`] for a bad value, with its source; [`Error::Unavailable`] for a file that a shortage kept from being read.
 pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, Error> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
     let paths = users.into_iter().chain(["/etc/redlock.conf".into()]);
-    let files: Result<_, String> = paths.map(|path| file(&path)).collect();
-    files.and_then(|files| settings_from(common, &environment()?, files, patience)).map_err(Error::Usage)
+    let files: Result<_, Unusable> = paths.map(|path| file(&path)).collect();
+    let settings = files.and_then(|files| settings_from(common, &environment()?, files, patience));
+    settings.map_err(Error::from)
 }
 
 /// The variables of this process that may concern redlock, as texts.
@@ -226,7 +227,7 @@ fn settings_from(
     environment: &Environment,
     files: Vec<Source>,
     patience: Duration,
-) -> Result<Settings, String> {
+) -> Result<Settings, Unusable> {
     let sources = sources(common, environment, files);
     let mut origins = Vec::new();
     // -v and doctor list the values in this order.
@@ -253,10 +254,10 @@ fn settings_from(
     let urls = url::split(&redis.text);
     let with_tls = urls.iter().any(|url| url::is_tls(url));
     if !with_tls && (common.tls_ca.is_some() || common.tls_cert.is_some()) {
-        return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".to_owned());
+        return Err("--tls-ca and --tls-cert are for rediss://; no URL asks for TLS".into());
     }
     if certificate.is_some() != key.is_some() {
-        return Err("--tls-cert and --tls-key go together".to_owned());
+        return Err("--tls-cert and --tls-key go together".into());
     }
     // Certificates are read only if a URL asks for TLS.
     let tls = with_tls.then(|| tls::client(ca, certificate.zip(key), patience)).transpose()?;
@@ -335,7 +336,7 @@ fn nodes(urls: &[String], from: &str, access: Access) -> Result<Vec<Address>, St
 }
 
 /// The password for nodes whose URL has none.
-fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>, String> {
+fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>, Unusable> {
     let text = value.text.to_string();
     if value.kind == Kind::Secret {
         return FileValue::new(Vec::new(), patience, move || Ok(text.clone()));
@@ -344,10 +345,11 @@ fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>,
     let first_line = |path: &Path| {
         let text = String::from_utf8(read(path)?).map_err(|_| "not UTF-8")?;
         let password = text.lines().next().filter(|password| !password.is_empty());
-        password.map(str::to_owned).ok_or_else(|| "its first line is empty".to_owned())
+        password.map(str::to_owned).ok_or_else(|| Unusable::from("its first line is empty"))
     };
     FileValue::new(vec![path.clone()], patience, move || {
-        first_line(&path).map_err(|why| format!("cannot read the password from {}: {why}", path.display()))
+        let words = |why| format!("cannot read the password from {}: {why}", path.display());
+        first_line(&path).map_err(|error| error.within(words))
     })
 }
 
@@ -451,20 +453,20 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// # Errors
 /// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error only for a
 /// setting that it might contain.
-fn file(path: &Path) -> Result<Source, String> {
+fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {
             let text = String::from_utf8(bytes).map_err(|_| format!("{} is not UTF-8", path.display()))?;
-            return entries(path, &text).map(Ok);
+            return Ok(Ok(entries(path, &text)?));
         }
         Err(error) => error,
     };
-    let why = || format!("cannot read {}: {}", path.display(), reason(&error));
+    let unusable = Unusable::of(&error).within(|why| format!("cannot read {}: {why}", path.display()));
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Ok(Vec::new())),
         // The system's file may be for some users only; after sudo, HOME is another user's.
-        ErrorKind::PermissionDenied => Ok(Err(why())),
-        _ => Err(why()),
+        ErrorKind::PermissionDenied => Ok(Err(unusable.why)),
+        _ => Err(unusable),
     }
 }
 
@@ -497,7 +499,7 @@ mod tests {
     use super::*;
 
     /// The settings of an environment, and of files that say this, or may not be read.
-    fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, String> {
+    fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, Unusable> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
             Some(text) => entries(Path::new(&format!("f{index}")), text).map(Ok),
@@ -512,7 +514,7 @@ mod tests {
     }
 
     fn refused(variables: &[(&str, &str)], files: &[Option<&str>]) -> String {
-        with(&Common::default(), variables, files).expect_err("bad settings")
+        with(&Common::default(), variables, files).expect_err("bad settings").why
     }
 
     fn redis(urls: &[&str]) -> Common {
@@ -713,7 +715,7 @@ mod tests {
             let beside = [(name, "redis://h"), ("REDIS_URL", "redis://:s3cret@a")];
             let rest = "redis://…@a (REDIS_URL); set REDLOCK_REDIS or --redis";
             assert_eq!(refused(&beside, &[]), format!("{why}{rest}"));
-            let warned = |found: Result<Settings, String>| found.expect("named").unknown.len();
+            let warned = |found: Result<Settings, Unusable>| found.expect("named").unknown.len();
             let plain = Common::default();
             assert_eq!(warned(with(&redis(&["redis://b"]), &beside, &[])), 1, "{name}");
             assert_eq!(warned(with(&plain, &[beside[0], ("REDLOCK_REDIS", "redis://b")], &[])), 1, "{name}");

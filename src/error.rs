@@ -4,9 +4,9 @@
 //! side alone would need the other's types twice.
 
 use crate::lock::{Claim, Holder, Leases, Obstacle, Run, quorum};
-use crate::redis::Fault;
+use crate::redis::{Fault, Unusable};
 use crate::sys::{host, signals};
-use crate::text::{escaped, exact, first_of, human, quoted, safe, seconds};
+use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds};
 use nix::errno::Errno;
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -133,6 +133,13 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// What cannot be used is a wrong call, unless a shortage is the reason.
+impl From<Unusable> for Error {
+    fn from(Unusable { why, may_pass }: Unusable) -> Error {
+        if may_pass { Error::Unavailable(why) } else { Error::Usage(why) }
+    }
+}
+
 impl Error {
     /// True if the failure may heal during a wait.
     pub(crate) fn can_heal(&self) -> bool {
@@ -153,26 +160,29 @@ impl Error {
         self
     }
 
-    /// This command could not be found, or executed. A shortage may pass, so it has a status that tells to try again.
-    pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
-        if let Some(shortage) = host::shortage(&errno.into()) {
-            return Error::Unavailable(format!("cannot start {command:?}: {shortage}"));
+    /// What the system has refused, unless by a shortage: that may pass, so it has a status that tells to try again.
+    pub(crate) fn of_system(what: &str, error: &io::Error, otherwise: impl FnOnce() -> Error) -> Error {
+        match host::shortage(error) {
+            Some(shortage) => Error::Unavailable(format!("{what}: {shortage}")),
+            None => otherwise(),
         }
+    }
+
+    /// This command could not be found, or executed.
+    pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
         let has_path = command.as_bytes().contains(&b'/');
         let why = match errno {
             Errno::ENOENT if has_path && Path::new(command).exists() => "its interpreter was not found".to_owned(),
             Errno::ENOENT => "not found".to_owned(),
             errno => errno.desc().to_lowercase(),
         };
-        Error::NoCommand { command: command.to_string_lossy().into_owned(), errno, why }
+        let no_command = || Error::NoCommand { command: command.to_string_lossy().into_owned(), errno, why };
+        Error::of_system(&format!("cannot start {command:?}"), &errno.into(), no_command)
     }
 
-    /// A lack of descriptors or memory for waiting. Trying again may help.
+    /// A failure of what waiting takes, for lack of descriptors or memory as a rule.
     pub(crate) fn cannot_wait(error: io::Error) -> Error {
-        match host::shortage(&error) {
-            Some(shortage) => Error::Unavailable(format!("cannot ask any node: {shortage}")),
-            None => Error::Internal(format!("cannot wait: {error}")),
-        }
+        Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
     /// This error of a `run` whose job has not begun. What says that the lock is held, that the call is wrong or that the user has

@@ -61,10 +61,10 @@ fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Re
 /// Blocks these signals, to be read in the runtime, which must exist.
 ///
 /// # Errors
-/// [`Error::Internal`] where that is not possible.
+/// Those of [`Error::cannot_wait`].
 fn signals(signals: &[Signal]) -> Result<Readable<Signals>, Error> {
     let blocked = Signals::block(&not_ignored(signals));
-    let signals = blocked.map_err(|error| Error::Internal(error.desc().to_lowercase()))?;
+    let signals = blocked.map_err(|errno| Error::cannot_wait(errno.into()))?;
     Readable::new(signals).map_err(Error::cannot_wait)
 }
 
@@ -173,7 +173,7 @@ async fn token_of(
 fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<Local>, Error> {
     let [node] = settings.nodes.as_slice() else { return Ok(None) };
     let Deployment::Local(directory) = node.deployment() else { return Ok(None) };
-    let local = Local::at(directory.as_deref()).map_err(|why| Error::Usage(format!("{node} {why}")))?;
+    let local = Local::at(directory.as_deref()).map_err(|error| error.within(|why| format!("{node} {why}")))?;
     if !skip(&local) {
         local.start().map_err(|error| Error::Unavailable(format!("{node} cannot be started: {error}")))?;
     }

@@ -1,9 +1,10 @@
 //! Passwords and certificates in files, which may be replaced while a job runs.
 
 use crate::sys::clock::Boot;
-use crate::sys::files;
+use crate::sys::{files, host};
 use crate::text::reason;
 use std::cell::RefCell;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -11,10 +12,36 @@ use std::time::Duration;
 /// The pause before files that do not match are read again.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// Why a value, or the file with it, cannot be used.
+#[derive(Debug)]
+pub(crate) struct Unusable {
+    pub(crate) why: String,
+    /// The reason is a shortage.
+    pub(crate) may_pass: bool,
+}
+
+impl Unusable {
+    pub(crate) fn of(error: &io::Error) -> Unusable {
+        let shortage = host::shortage(error);
+        Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), may_pass: shortage.is_some() }
+    }
+
+    /// The same within more words.
+    pub(crate) fn within(self, words: impl FnOnce(String) -> String) -> Unusable {
+        Unusable { why: words(self.why), may_pass: self.may_pass }
+    }
+}
+
+impl<W: Into<String>> From<W> for Unusable {
+    fn from(why: W) -> Unusable {
+        Unusable { why: why.into(), may_pass: false }
+    }
+}
+
 /// A value read from files, again for each connection.
 pub(crate) struct FileValue<T> {
     files: Vec<PathBuf>,
-    make: Box<dyn Fn() -> Result<T, String>>,
+    make: Box<dyn Fn() -> Result<T, Unusable>>,
     last: RefCell<T>,
 }
 
@@ -26,8 +53,8 @@ impl<T: Clone> FileValue<T> {
     pub(crate) fn new(
         files: Vec<PathBuf>,
         patience: Duration,
-        make: impl Fn() -> Result<T, String> + 'static,
-    ) -> Result<FileValue<T>, String> {
+        make: impl Fn() -> Result<T, Unusable> + 'static,
+    ) -> Result<FileValue<T>, Unusable> {
         let end = Boot::now() + patience;
         let first = loop {
             match make() {
@@ -63,6 +90,6 @@ fn are_there(files: &[PathBuf]) -> bool {
 ///
 /// # Errors
 /// The reason why it cannot be read.
-pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
-    files::read(path).map_err(|error| reason(&error))
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Unusable> {
+    files::read(path).map_err(|error| Unusable::of(&error))
 }

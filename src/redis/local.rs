@@ -6,6 +6,7 @@
 //! second server, however many calls begin at once, and whatever is killed or removed meanwhile. The lock on the directory
 //! survives the removal of `lock`; `lock` is for file systems that cannot lock directories (NFS).
 
+use super::file_value::Unusable;
 use crate::sys::clock::Boot;
 use crate::sys::{files, host, process};
 use crate::text::reason;
@@ -42,7 +43,7 @@ pub(crate) struct Local {
 
 /// Connects to the server, and starts it if it is not running. May be dropped at any time.
 pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> {
-    let local = Local::at(directory).map_err(io::Error::other)?;
+    let local = Local::at(directory).map_err(|error| io::Error::other(error.why))?;
     let mut started = false;
     loop {
         match UnixStream::connect(local.socket()).await {
@@ -60,22 +61,19 @@ impl Local {
     ///
     /// # Errors
     /// The fault of the directory, in words that continue its URL.
-    pub(crate) fn at(directory: Option<&Path>) -> Result<Local, String> {
-        let own = || {
-            let state = host::absolute("XDG_STATE_HOME").or_else(|| Some(host::home()?.join(".local/state")));
-            // Several machines may share the home directory.
-            state.map(|state| state.join("redlock").join(host::machine()))
+    pub(crate) fn at(directory: Option<&Path>) -> Result<Local, Unusable> {
+        let directory = match directory {
+            Some(directory) => directory.to_owned(),
+            None => own_directory()?,
         };
-        let directory = directory.map(Path::to_owned).or_else(own);
-        let directory =
-            directory.ok_or("has no directory: HOME is not set, and /etc/passwd has none; use local:/DIR")?;
         let local = Local { directory };
         if local.socket().as_os_str().len() > LONGEST_PATH {
             let socket = local.socket();
             return Err(format!(
                 "is in too deep a directory: {} is longer than {LONGEST_PATH} bytes",
                 socket.display()
-            ));
+            )
+            .into());
         }
         local.check()?;
         Ok(local)
@@ -240,6 +238,14 @@ impl Local {
             None => Ok(()),
         }
     }
+}
+
+/// This user's directory for this machine: several machines may share a home directory.
+fn own_directory() -> Result<PathBuf, Unusable> {
+    let state = host::absolute("XDG_STATE_HOME").or_else(|| Some(host::home()?.join(".local/state")));
+    let state = state.ok_or("has no directory: HOME is not set, and /etc/passwd has none; use local:/DIR")?;
+    let machine = host::machine().map_err(|error| Unusable::of(&error).within(|why| format!("is not found: {why}")))?;
+    Ok(state.join("redlock").join(machine))
 }
 
 /// Treats a file that cannot be locked as not locked by another process.

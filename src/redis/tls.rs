@@ -1,6 +1,6 @@
 //! TLS: the certificates to trust and to show, and messages for failed handshakes.
 
-use super::file_value::{FileValue, read};
+use super::file_value::{FileValue, Unusable, read};
 use super::url::Host;
 use crate::sys::clock::unix_time;
 use crate::text::escaped;
@@ -27,7 +27,7 @@ pub(crate) fn client(
     ca: Option<PathBuf>,
     identity: Option<(PathBuf, PathBuf)>,
     patience: Duration,
-) -> Result<FileValue<Arc<ClientConfig>>, String> {
+) -> Result<FileValue<Arc<ClientConfig>>, Unusable> {
     let system = Arc::new(if ca.is_none() { system_roots()? } else { RootCertStore::empty() });
     let files = ca.iter().chain(identity.iter().flat_map(|(certificate, key)| [certificate, key]));
     FileValue::new(files.cloned().collect(), patience, move || {
@@ -64,7 +64,7 @@ fn system_roots() -> Result<RootCertStore, String> {
     }
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, String> {
+fn roots(path: &Path) -> Result<RootCertStore, Unusable> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots.add(certificate).map_err(|error| unusable(path, error))?;
@@ -73,20 +73,22 @@ fn roots(path: &Path) -> Result<RootCertStore, String> {
 }
 
 /// The private key in a file.
-fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
-    let text = read(path).map_err(|why| unusable(path, why))?;
-    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match text.windows(9).any(|word| word == b"ENCRYPTED") {
+fn secret(path: &Path) -> Result<PrivateKeyDer<'static>, Unusable> {
+    let text = read(path).map_err(|error| error.within(|why| unusable(path, why)))?;
+    let key = PrivateKeyDer::from_pem_slice(&text);
+    let key = key.map_err(|error| match text.windows(9).any(|word| word == b"ENCRYPTED") {
         true => unusable(path, "it has a passphrase; openssl pkey -in FILE -out FILE removes it"),
         false => unusable(path, in_pem(&error, "key")),
-    })
+    });
+    Ok(key?)
 }
 
 /// The certificates in a file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let text = read(path).map_err(|why| unusable(path, why))?;
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Unusable> {
+    let text = read(path).map_err(|error| error.within(|why| unusable(path, why)))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.and_then(|found| if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) });
-    found.map_err(|error| unusable(path, in_pem(&error, "certificate")))
+    Ok(found.map_err(|error| unusable(path, in_pem(&error, "certificate")))?)
 }
 
 fn unusable(path: &Path, why: impl std::fmt::Display) -> String {

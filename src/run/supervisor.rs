@@ -6,7 +6,6 @@ use super::timeline::Timeline;
 use crate::error::Error;
 use crate::keeper::{Keeper, Order, Recipient, Report, Task};
 use crate::lock::{Lease, Lock, Request};
-use crate::sys::host;
 use crate::sys::process::{self, Reap};
 use crate::sys::signals::{self, SignalEvent, Signals};
 use crate::sys::tree;
@@ -14,6 +13,7 @@ use crate::sys::wait::Readable;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
+use std::io;
 use std::time::Duration;
 
 /// A call of `run`; every combination of these fields is safe.
@@ -133,21 +133,19 @@ pub(super) fn ends(signal: i32) -> bool {
 
 /// The error for a call that failed by lack of descriptors, memory or processes, or was refused.
 pub(super) fn cannot_supervise(errno: Errno) -> Error {
-    match host::shortage(&errno.into()) {
-        // A shortage may pass, so it has a status that tells to try again.
-        Some(shortage) => Error::Unavailable(format!("cannot supervise the job: {shortage}")),
-        None => Error::Internal(format!("cannot supervise the job: {}", errno.desc().to_lowercase())),
-    }
+    cannot_supervise_for(&errno.into(), &errno.desc().to_lowercase())
+}
+
+/// The same, for this reason unless there is a shortage.
+fn cannot_supervise_for(error: &io::Error, why: &str) -> Error {
+    let what = "cannot supervise the job";
+    Error::of_system(what, error, || Error::Internal(format!("{what}: {why}")))
 }
 
 /// Fails where the descendants of a process cannot be found, to be killed in time.
 pub(super) fn can_see_processes() -> Result<(), Error> {
-    match tree::can_see() {
-        true => Ok(()),
-        false => Err(Error::Internal(
-            "cannot supervise the job: /proc is not mounted, or belongs to another pid namespace".to_owned(),
-        )),
-    }
+    let unseen = "/proc is not mounted, or belongs to another pid namespace";
+    tree::can_see().map_err(|error| cannot_supervise_for(&error, unseen))
 }
 
 pub(super) fn keeper_gone() -> Error {

@@ -3,6 +3,7 @@
 use super::files::find_command;
 use nix::errno::Errno;
 use nix::unistd::{Uid, gethostname};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of this machine.
@@ -12,10 +13,16 @@ pub(crate) fn name() -> String {
 
 /// An identity of this machine among those that share its files: the id in /etc/machine-id, which a new network does not
 /// change, else its name.
-pub(crate) fn machine() -> String {
-    let id = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+///
+/// # Errors
+/// A shortage, which may leave two identities to a machine.
+pub(crate) fn machine() -> io::Result<String> {
+    let id = match std::fs::read_to_string("/etc/machine-id") {
+        Err(error) if shortage(&error).is_some() => return Err(error),
+        id => id.unwrap_or_default(),
+    };
     let is_id = |id: &&str| id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    Some(id.trim_end()).filter(is_id).map_or_else(|| name().replace('/', "_"), str::to_owned)
+    Ok(Some(id.trim_end()).filter(is_id).map_or_else(|| name().replace('/', "_"), str::to_owned))
 }
 
 /// The user's name from /etc/passwd, else the number. A lookup by libnss crashes a static program, and may use the network.
@@ -54,7 +61,7 @@ fn passwd(field: usize) -> Option<String> {
 }
 
 /// The shortage that made a call fail, if that is the reason.
-pub(crate) fn shortage(error: &std::io::Error) -> Option<&'static str> {
+pub(crate) fn shortage(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_raw(error.raw_os_error()?) {
         Errno::EMFILE => "this process has too many files open (ulimit -n)",
         Errno::ENFILE => "this machine has too many files open",

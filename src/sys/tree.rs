@@ -10,6 +10,7 @@ use nix::libc;
 use nix::unistd::{self, Pid};
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 /// One process, as /proc shows it.
@@ -215,11 +216,14 @@ fn own_pid() -> i32 {
     unistd::getpid().as_raw()
 }
 
-/// True if /proc is mounted, belongs to the pid namespace of this process, so that the pids there are those of signals, and lists
-/// children (CONFIG_PROC_CHILDREN).
-pub(crate) fn can_see() -> bool {
+/// Looks whether /proc is mounted, belongs to the pid namespace of this process, so that the pids there are those of signals, and
+/// lists children (CONFIG_PROC_CHILDREN).
+///
+/// # Errors
+/// The reason why it cannot be used: a shortage, or any other.
+pub(crate) fn can_see() -> io::Result<()> {
     // Under /proc of another namespace this process has another number there.
-    fs::File::open(format!("/proc/self/task/{}/children", own_pid())).is_ok()
+    fs::File::open(format!("/proc/self/task/{}/children", own_pid())).map(drop)
 }
 
 /// The children of this process' main thread, which adopts all orphans. None if the list cannot be read, for lack of a descriptor.

@@ -1,6 +1,6 @@
 //! System calls that fail, or are interrupted by a signal.
 
-use crate::support::{Ended, Fault, Faults, Finished, Redis, SOON, any, redlock};
+use crate::support::{Ended, Fault, Faults, Finished, Redis, SOON, Test, any, message, redlock, release};
 use nix::errno::Errno;
 use nix::libc;
 use std::sync::Arc;
@@ -32,6 +32,60 @@ fn a_look_that_is_interrupted_misses_nothing() {
             // The kernel interrupts nothing on the connection to the server, which does not block.
             let before = ended == Ended::Status(69) && stderr.contains("(interrupted system call)");
             assert!(ended == Ended::Status(3) || before, "{moment:?}: {ended:?}, {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_keeper_that_is_killed_before_it_tells_of_the_start_or_the_end_leaves_open_how_the_job_ended() {
+    let redis = Redis::start();
+    for (report, or) in [(1, "had not begun"), (2, "had just ended")] {
+        let faults = Faults::at("redlock-keeper", libc::SYS_sendto, report, Fault::Kill);
+        let said = format!("redlock: the keeper process of \"backup\" was killed: its job was stopped, or {or}\n");
+        redlock(&redis, "run -q backup -- true").with_faults(&faults).status(70).stderr(said).run();
+        assert!(faults.happened() && !redis.exists("redlock:backup"));
+        let log = redlock(&redis, "log backup -n 1 --format json").stdout(any()).run().json();
+        assert_eq!((&log["outcome"], &log["status"]), (&"released".into(), &serde_json::Value::Null));
+    }
+}
+
+/// The calls that take a descriptor, a process or memory, each with what the kernel says where there is none.
+const SCARCE: [(i64, Errno, &str); 10] = [
+    (libc::SYS_openat, Errno::ENFILE, "too many files open"),
+    (libc::SYS_openat, Errno::ENOMEM, "out of memory"),
+    (libc::SYS_socket, Errno::EMFILE, "too many files open"),
+    (libc::SYS_socketpair, Errno::EMFILE, "too many files open"),
+    (libc::SYS_epoll_create1, Errno::EMFILE, "too many files open"),
+    (libc::SYS_eventfd2, Errno::ENFILE, "too many files open"),
+    (libc::SYS_signalfd4, Errno::ENOMEM, "out of memory"),
+    (libc::SYS_pidfd_open, Errno::EMFILE, "too many files open"),
+    (libc::SYS_clone, Errno::EAGAIN, "too many processes"),
+    (libc::SYS_epoll_ctl, Errno::ENOMEM, "out of memory"),
+];
+
+#[test]
+fn a_shortage_is_told_as_one_and_not_as_a_mistake_of_the_caller() {
+    let redis = Redis::start();
+    for line in ["run -q backup -- true", "acquire -q backup"] {
+        let healthy = Faults::none();
+        let call = |faults: &_| {
+            let test: Test = redlock(&redis, line).with_faults(faults).any_end().stdout(any()).stderr(any());
+            let finished = test.spawn().finish_whole();
+            if let (true, Some(token)) = (line.starts_with("acquire"), finished.stdout.strip_suffix('\n')) {
+                release(&redis, "backup", token);
+            }
+            assert!(!redis.exists("redlock:backup"), "released");
+            finished
+        };
+        call(&healthy);
+        for moment in healthy.seen().into_iter().filter(|moment| moment.caller.0.starts_with("redlock")) {
+            for &(_, errno, why) in SCARCE.iter().filter(|(call, ..)| *call == moment.call) {
+                let Finished { ended, stderr, .. } = call(&Faults::planned(moment.clone(), Fault::Error(errno)));
+                // Some it can do without; and without a library the program itself does not start.
+                let is_told = ended == Ended::Status(69) && message([why]).matches(&stderr);
+                let is_loaded = !stderr.contains("loading shared libraries");
+                assert!(ended == Ended::Status(0) || is_told || !is_loaded, "{moment:?}, {errno}: {ended:?}, {stderr}");
+            }
         }
     }
 }
