@@ -174,7 +174,7 @@ impl GuardTask {
         }
         let give_up_at = Boot::now() + PATIENCE;
         let left = loop {
-            let round = job.signal(libc::SIGKILL);
+            let round = job.kill();
             if round.signalled.is_empty() || give_up_at.passed() {
                 break [round.signalled, round.refused].concat();
             }

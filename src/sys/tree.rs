@@ -21,9 +21,21 @@ struct Process {
     group: i32,
     /// Clock ticks since boot: with the pid, an identity that is never reused.
     started: u64,
-    stopped: bool,
+    /// As proc_pid_stat(5) has it.
+    state: u8,
     /// The process has one thread.
     single: bool,
+}
+
+impl Process {
+    fn is_stopped(&self) -> bool {
+        self.state == b'T'
+    }
+
+    /// True if it cannot fork or end now: it is stopped, or waits where no signal ends that (as behind vfork).
+    fn stands_still(&self) -> bool {
+        self.is_stopped() || self.state == b'D'
+    }
 }
 
 /// The child and the process group that the caller started.
@@ -51,7 +63,7 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// The limit of searches for processes that were forked while the tree was being signalled.
+/// The limit of searches for processes that were forked while the tree was being signalled or stopped.
 const ROUNDS: usize = 8;
 
 /// Sends `signal` once to each descendant; with `wake`, SIGCONT follows for stopped processes. A large tree takes a while, so
@@ -94,7 +106,7 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
             if Some(process.group) != group && Some(process.pid) != root.child {
                 let _ = send_surely(process, signal);
             }
-            if wake && process.stopped {
+            if wake && process.is_stopped() {
                 let _ = send_surely(process, libc::SIGCONT);
             }
         }
@@ -182,6 +194,28 @@ impl Descendants<'_> {
     /// Sends `signal` to all, parents before children, and continues the stopped ones behind it.
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
         self.look();
+        self.send(signal)
+    }
+
+    /// Kills all. They are stopped first: until a process stands still, it may fork, and the child of one that dies is lost.
+    pub(crate) fn kill(&mut self) -> KillRound {
+        let mut known = HashSet::new();
+        for _ in 0..ROUNDS {
+            self.look();
+            let seen = self.seen.iter();
+            let moving: Vec<_> =
+                seen.filter(|one| known.insert((one.pid, one.started)) || !one.stands_still()).collect();
+            if moving.is_empty() {
+                break;
+            }
+            for process in moving {
+                let _ = send_surely(process, libc::SIGSTOP);
+            }
+        }
+        self.send(libc::SIGKILL)
+    }
+
+    fn send(&self, signal: i32) -> KillRound {
         let mut round = KillRound::default();
         let mut count = |pid, sent| match sent {
             Err(Errno::EPERM) => round.refused.push(pid),
@@ -192,7 +226,7 @@ impl Descendants<'_> {
         }
         for process in &self.seen {
             count(process.pid, send_surely(process, signal));
-            if process.stopped {
+            if process.is_stopped() {
                 let _ = send_surely(process, libc::SIGCONT);
             }
         }
@@ -289,13 +323,13 @@ fn look_at(pid: i32) -> Option<Process> {
 fn parse(pid: i32, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
+    let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
     // Fields 20 and 22 of proc_pid_stat(5); the last was field 5.
     let single = fields.nth(14)? == "1";
     let started = fields.nth(1)?.parse().ok()?;
-    Some(Process { pid, parent, group, started, stopped: state == "T", single })
+    Some(Process { pid, parent, group, started, state, single })
 }
 
 /// Sends a signal to exactly this process, even if its pid was reused since it was found.
@@ -317,7 +351,7 @@ mod tests {
         let stat = "77 (a) S 1 (b) T 12 34 34 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 1 0 98765 1 1";
         let process = parse(77, stat).unwrap();
         assert_eq!((process.parent, process.group, process.started), (12, 34, 98765));
-        assert!(process.stopped && process.single);
+        assert!(process.is_stopped() && process.single);
         assert_eq!(parse(1, "1 (half"), None);
     }
 }

@@ -138,6 +138,21 @@ fn whatever_else_takes_the_lease_away_stops_the_process_and_what_it_started() {
 }
 
 #[test]
+fn what_is_forked_while_the_process_is_being_killed_dies_too() {
+    let redis = Redis::start();
+    // Each loop forks without a pause, and heeds no SIGTERM; what gets away ends by itself some seconds later.
+    let forker = "(while :; do sleep 30 & sleep 0.01; done) & ";
+    let rest = format!("trap '' TERM; {}echo ready; wait", forker.repeat(6));
+    let why = "it was released or deleted on <node>";
+    let (script, _, _input) = script(&redis, &rest, |test| test.signal(Signal::SIGKILL).stderr(lost(why)));
+    script.prints("ready");
+    redlock(&redis, "release -q backup --force").run();
+    eventually(SOON, "it is killed", || !alive(script.pid()));
+    eventually(SOON, "and all that it has forked", || script.others().is_empty());
+    script.finish();
+}
+
+#[test]
 fn a_stopped_process_can_clean_up_before_it_is_killed() {
     let redis = Redis::start();
     let child = "sh -c 'trap \"echo cleaned\" TERM; kill -STOP $$' & ";
