@@ -84,7 +84,7 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
             }
         }
     })?;
-    stdio::redirect_to_null(0..=1);
+    let _ = stdio::redirect_to_null(0..=1);
     Ok(Keeper { socket, process: Handle::open(pid)?, strangers })
 }
 
@@ -287,7 +287,7 @@ impl<'a> KeeperProcess<'a> {
                 self.childless = false;
                 self.max_run_at = self.task.max_run.map_or(Boot::NEVER, |time| Boot::now() + time);
                 self.report(&Report::Start);
-                stdio::redirect_to_null(0..=2);
+                let _ = stdio::redirect_to_null(0..=2);
             }
             Err(errno) => self.finish(Report::StartFailure { errno: errno as i32 }),
         }

@@ -32,10 +32,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let guard = watched.map(|watched| guard::start(task(watched), &mut lock)).transpose()?;
     warn_of_default(&settings);
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
-    let lease = block_on(acquire_and_print(lock, &request, line, guard.as_ref(), common))?;
-    if let Some(guard) = guard {
-        guard.send_lease(&lease)?;
-    }
+    block_on(acquire_and_print(lock, &request, line, guard, common))?;
     Ok(Exit::DONE)
 }
 
@@ -43,9 +40,9 @@ async fn acquire_and_print(
     mut lock: Lock,
     request: &Request,
     line: ProgressLine,
-    guard: Option<&Guard>,
+    guard: Option<Guard>,
     common: &Common,
-) -> Result<Lease, Error> {
+) -> Result<(), Error> {
     let signals = signals(&ENDING)?;
     let start = Boot::now();
     let line = RefCell::new(line);
@@ -54,9 +51,16 @@ async fn acquire_and_print(
         tokio::select! {
             biased;
             error = interrupted(&signals, &line) => error,
-            Some(error) = OptionFuture::from(guard.map(Guard::watched_ends)) => error,
+            Some(error) = OptionFuture::from(guard.as_ref().map(Guard::ends)) => error,
         }
     };
+    if let Some(guard) = &guard {
+        tokio::select! {
+            biased;
+            error = super::interrupted(&signals, &line) => return Err(error),
+            ready = guard.ready() => ready?,
+        }
+    }
     let lease = lock.acquire(request, &mut show, interrupted).await?;
     let waited = line.borrow().waited();
     drop(line);
@@ -75,17 +79,18 @@ async fn acquire_and_print(
     // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
     let too_late = || Error::GrantedTooLate { name: lock.name.clone(), ttl: lease.ttl };
     let in_time = || if lease.valid_until().passed() { Err(too_late()) } else { Ok(()) };
-    if let Err(error) = printed.and_then(|()| in_time()) {
+    let hand_over = || guard.map_or(Ok(()), |guard| guard.send_lease(&lease));
+    if let Err(error) = printed.and_then(|()| in_time()).and_then(|()| hand_over()) {
         return Err(give_back(&mut lock, &lease, error).await);
     }
     if common.verbose {
         let acquired = output::acquired(&lock, &lease, waited);
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
     }
-    Ok(lease)
+    Ok(())
 }
 
-/// Releases a lease whose token was not printed, or too late: the caller does not.
+/// Releases a lease whose token was not printed, or too late, or which nothing would renew: the caller does not.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

@@ -1,8 +1,9 @@
 //! The guard of `acquire --while-pid`: a process that renews the lease as long as another process, the watched one, lives, and then
 //! releases it. When the lease is lost, it stops that process and its descendants by the timeline of `run`.
 //!
-//! The guard is forked before there is a runtime or a connection, and gets the lease over a socket once the token is printed. It
-//! can do less than the keeper of a job: it is not the parent of that process, and nothing watches over the guard itself.
+//! The guard is forked before there is a runtime or a connection, says over a socket that it is ready, and gets the lease once the
+//! token is printed. It can do less than the keeper of a job: it is not the parent of that process, and nothing watches over the
+//! guard itself.
 
 use super::loss::Loss;
 use super::messages::Messages;
@@ -22,24 +23,30 @@ use nix::errno::Errno;
 use nix::libc;
 use std::io;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::panic;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The interval at which the ends of processes are looked for that are not children.
 const LOOK: Duration = Duration::from_millis(5);
 /// The time after which processes that SIGKILL has not ended are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The time between SIGTERM and SIGKILL to the watched process of a guard that fails.
+const LAST_CHANCE: Duration = Duration::from_millis(100);
 /// The time for a guard without a lease to end.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
 /// The process that the lease is for, and what is to be done for it.
 #[derive(Debug)]
 pub(crate) struct GuardTask {
-    pub(crate) watched: Rc<Handle>,
+    pub(crate) watched: Arc<Handle>,
     pub(crate) continue_when_lost: bool,
     pub(crate) quiet: bool,
     pub(crate) verbose: bool,
 }
+
+/// The guard's message once it can renew a lease, or else the errno that says why it cannot.
+type Readiness = Result<(), i32>;
 
 /// redlock's side of the guard. Dropping it ends a guard that has no lease yet.
 #[derive(Debug)]
@@ -53,15 +60,20 @@ pub(crate) struct Guard {
 /// The process `--while-pid` names.
 ///
 /// # Errors
-/// [`Error::Usage`] if it is gone or another user's, and those of [`can_see_processes`].
-pub(crate) fn watched(pid: i32) -> Result<Rc<Handle>, Error> {
+/// [`Error::Usage`] if it is gone, another user's or the machine's init, and those of [`can_see_processes`].
+pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
+    // Below it is every process. (In a container, where the script may be process 1, that is as it should be.)
+    if pid == 1 && process::is_in_initial_namespace() {
+        let why = "process 1 is the init of this machine, not a script; $PPID is 1 once the parent has ended";
+        return Err(Error::Usage(format!("--while-pid: {why}")));
+    }
     match Handle::open(pid) {
         Ok(watched) if watched.has_ended() => Err(gone(pid)),
         Ok(watched) if !watched.is_of_this_user() => {
             Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user")))
         }
-        Ok(watched) => Ok(Rc::new(watched)),
+        Ok(watched) => Ok(Arc::new(watched)),
         // The second for a thread.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(gone(pid)),
         Err(errno) => Err(cannot_supervise(errno)),
@@ -79,31 +91,56 @@ fn gone(pid: i32) -> Error {
 pub(crate) fn start(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
     let (socket, theirs) = Packets::pair().map_err(cannot_supervise)?;
     let pid = process::fork_helper(c"redlock-guard", || {
-        process::leave_caller([theirs.as_fd(), task.watched.as_fd()]);
-        let _ = wait::block_on(guard(&task, &theirs, lock));
+        let served = process::leave_caller([theirs.as_fd(), task.watched.as_fd()])
+            .and_then(|()| wait::block_on(guard(&task, &theirs, lock))?);
+        if let Err(error) = served {
+            let _ = theirs.send(&Readiness::Err(error.raw_os_error().unwrap_or_default()));
+        }
     });
     let process = pid.and_then(Handle::open).map_err(cannot_supervise)?;
     Ok(Guard { socket, task, without_lease: Some(process) })
 }
 
 impl Guard {
+    /// Waits until the guard can renew a lease.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a shortage that it has met, [`Error::Internal`] when it is gone.
+    pub(crate) async fn ready(&self) -> Result<(), Error> {
+        let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
+        match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(errno)) => Err(cannot_supervise(Errno::from_raw(errno))),
+            None => Err(guard_gone()),
+        }
+    }
+
+    /// Waits until the watched process has ended, or the guard, once it was ready; returns that as an error.
+    pub(crate) async fn ends(&self) -> Error {
+        let watch = || Ok((Readable::new(&*self.task.watched)?, Readable::new(&self.socket)?));
+        let (watched, socket) = match watch() {
+            Ok(both) => both,
+            Err(error) => return Error::cannot_wait(error),
+        };
+        tokio::select! {
+            error = watched.next(|watched| watched.has_ended().then(|| gone(watched.pid()))) => error,
+            _ = socket.next(|socket| socket.receive::<Readiness>().arrived()) => guard_gone(),
+        }
+    }
+
     /// Lets the guard renew the lease from now on.
     ///
     /// # Errors
     /// [`Error::Internal`] when the guard is gone.
     pub(crate) fn send_lease(mut self, lease: &Lease) -> Result<(), Error> {
+        self.socket.send(lease).map_err(|_| guard_gone())?;
         self.without_lease = None;
-        let gone = |_| Error::Internal("the process that was to renew the lease was killed".to_owned());
-        self.socket.send(lease).map_err(gone)
+        Ok(())
     }
+}
 
-    /// Waits until the watched process has ended; returns that as an error.
-    pub(crate) async fn watched_ends(&self) -> Error {
-        match Readable::new(&*self.task.watched) {
-            Ok(watched) => watched.next(|watched| watched.has_ended().then(|| gone(watched.pid()))).await,
-            Err(error) => Error::cannot_wait(error),
-        }
-    }
+fn guard_gone() -> Error {
+    Error::Internal("the process that was to renew the lease was killed".to_owned())
 }
 
 impl Drop for Guard {
@@ -116,14 +153,19 @@ impl Drop for Guard {
     }
 }
 
-/// The guard, from its lease to the end of that. Ends without one if redlock does.
+/// The guard, from its start to the end of its lease. Ends without one if redlock does.
+///
+/// # Errors
+/// What keeps it from being ready: later it has none.
 async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
-    let socket = Readable::new(socket)?;
+    let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
+    socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
+    task.stop_on_panic();
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
     let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.watched.clone());
     let renewer = Renewer::new(messages, timeline, task.continue_when_lost, &lease);
-    let loss = task.renew_lease(&renewer, lock, &mut lease).await?;
+    let loss = task.renew_lease(&watched, &renewer, lock, &mut lease).await;
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
     }
@@ -135,24 +177,47 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
+    /// From here on a panic, which ends this process and with it the renewal, stops the watched process first.
+    fn stop_on_panic(&self) {
+        let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
+        panic::set_hook(Box::new(move |panic| {
+            watched.share_errors();
+            if !goes_on {
+                let mut job = Descendants::of(&watched);
+                job.signal(libc::SIGTERM);
+                let kill_at = Boot::now() + LAST_CHANCE;
+                while !(job.has_ended() || kill_at.passed()) {
+                    std::thread::sleep(LOOK);
+                }
+                job.kill();
+            }
+            report(panic);
+        }));
+    }
+
     /// Renews the lease until the watched process has ended or the lease was released, or is lost; returns the loss.
-    async fn renew_lease(&self, renewer: &Renewer, lock: &mut Lock, lease: &mut Lease) -> io::Result<Option<Loss>> {
+    async fn renew_lease(
+        &self,
+        watched: &Readable<&Handle>,
+        renewer: &Renewer,
+        lock: &mut Lock,
+        lease: &mut Lease,
+    ) -> Option<Loss> {
         // Goes off when SIGTERM is due.
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadlines().0 });
             // The watched process' standard error, after a message.
-            stdio::redirect_to_null(2..=2);
+            let _ = stdio::redirect_to_null(2..=2);
         };
         moved();
-        let watched = Readable::new(&*self.watched)?;
         let loss = tokio::select! {
             biased;
             () = watched.next(|watched| watched.has_ended().then_some(())) => None,
             () = overdue.goes_off() => Some(renewer.why_not_renewed()),
             loss = renewer.renew(lock, lease, &moved) => Some(loss),
         };
-        Ok(loss.filter(|loss| *loss != Loss::Release))
+        loss.filter(|loss| *loss != Loss::Release)
     }
 
     async fn on_loss(&self, renewer: &Renewer, loss: &Loss) {

@@ -9,7 +9,7 @@ use crate::sys::clock::Boot;
 use crate::sys::process::Handle;
 use crate::sys::signals;
 use crate::text::{exact, first_of, human, quoted};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Reports what happens to one lock, or to the job of several.
@@ -20,7 +20,7 @@ pub(crate) struct Messages {
     quiet: bool,
     verbose: bool,
     /// The process whose standard error gets the messages, if not this one's.
-    audience: Option<Rc<Handle>>,
+    audience: Option<Arc<Handle>>,
 }
 
 impl Messages {
@@ -29,7 +29,7 @@ impl Messages {
     }
 
     /// The same, to the standard error of that process.
-    pub(super) fn to(self, process: Rc<Handle>) -> Messages {
+    pub(super) fn to(self, process: Arc<Handle>) -> Messages {
         Messages { audience: Some(process), ..self }
     }
 

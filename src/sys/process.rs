@@ -196,6 +196,12 @@ pub(crate) fn adopt_orphans() -> nix::Result<()> {
     Handle::open(unistd::getpid().as_raw())?.signal(0)
 }
 
+/// True if this process is in no container, but in the pid namespace with which the kernel began.
+pub(crate) fn is_in_initial_namespace() -> bool {
+    // The kernel's PID_NS_INIT_INO.
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new("pid:[4026531836]"))
+}
+
 /// True if this process is the leader of its session.
 pub(crate) fn leads_session() -> bool {
     unistd::getsid(None) == Ok(unistd::getpid())
@@ -219,23 +225,26 @@ pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> 
 }
 
 /// The descriptors that this process has open besides the standard ones.
-fn inherited_descriptors() -> Vec<i32> {
-    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let numbers = listed.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|&descriptor| descriptor > 2).collect()
+fn inherited_descriptors() -> io::Result<Vec<i32>> {
+    let listed = fs::read_dir("/proc/self/fd")?.collect::<io::Result<Vec<_>>>()?;
+    let numbers = listed.into_iter().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    Ok(numbers.filter(|&descriptor| descriptor > 2).collect())
 }
 
 /// Cuts this forked process off from the caller: a session of its own without a terminal, all signals blocked, and no descriptors
 /// apart from these two. The owners of the others must not be used afterwards, nor dropped.
-pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) {
+///
+/// # Errors
+/// The kernel's, without a descriptor: some of the caller's are still open.
+pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     let _ = SigSet::all().thread_set_mask();
     let _ = unistd::setsid();
     let kept = kept.map(|descriptor| descriptor.as_raw_fd());
-    for descriptor in inherited_descriptors().into_iter().filter(|descriptor| !kept.contains(descriptor)) {
+    for descriptor in inherited_descriptors()?.into_iter().filter(|descriptor| !kept.contains(descriptor)) {
         // SAFETY: touches no memory; their owners are not used again.
         unsafe { libc::close(descriptor) };
     }
-    stdio::redirect_to_null(0..=2);
+    Ok(stdio::redirect_to_null(0..=2)?)
 }
 
 /// The file in its working directory that is the standard input of a program that [`start_detached`] starts.
@@ -250,7 +259,7 @@ pub(crate) const MARK: &str = "lock";
 /// The reason why it could not be executed.
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
     let kept = kept.as_raw_fd();
-    let open = inherited_descriptors();
+    let open = inherited_descriptors()?;
     let disown = move || {
         unistd::setsid()?;
         for &descriptor in &open {

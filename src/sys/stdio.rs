@@ -1,5 +1,7 @@
 //! The standard descriptors.
 
+use super::uninterrupted;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use nix::sys::stat::Mode;
@@ -7,13 +9,15 @@ use std::ops::RangeInclusive;
 use std::os::fd::AsRawFd;
 
 /// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes them.
-pub(crate) fn redirect_to_null(descriptors: RangeInclusive<i32>) {
-    if let Ok(null) = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty()) {
-        for descriptor in descriptors {
-            // SAFETY: touches no memory, and nothing owns a standard descriptor.
-            unsafe { libc::dup2(null.as_raw_fd(), descriptor) };
-        }
-    }
+///
+/// # Errors
+/// The kernel's, without a descriptor: the others stay as they are.
+pub(crate) fn redirect_to_null(mut descriptors: RangeInclusive<i32>) -> nix::Result<()> {
+    let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
+    descriptors.try_for_each(|descriptor| {
+        // SAFETY: touches no memory, and nothing owns a standard descriptor.
+        uninterrupted(|| Errno::result(unsafe { libc::dup2(null.as_raw_fd(), descriptor) })).map(drop)
+    })
 }
 
 /// True if this process has a controlling terminal.

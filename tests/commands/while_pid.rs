@@ -1,9 +1,12 @@
 //! `redlock acquire --while-pid`: a lease that lives as long as a process, which did not start what renews it.
 
 use crate::support::{
-    Mode, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire, alive, eventually, free_port, is_renewed, like,
-    lost, message, ms, myself, name, redlock, release, send, several, status, status_line,
+    Caller, Ended, Fault, Faults, Finished, Mode, Moment, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire,
+    alive, any, eventually, free_port, is_renewed, like, lost, message, ms, myself, name, namespace, redlock, release,
+    send, several, status, status_line,
 };
+use nix::errno::Errno;
+use nix::libc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{PipeWriter, Write};
@@ -273,10 +276,89 @@ fn a_process_that_is_gone_or_of_another_user_is_refused() {
         let is_other = || status_line(other.pid(), "Uid").is_some_and(|ids| ids.starts_with("54321"));
         eventually(SOON, "it is another user's", is_other);
         acquire(&other.pid().to_string()).stderr(message(["belongs to another user"])).run();
-    } else {
+    } else if !is_in_initial_namespace() {
         acquire("1").stderr(message(["process 1 belongs to another user"])).run();
     }
     assert!(!redis.exists(KEY));
+}
+
+fn is_in_initial_namespace() -> bool {
+    std::fs::read_link("/proc/self/ns/pid").unwrap().as_os_str() == "pid:[4026531836]"
+}
+
+#[test]
+fn the_first_process_of_the_machine_is_refused_and_that_of_a_container_is_a_script() {
+    let redis = Redis::start();
+    if is_in_initial_namespace() {
+        let why = message(["--while-pid: process 1 is the init of this machine", "$PPID"]);
+        redlock(&redis, "acquire backup --while-pid 1").status(64).stderr(why).run();
+    }
+    let Some(options) = namespace(&["--pid", "--fork", "--kill-child", "--mount-proc"]) else { return };
+    let script = "echo $$; token=$(\"$0\" acquire --name backup --while-pid $$) || exit; echo taken; \"$0\" release -q backup --token $token";
+    let test = Test::program(&redis, "unshare").args(options).args(["sh", "-c", script]);
+    test.arg(env!("CARGO_BIN_EXE_redlock")).stdout("1\ntaken\n").run();
+    assert!(!redis.exists(KEY));
+}
+
+#[test]
+fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
+    let redis = Redis::start();
+    let watched = Test::of("sleep").arg("1000").any_end().spawn();
+    let line = format!("acquire backup --ttl 4s --while-pid {}", watched.pid());
+    let healthy = Faults::none();
+    let call = |faults: &_| {
+        let test = redlock(&redis, &line).any_end().stdout(any()).stderr(any()).with_faults(faults);
+        test.leaves_output_open().spawn().finish()
+    };
+    let token = call(&healthy).token();
+    release(&redis, "backup", &token);
+    // All that the guard does before it says that it is ready, and some of what it does later.
+    let by_guard = |moment: &Moment| moment.caller.0 == "redlock-guard" || moment.caller == Caller("redlock".into(), 1);
+    let first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).take(40).collect();
+    assert!(first.iter().any(|moment| moment.call == libc::SYS_sendto), "{first:?}");
+    for moment in first {
+        let scarce =
+            [libc::SYS_openat, libc::SYS_epoll_create1, libc::SYS_eventfd2, libc::SYS_fcntl, libc::SYS_epoll_ctl];
+        let short = scarce.contains(&moment.call).then_some(Fault::Error(Errno::ENOMEM));
+        for fault in [Fault::Kill].into_iter().chain(short) {
+            let faults = Faults::planned(moment.clone(), fault);
+            let Finished { ended, stdout, stderr, .. } = call(&faults);
+            let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
+            match stdout.strip_suffix('\n') {
+                // It can do without that call, or was killed behind the last look at it.
+                Some(token) if ended == Ended::Status(0) => {
+                    assert!(stderr.is_empty(), "{context}");
+                    release(&redis, "backup", token);
+                }
+                None => {
+                    let (status, why) = match fault {
+                        Fault::Kill => (70, "the process that was to renew the lease was killed"),
+                        _ => (69, "cannot supervise the job"),
+                    };
+                    assert!(ended == Ended::Status(status) && message([why]).matches(&stderr), "{context}");
+                }
+                Some(_) => assert!(fault == Fault::Kill && ended == Ended::Status(70), "{context}"),
+            }
+            assert!(!redis.exists(KEY), "{context}");
+            assert!(alive(watched.pid()), "{context}");
+        }
+    }
+}
+
+#[test]
+fn a_guard_that_fails_later_stops_the_process_first() {
+    let redis = Redis::start();
+    for calls in 3..7 {
+        // tokio panics.
+        let faults = Faults::at("redlock-guard", libc::SYS_epoll_wait, calls, Fault::Error(Errno::ENOMEM));
+        let (script, _, _input) = script(&redis, "sleep 1000 & sleep 1000; :", |test| {
+            test.with_faults(&faults).signal(Signal::SIGTERM).stderr(message(["internal error"]))
+        });
+        eventually(SOON, "the fault", || faults.happened());
+        eventually(SOON, "the script and all its children are dead", || script.others().is_empty());
+        script.finish();
+        redlock(&redis, "release -q backup --force").run();
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
-    like, loss, message, ms, name, perhaps, redlock, release, send, stopped,
+    like, loss, message, ms, name, namespace, perhaps, redlock, release, send, stopped,
 };
 use nix::libc;
 use nix::sys::signal::Signal;
@@ -155,19 +155,6 @@ fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
     assert!(!redis.exists("redlock:backup"), "released");
     tracer.let_go();
     job.finish_whole();
-}
-
-/// Options of `unshare` for a namespace, if this machine lets it make one.
-fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
-    let mut options = options.to_vec();
-    if !nix::unistd::geteuid().is_root() {
-        options.push("-r");
-    }
-    let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
-    if !probe.status.success() {
-        eprintln!("not tried: this machine allows no namespace");
-    }
-    probe.status.success().then_some(options)
 }
 
 #[test]

@@ -115,3 +115,16 @@ where
     }
     fcntl(target, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
 }
+
+/// Options of `unshare` for a namespace, if this machine lets it make one.
+pub(crate) fn namespace<'a>(options: &[&'a str]) -> Option<Vec<&'a str>> {
+    let mut options = options.to_vec();
+    if !nix::unistd::geteuid().is_root() {
+        options.push("-r");
+    }
+    let probe = std::process::Command::new("unshare").args(&options).arg("true").output().unwrap();
+    if !probe.status.success() {
+        eprintln!("not tried: this machine allows no namespace");
+    }
+    probe.status.success().then_some(options)
+}

@@ -33,13 +33,13 @@ pub(crate) use compiled::compiled;
 pub(crate) use cut::{Besides, Cut, cut_off_many};
 pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
-pub(crate) use faults::{Fault, Faults};
+pub(crate) use faults::{Caller, Fault, Faults, Moment};
 pub(crate) use lock::{
     acquire, acquire_for, acquire_on_all, acquire_on_all_for, at_last, eventually_on_none, in_the_end, is_renewed, job,
     key_is_renewed, lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, several, status,
     teach_scripts,
 };
-pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, rand, rounds};
+pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
 pub(crate) use network::Network;
 pub(crate) use process::{Watched, alive, descendants, die_with_parent, name, send, status_line, stopped, tagged};
