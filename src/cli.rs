@@ -10,7 +10,9 @@ pub(crate) mod values;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::time::Duration;
-use values::{FOREVER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole};
+use values::{
+    FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole,
+};
 
 /// The version; with the commit if `make` built it from a repository.
 const VERSION: &str = match option_env!("REDLOCK_VERSION") {
@@ -339,6 +341,15 @@ pub(crate) struct LeaseArgs {
     /// Otherwise this option changes nothing.
     #[arg(long, conflicts_with_all = ["shared", "slots"])]
     pub(crate) reentrant: bool,
+    /// Give up, with 75, if a larger N has come
+    ///
+    /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once an N has stood in line
+    /// or was granted, a smaller one is not granted any more, also if N fails or gives up: run it again, with the same N. Who has
+    /// the lock is not disturbed, nor are calls without this option. The exit status is then 75, or that of -E. release --force of
+    /// the free lock forgets N; else it is remembered for 100 days. From 0 to 9007199254740991.
+    #[arg(long, value_name = "N", value_parser = whole(0, LARGEST_NUMBER), hide_short_help = true)]
+    #[arg(conflicts_with_all = ["shared", "slots", "reentrant"])]
+    pub(crate) newest: Option<u64>,
     /// With --reentrant: the token of the lease to re-enter
     #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
     pub(crate) token: Option<String>,
@@ -389,7 +400,7 @@ pub(crate) struct RunArgs {
     /// Counted from when that run began, by the server's clock. The exit status is then 75, or that of -E. Runs that failed, and
     /// runs without --once-per, do not count: after a failure the next host that comes, or with --wait the next in line, tries
     /// again. Use it for one crontab on many hosts. Up to 100 days.
-    #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["shared", "slots", "reentrant"])]
+    #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["shared", "slots", "reentrant", "newest"])]
     pub(crate) once_per: Option<Duration>,
     /// Stop the job after D, and exit with 124
     ///

@@ -3,7 +3,7 @@
 //! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the holder. Either
 //! side alone would need the other's types twice.
 
-use crate::lock::{Claim, Holder, Leases, Obstacle, Run, quorum};
+use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum};
 use crate::redis::{Fault, Unusable};
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds};
@@ -32,6 +32,8 @@ pub(crate) enum Error {
     OtherShape(Box<NamedObstacle>, Claim),
     /// `--once-per`: this run began less than that ago, and succeeded.
     Ran { name: String, run: Box<Run>, once_per: Duration },
+    /// `--newest`: a larger number than the caller's has come.
+    Superseded { name: String, by: Box<Newest> },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<NamedObstacle>),
     /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
@@ -100,6 +102,9 @@ impl fmt::Display for Error {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
                 let host = safe(run.owner.host.as_deref().unwrap_or("?"));
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
+            }
+            Error::Superseded { name, by } => {
+                write!(f, "{name:?}: superseded by {by}; without --newest it runs all the same")
             }
             Error::CannotEnd(held) => {
                 write!(f, "{:?} {}", held.name, held.situation(Duration::ZERO))?;
@@ -189,9 +194,12 @@ impl Error {
     /// ended the wait stays as it is.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
-            Error::Usage(_) | Error::Held(_) | Error::OtherShape(..) | Error::Ran { .. } | Error::Interrupted(_) => {
-                self
-            }
+            Error::Usage(_)
+            | Error::Held(_)
+            | Error::OtherShape(..)
+            | Error::Ran { .. }
+            | Error::Superseded { .. }
+            | Error::Interrupted(_) => self,
             why => Error::DidNotRun { names: names.to_vec(), why: Box::new(why) },
         }
     }

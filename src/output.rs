@@ -152,8 +152,14 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the end of another holder's lease, for the user who ended it.
+/// Prints the end of another holder's lease, or what a free lock has forgotten, for the user who ended it.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
+    if let Some(newest) = &revocation.forgot {
+        return show(&match is_json {
+            true => object(&[("name", value(name)), ("outcome", value("forgot")), ("newest", value(newest))]),
+            false => line(&format!("{name:?}: forgot {newest}")) + "\n",
+        });
+    }
     if is_json {
         let outcome = if revocation.is_free { "released" } else { "revoked" };
         return success(name, outcome, None, revocation.holders.iter().filter_map(|holder| holder.lease).max());
@@ -205,7 +211,12 @@ fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String
         },
         _ => (None, "not-held"),
     };
+    let newest = match error.downcast_ref() {
+        Some(Error::Superseded { by, .. }) => Some(&**by),
+        _ => None,
+    };
     let outcome = match exit {
+        _ if newest.is_some() => "superseded",
         Exit::USAGE => "usage",
         Exit::UNAVAILABLE => "unavailable",
         Exit::REFUSED => "refused",
@@ -217,13 +228,15 @@ fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String
     };
     let holder = held.and_then(|held| held.by.holders().first());
     let (status, message) = (exit.status(), format!("{error:#}"));
-    object(&[
+    let mut fields = vec![
         ("name", value(name)),
         ("outcome", value(outcome)),
         ("status", value(status)),
         ("message", value(message)),
         ("holder", value(holder)),
-    ])
+    ];
+    fields.extend(newest.map(|newest| ("newest", value(newest))));
+    object(&fields)
 }
 
 /// The state in text; JSON has a single word for each.

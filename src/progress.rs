@@ -136,7 +136,8 @@ impl ProgressLine {
             (waited, Duration::MAX) => format!("{} ", human(waited)),
             (waited, limit) => format!("{} of {} ", human(waited), human(limit)),
         };
-        let mut text = format!("waiting {time}for {:?}", self.name);
+        let number = waiting.number.map_or_else(String::new, |number| format!(" with number {number}"));
+        let mut text = format!("waiting {time}for {:?}{number}", self.name);
         if let Some(rank) = waiting.rank {
             text.push_str(&format!(", {} in line", ordinal(rank + 1)));
         }

@@ -134,10 +134,11 @@ fn refuse(wrong: bool, why: &str) -> Result<(), String> {
 }
 
 fn check_run(args: &RunArgs) -> Result<(), String> {
-    let LeaseArgs { names, ttl, reentrant, slots, .. } = &args.taking;
+    let LeaseArgs { names, ttl, reentrant, slots, newest, .. } = &args.taking;
     refuse(*ttl < SHORTEST_TTL_OF_RUN, "--ttl: the shortest for run is 500ms")?;
-    let is_of_one = *reentrant || slots.is_some() || args.once_per.is_some();
-    refuse(names.len() > 1 && is_of_one, "--reentrant, --slots and --once-per are for one lock, not for several")
+    let is_of_one = *reentrant || slots.is_some() || args.once_per.is_some() || newest.is_some();
+    let why = "--reentrant, --slots, --once-per and --newest are for one lock, not for several";
+    refuse(names.len() > 1 && is_of_one, why)
 }
 
 fn check_acquire(args: &AcquireArgs) -> Result<(), String> {

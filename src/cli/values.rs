@@ -14,6 +14,8 @@ pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
+/// The largest number of `--newest`: up to there a script counts exactly.
+pub(crate) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 /// The longest label, in bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
 

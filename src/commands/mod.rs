@@ -238,7 +238,8 @@ fn request(
     pid: u32,
     label: String,
 ) -> Request {
-    let can_reenter = is_alone && taking.names.len() == 1 && claim(taking) == Claim::Exclusive;
+    let can_reenter =
+        is_alone && taking.names.len() == 1 && taking.newest.is_none() && claim(taking) == Claim::Exclusive;
     let reenter = match &taking.token {
         Some(token) => Reenter::Must(token.clone()),
         None if taking.reentrant => Reenter::IfHeld,
@@ -254,6 +255,7 @@ fn request(
         noted: false,
         is_acquired: false,
         once_per: None,
+        newest: taking.newest,
         log: settings.log,
     }
 }

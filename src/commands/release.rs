@@ -38,7 +38,8 @@ fn revoke(mut lock: Lock, token_prefix: &str, force: bool, common: &Common) -> a
     let name = &lock.name;
     if revocation.is_free && !revocation.missed.is_empty() {
         let missed = revocation.missed.join(", ");
-        say(&format!("{name:?} may still be held on nodes that missed this: {missed}; run it again"));
+        let what = if revocation.forgot.is_some() { "remembered" } else { "held" };
+        say(&format!("{name:?} may still be {what} on nodes that missed this: {missed}; run it again"));
     }
     let is_json = common.format == Format::Json;
     if is_json || !common.quiet {

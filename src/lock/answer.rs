@@ -25,6 +25,8 @@ pub(super) enum Outcome {
     Quarantined,
     /// With `once_per`: this run has succeeded.
     Ran,
+    /// With `newest`: a larger number has come.
+    Superseded,
     /// The lease that was named is not there: the lock is free.
     Gone,
     /// The lease that was named is not there: others have the lock.
@@ -48,6 +50,8 @@ pub(super) enum Outcome {
     Found,
     /// The holder cannot be told to stop.
     Foreign,
+    /// The lock is free, and has no register of `newest` any more.
+    Forgot,
     Done,
 }
 

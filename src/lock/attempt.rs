@@ -10,6 +10,7 @@ use super::fencing;
 use super::fields::Args;
 use super::holder::{Holder, Obstacle, most_named};
 use super::lease::Lease;
+use super::newest::Newest;
 use super::quorum::{Verdict, middle, quorum};
 use super::run::{self, Run, RunOutcome};
 use super::token::{self, BASE};
@@ -114,9 +115,13 @@ impl Lock {
             let run = Box::new(run);
             return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per });
         }
+        let superseded = superseded(&answers);
         let votes = self.votes(answers);
         if votes.verdict(is_granted) == Verdict::Yes {
             return self.complete(token, &votes, request, traces.waited()).await;
+        }
+        if let Some(by) = superseded {
+            return Attempt::Failure(Error::Superseded { name: self.name.clone(), by: Box::new(by) });
         }
         traces.slot = one_of(&free_on_most(&votes));
         self.why_not(&votes)
@@ -135,6 +140,7 @@ impl Lock {
                 // With --once-per, wait for all: any node may know of a success.
                 Verdict::Yes if is_once => return Boot::NEVER,
                 Verdict::Yes => straggler_wait_once_granted(start, answers),
+                _ if superseded(answers).is_some() => Duration::ZERO,
                 Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
                 Verdict::No if is_explained(answers) => straggler_wait(start, answers.faults().next().is_some()),
                 _ => return Boot::NEVER,
@@ -173,6 +179,7 @@ impl Lock {
             .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
             .time("once", request.once_per)
+            .with_some("newest", request.newest)
             .with_some("entry", run::entry(request, traces.waited()));
         if let Some(LastSeenLease { holder, run_id, until, .. }) = seen {
             args = args
@@ -289,6 +296,11 @@ impl Lock {
 fn ran(answers: &Answers<Answer>) -> Option<Run> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     Some(Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time()))
+}
+
+/// The largest number that any node knows, for a request with a smaller one. A quorum that has granted it was asked before.
+fn superseded(answers: &Answers<Answer>) -> Option<Newest> {
+    Newest::largest(answers.replies().filter(|take| take.outcome == Outcome::Superseded))
 }
 
 /// True if the reason for the refusal is known: on enough nodes others hold the lock, or enough nodes cannot grant it.

@@ -54,6 +54,7 @@ impl Lock {
             }
             notify(&WaitReport {
                 held: status.held(),
+                number: None,
                 rank: None,
                 trouble: status.unanswered.as_ref().map(Error::trouble),
                 news: None,

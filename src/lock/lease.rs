@@ -34,6 +34,8 @@ pub(crate) struct Lease {
     pub(super) entry: Option<String>,
     /// A success of it counts for `--once-per`.
     pub(crate) is_once: bool,
+    /// Its number of `--newest`.
+    pub(super) newest: Option<u64>,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
     /// The nodes that failed to grant it, and why. Not handed to another process.
@@ -58,6 +60,7 @@ impl Lease {
             owner: request.owner.clone(),
             entry: run::entry(request, Duration::ZERO),
             is_once: request.once_per.is_some(),
+            newest: request.newest,
             backing: vec![Backing::default(); nodes],
             faults: Vec::new(),
         }

@@ -19,6 +19,7 @@ mod lease;
 mod listing;
 mod locks;
 mod memory;
+mod newest;
 mod owner;
 mod quarantine;
 mod queue;
@@ -41,6 +42,7 @@ pub(crate) use lease::{DEFAULT_TTL, Lease};
 pub(crate) use listing::{Missing, RunListing, Selection, stands_for};
 pub(crate) use locks::Locks;
 pub(crate) use memory::RunQuery;
+pub(crate) use newest::Newest;
 pub(crate) use owner::Owner;
 pub(crate) use quarantine::Quarantine;
 pub(crate) use queue::WaitReport;
@@ -87,6 +89,8 @@ pub(crate) struct Request {
     pub(crate) is_acquired: bool,
     /// Nothing is granted if a run that has succeeded began less than this ago.
     pub(crate) once_per: Option<Duration>,
+    /// Its number of `--newest`: nothing is granted if a larger one has come.
+    pub(crate) newest: Option<u64>,
     /// The number of runs that the log of the lock keeps; zero: it leaves no trace there.
     pub(crate) log: u64,
 }

@@ -45,6 +45,8 @@ const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(crate) struct WaitReport {
     pub(crate) held: NamedObstacle,
+    /// Its number of `--newest`.
+    pub(crate) number: Option<u64>,
     /// The number of waiters ahead of this one, once it stands in line.
     pub(crate) rank: Option<u64>,
     /// The reason for which the nodes cannot be asked at present. Does not name the lock.
@@ -290,7 +292,8 @@ impl InLine<'_> {
     fn notify(&mut self, lock: &Lock, news: Option<String>) {
         let held = lock.held(&self.denial.by, self.request);
         let trouble = self.trouble.as_ref().map(Error::trouble);
-        (self.notify)(&WaitReport { held, rank: self.denial.rank, trouble, news });
+        let number = self.request.newest;
+        (self.notify)(&WaitReport { held, number, rank: self.denial.rank, trouble, news });
     }
 }
 

@@ -152,7 +152,8 @@ impl Lock {
             .with_some("run_id", run)
             .flag("alone", self.locks.nodes.len() == 1)
             .time("held", lease.since.elapsed())
-            .with_some("entry", lease.entry.as_ref());
+            .with_some("entry", lease.entry.as_ref())
+            .with_some("newest", lease.newest);
         self.call(&scripts::RECREATE, args).in_order()
     }
 

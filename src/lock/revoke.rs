@@ -6,7 +6,7 @@ use super::holder::Holder;
 use super::owner::user_at_host;
 use super::quorum::Verdict;
 use super::status::{State, View};
-use super::{Lock, scripts};
+use super::{Lock, Newest, scripts};
 use crate::error::{Error, NotOurs};
 use crate::redis::Reply;
 use std::collections::BTreeSet;
@@ -18,13 +18,15 @@ pub(crate) struct Revocation {
     /// The lock is free. Otherwise the leases cannot be extended any more; their jobs are stopped by their own redlocks, at
     /// the latest when the leases run out.
     pub(crate) is_free: bool,
+    /// The lock was free before, and has forgotten this number of `--newest`.
+    pub(crate) forgot: Option<Newest>,
     /// The nodes that the revocation did not reach, and why: the leases may last there until they run out.
     pub(crate) missed: Vec<String>,
 }
 
 impl Lock {
     /// Ends another's lease: safely, or with `force` at once. With `token_prefix` only if its token begins so. A lease that
-    /// only a minority of nodes has is not in force.
+    /// only a minority of nodes has is not in force. A free lock has forgotten its number of `--newest` then, with `force`.
     ///
     /// # Errors
     /// [`Error::NotOurs`], [`Error::CannotEnd`] and [`Error::NoQuorum`].
@@ -33,6 +35,9 @@ impl Lock {
         let mut status = self.inspect(View::STATE, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
+        }
+        if status.state == State::Free && force && token_prefix.is_empty() {
+            return self.forget_newest().await;
         }
         if matches!(status.state, State::Free | State::Reserved) {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
@@ -78,11 +83,35 @@ impl Lock {
             Outcome::Revoked | Outcome::Released => {
                 let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
                 let is_free = word == Outcome::Released;
-                Ok(Revocation { holders: by.holders().to_vec(), is_free, missed: missed.collect() })
+                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot: None, missed: missed.collect() })
             }
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
+    }
+
+    /// Lets the nodes on which the lock is free forget the number of `--newest`, so that a smaller one is granted again.
+    ///
+    /// # Errors
+    /// [`Error::NotOurs`] if there is none, or somebody has the lock by now, and [`Error::NoQuorum`].
+    async fn forget_newest(&mut self) -> Result<Revocation, Error> {
+        let args = Args::default().with("by", user_at_host()).flag("force", true).flag("free", true);
+        let call = self.call(&scripts::REVOKE, args);
+        let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) != Verdict::Open).await;
+        if answers.verdict(|_| true) != Verdict::Yes {
+            return Err(self.no_quorum(&answers));
+        }
+        let forgot = Newest::largest(answers.replies());
+        if forgot.is_none() {
+            let by =
+                answers.replies().find(|answer| answer.outcome == Outcome::Other).and_then(|other| other.by.clone());
+            let found = by.map_or(NotOurs::NoneToRevoke, |by| NotOurs::OtherToRevoke(self.held_by(by)));
+            return Err(self.not_ours("", found));
+        }
+        let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
+        let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
+        let held = held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node)));
+        Ok(Revocation { holders: Vec::new(), is_free: true, forgot, missed: missed.chain(held).collect() })
     }
 
     /// The tokens that begin so, of a lock with too many to list.

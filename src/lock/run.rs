@@ -285,6 +285,7 @@ mod tests {
             noted: false,
             is_acquired: false,
             once_per,
+            newest: None,
             log,
         };
         let host = "h".repeat(60);

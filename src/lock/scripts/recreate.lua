@@ -1,7 +1,7 @@
 -- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue
 -- nor the reservation: the holder goes before all that wait.
 -- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms),
---      entry (see grant.lua), run_id (of the node that said gone; nil: refused), alone (the only node)
+--      entry (see grant.lua), run_id (of the node that said gone; nil: refused), alone (the only node), newest (see take.lua)
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node,
 --      and it has granted a later lease since), revoked (by), other (holders)
 -- Cost: 19 calls.
@@ -23,6 +23,13 @@ if not was_here then
   local since, began = digits(us - held * 1000), digits(now - held)
   -- include grant
   close_runs()
+  if ARG.newest then
+    pcall(function()
+      local superseded, raise_newest
+      -- include newest
+      raise_newest()
+    end)
+  end
   -- The lock was promised to this holder, or to a waiter that has to go behind it; others may hold it beside a member.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end

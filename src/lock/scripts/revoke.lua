@@ -1,8 +1,8 @@
 -- Ends others' leases: safely (they can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all that there are), by (user@host), force
+-- ARG: token (nil: all that there are), by (user@host), force, free (the lock was seen to be free: end no lease)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
---      cannot be told), gone (node), other (holders)
--- Leases that are kept though their jobs have ended are freed.
+--      cannot be told), gone (node), other (holders), forgot (newest, clock in ms)
+-- Leases that are kept though their jobs have ended are freed. With `force` a free lock forgets the register of --newest.
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
@@ -43,9 +43,15 @@ local function revoke_all()
   return claim and 'revoked' or 'released'
 end
 
-if value == false then return answer_without_lease() end
+if value == false then
+  local newest = ARG.force and redis.call('GET', BASE .. 'newest')
+  if not newest then return answer_without_lease() end
+  redis.call('DEL', BASE .. 'newest')
+  return answer('forgot', {newest = newest, clock = ms})
+end
 if value == nil then return answer_from_reads('foreign', holders(10)) end
-if ARG.token and ARG.token ~= value and not is_held_by(ARG.token) then return answer_from_reads('other', holders(10)) end
+local is_other = ARG.token and ARG.token ~= value and not is_held_by(ARG.token)
+if ARG.free or is_other then return answer_from_reads('other', holders(10)) end
 local token, ended = ARG.token or not claim and value, nil
 if token and not ARG.force and not read_record(token).ttl then return answer_from_reads('foreign', holders(10)) end
 ended = token and {holders = {holder(token)}} or holders(10)

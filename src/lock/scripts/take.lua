@@ -5,13 +5,14 @@
 --      slot (slots of several nodes: the one that all are asked for, as nobody else may have this token;
 --      nil: the first free one)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
+--      newest (its number: nothing is granted if a larger one has come, see newest.lua)
 --      entry (of its run for the memory, see grant.lua; nil: no memory)
 --      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
 --      position), reserved (left, longest, node, position), young (longest, node, position), other-shape (holders,
---      node), ran (success, clock in ms)
+--      node), ran (success, clock in ms), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN and
 -- ENDS.
@@ -24,12 +25,16 @@ local least, list, call_others, close_all = 0, nil, nil, nil
 -- The plain case: the lock is free, and there is nothing else to think of. No reservation, no line, no slots, and no
 -- run that has ended without a word. (The last is for pcall: of a slot of a Cluster that is being moved, only the keys
 -- that were declared are there.)
-local is_plain = value == false and ARG.claim == 'exclusive' and not (is_young or ARG.once or ARG.seen or ARG.earlier)
+local is_plain = value == false and ARG.claim == 'exclusive' and not (is_young or ARG.once or ARG.seen or ARG.earlier or ARG.newest)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   -- include line, lease, memory
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
   -- Asked for before anything is written: where it cannot be read, the node has not answered.
   local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
+  local superseded, raise_newest
+  if ARG.newest then
+    -- include newest
+  end
   local freed = undo_earlier()
 
   -- The first free slot from this one on, round; nil when there is none.
@@ -83,6 +88,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       local ticket = ARG.ticket or score and digits(score) or behind_all(Q)
       if not score then redis.call('ZADD', Q, ticket, me) end
       redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
+      if raise_newest then raise_newest() end
       fields.rank, fields.ticket = redis.call('ZRANK', Q, me), ticket
     end
     return turned_away(outcome, fields)
@@ -118,6 +124,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       local known = redis.call('HGET', record_of(ARG.token), 'fence') or '0'
       return answer('granted', with_facts({fence = known, slot = claim and redis.call('ZSCORE', P, ARG.token)}))
     end
+    if superseded then return turned_away('superseded', superseded) end
     local ran = once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
     if ran then return turned_away('ran', ran) end
     if value ~= false and claim ~= ARG.claim then
@@ -150,6 +157,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
 
   reply = refusal()
   if reply then return reply end
+  if raise_newest then raise_newest() end
   -- A grant counts from above all that its re-creation compares.
   if ARG.claim == 'exclusive' then
     least = counter('all')

@@ -1,0 +1,54 @@
+//! The register of `--newest`, as newest.lua writes it.
+
+use super::answer::Answer;
+use crate::text::{human, safe};
+use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
+
+/// The largest number that has come, and the first that came with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Newest {
+    /// None if what was there is no number.
+    pub(crate) number: Option<u64>,
+    host: Option<String>,
+    pid: Option<u64>,
+    label: Option<String>,
+    /// The time since it came, by the server's clock.
+    #[serde(skip)]
+    ago: Option<Duration>,
+}
+
+impl Newest {
+    /// The largest number that any of these answers tells.
+    pub(super) fn largest<'a>(answers: impl Iterator<Item = &'a Answer>) -> Option<Newest> {
+        answers.filter_map(Newest::read).max_by_key(|newest| newest.number)
+    }
+
+    /// The register in this answer, if there is one.
+    fn read(answer: &Answer) -> Option<Newest> {
+        let mut parts = answer.text("newest")?.splitn(5, ' ');
+        let mut part = || parts.next().filter(|part| !part.is_empty());
+        let number = part().and_then(|number| number.parse().ok());
+        let came = part().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+        let pid = part().and_then(|pid| pid.parse().ok());
+        let short = |part: &str| part.chars().take(256).collect();
+        let (host, label) = (part().map(short), part().map(short));
+        let ago = answer.get("clock").as_time().zip(came).map(|(clock, came)| clock.saturating_sub(came));
+        Some(Newest { number, host, pid, label, ago })
+    }
+}
+
+/// "43 (ci-7, pid 4713, nightly), which came 3m ago"
+impl fmt::Display for Newest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Newest { number, host, pid, label, ago } = self;
+        f.write_str(&number.map_or_else(|| "what is no number".to_owned(), |number| number.to_string()))?;
+        let known = [host.as_deref().map(safe), pid.map(|pid| format!("pid {pid}")), label.as_deref().map(safe)];
+        let known: Vec<String> = known.into_iter().flatten().collect();
+        if !known.is_empty() {
+            write!(f, " ({})", known.join(", "))?;
+        }
+        ago.map_or(Ok(()), |ago| write!(f, ", which came {} ago", human(ago)))
+    }
+}

@@ -1,0 +1,17 @@
+-- The register of --newest, of a call that has a number (ARG.newest): a string, `N ms pid host label`, of the largest number
+-- that stood in line or was granted, and of the first that came with it. It only grows, and lasts as long as the fencing
+-- counter. Sets superseded, the fields of that answer if a larger number is there, and raise_newest, to be called where the
+-- number gets a place in line or is granted, and nowhere else (tests/model/queue/newest.rs). Cost: 1 call each.
+local NEWEST, asked, known = BASE .. 'newest', tonumber(ARG.newest), nil
+local newest = redis.pcall('GET', NEWEST)
+if type(newest) == 'string' then
+  known = tonumber(string.match(newest, '^%d+')) or error('NONUMBER ' .. NEWEST)
+elseif newest then
+  error(string.find(newest.err, 'WRONGTYPE', 1, true) and 'NONUMBER ' .. NEWEST or newest.err)
+end
+superseded = known and known > asked and {newest = newest, clock = ms, node = who}
+
+function raise_newest()
+  if known and known >= asked then return redis.call('PEXPIRE', NEWEST, FENCE_MS) end
+  redis.call('SET', NEWEST, table.concat({ARG.newest, ms, ARG.pid, ARG.host, ARG.label}, ' '), 'PX', FENCE_MS)
+end
