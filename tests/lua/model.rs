@@ -46,6 +46,8 @@ pub(super) struct Model {
     /// Waiter, ticket.
     pub(super) queue: Scores,
     pub(super) reserved: Option<Timed<String>>,
+    /// The register of `--newest`.
+    pub(super) newest: Option<String>,
     pub(super) memory: Memory,
     pub(super) listening: BTreeSet<String>,
     /// Who heard what.
@@ -94,6 +96,7 @@ impl Model {
             "reserved" => self.reserved = None,
             "queue" => self.queue.clear(),
             "fence" => self.counter = None,
+            "newest" => self.newest = None,
             _ => self.counters.clear(),
         }
     }
@@ -509,6 +512,10 @@ impl Model {
             let fence = self.record(&token).and_then(|record| record.get("fence")).map_or("0", String::as_str);
             return self.with_facts(json!({"outcome": "granted", "fence": fence, "slot": self.place_of(&token)}));
         }
+        if let Some(newest) = self.newest.as_ref().filter(|_| self.largest() > self.int("newest")) {
+            let clock = self.ms().to_string();
+            return json!({"outcome": "superseded", "newest": newest, "clock": clock, "node": node()});
+        }
         let is_kept = self.lease.as_ref().is_some_and(|lease| lease.value.contains_key("kept"));
         if let (true, Some(ran)) = (self.lock.is_none() || is_kept, self.recent_success()) {
             return ran;
@@ -568,7 +575,22 @@ impl Model {
         if is_alike && has_room { self.granted() } else { self.refused("reserved") }
     }
 
+    /// The number in the register, for a call that has one too.
+    fn largest(&self) -> Option<i64> {
+        self.args.get("newest")?;
+        self.newest.as_ref()?.split(' ').next()?.parse().ok()
+    }
+
+    /// The number of this call, if it has one, stands in line or is granted.
+    fn raise_newest(&mut self) {
+        if self.int("newest") > self.largest() {
+            let [number, pid, host, label] = ["newest", "pid", "host", "label"].map(|name| self.args[name].clone());
+            self.newest = Some(format!("{number} {} {pid} {host} {label}", self.ms()));
+        }
+    }
+
     fn granted(&mut self) -> Json {
+        self.raise_newest();
         let claim = self.arg("claim").unwrap();
         let first_free = limit(&claim).and_then(|limit| (0..limit).find(|slot| !self.is_taken(*slot)));
         let slot = limit(&claim).and(self.int("slot").or(first_free));
@@ -607,6 +629,7 @@ impl Model {
             answer["queued"] = if known.is_none() { json!(1) } else { Json::Null };
             answer["rank"] = json!(in_order(&self.queue).iter().position(|(waiter, _)| *waiter == me));
             answer["ticket"] = json!(ticket.to_string());
+            self.raise_newest();
         }
         answer
     }
@@ -695,6 +718,7 @@ impl Model {
             self.grant(fence, count.max(fence), self.int("slot"));
             self.remember_begin(&fence.to_string(), slot);
             self.close_runs();
+            self.raise_newest();
             let is_mine = |reserved: &Timed<String>| reserved.value == token;
             if self.shape().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
                 self.reserved = None;
@@ -797,14 +821,18 @@ impl Model {
 
     fn revoke(&mut self) -> Json {
         let named = self.arg("token");
+        let by_force = self.args.contains_key("force");
+        if let Some(newest) = self.newest.take_if(|_| by_force && self.lock.is_none()) {
+            return json!({"outcome": "forgot", "newest": newest, "clock": self.ms().to_string()});
+        }
         match (self.value().map(str::to_owned), &named) {
             _ if self.lock.is_none() => return self.without_lease(),
             (None, _) => return self.with_holders("foreign"),
+            _ if self.args.contains_key("free") => return self.with_holders("other"),
             (Some(_), Some(token)) if !self.has(token) => return self.with_holders("other"),
             _ => {}
         }
         let token = named.or(self.value().filter(|_| self.shape().is_none()).map(str::to_owned));
-        let by_force = self.args.contains_key("force");
         if token.as_ref().is_some_and(|token| !by_force && !self.own_record(token).contains_key("ttl")) {
             return self.with_holders("foreign");
         }
@@ -908,6 +936,7 @@ impl Model {
         let timed = timed.into_iter().filter_map(|(name, key)| key.map(|(value, ends)| (name, value, left(ends))));
         let lists = [
             ("fence", json!(self.counter.map_or(String::new(), |counter| counter.to_string())), FENCE_MS),
+            ("newest", json!(self.newest.clone().unwrap_or_default()), FENCE_MS),
             ("queue", texts(&self.queue), 900_000),
             ("holds", texts(&holds.value), left(holds.ends)),
             ("members", texts(&members.value), left(members.ends)),

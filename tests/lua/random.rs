@@ -25,7 +25,7 @@ const ALL: &[Described] = &[
         34,
         "take",
         "token=ANY|ANY|ANY|TOKEN ttl=TTL OWNER waiter:70=WAITER ticket:50=1|7|20|40 now:80=NUMBER quarantine:12=100 \
-         once:10=1|1000000 earlier:15=TOKEN|ANY seen:25=ANY seen_run_id=another|another|this seen_left=0|700000 \
+         once:10=1|1000000 newest:20=1|2|3 earlier:15=TOKEN|ANY seen:25=ANY seen_run_id=another|another|this seen_left=0|700000 \
          seen_fence=NUMBER seen_claim=CLAIM seen_slot:20=0|1",
     ),
     (
@@ -41,9 +41,10 @@ const ALL: &[Described] = &[
     (
         6,
         "recreate",
-        "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id:95=this|this|this|another alone:50=1 hold:60=base|h1|h2 held:50=1",
+        "token=TOKEN ttl=TTL OWNER fence=NUMBER run_id:95=this|this|this|another alone:50=1 hold:60=base|h1|h2 held:50=1 \
+         newest:30=1|2|3",
     ),
-    (6, "revoke", "token:60=TOKEN by=me|you force:50=1"),
+    (6, "revoke", "token:60=TOKEN by=me|you force:50=1 free:15=1"),
     (2, "holds", "token=TOKEN"),
     (4, "inspect", "waiters=2"),
 ];
@@ -270,7 +271,7 @@ impl Run<'_> {
             0..9 => {
                 // The lease runs out, or is deleted by an older version; the others by hand.
                 let lease = ["lock", "lease", "holds"];
-                let keys = [&lease, &lease, &lease[..1], &lease[1..2], &["reserved"], &["queue"], &["fence", "fences"]];
+                let keys = [&lease, &lease, &lease[..1], &lease[1..2], &["reserved"], &["queue"], &["fence", "fences"], &["newest"]];
                 for key in self.chance.one_of(&keys) {
                     self.command(&["DEL", &if *key == "lock" { LOCK.to_owned() } else { part(key) }]);
                     self.model.delete(key);
