@@ -72,6 +72,7 @@ mod queue {
     pub(crate) mod interrupts;
     mod line;
     mod masters;
+    mod newest;
     mod order;
 }
 

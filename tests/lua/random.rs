@@ -271,7 +271,16 @@ impl Run<'_> {
             0..9 => {
                 // The lease runs out, or is deleted by an older version; the others by hand.
                 let lease = ["lock", "lease", "holds"];
-                let keys = [&lease, &lease, &lease[..1], &lease[1..2], &["reserved"], &["queue"], &["fence", "fences"], &["newest"]];
+                let keys = [
+                    &lease,
+                    &lease,
+                    &lease[..1],
+                    &lease[1..2],
+                    &["reserved"],
+                    &["queue"],
+                    &["fence", "fences"],
+                    &["newest"],
+                ];
                 for key in self.chance.one_of(&keys) {
                     self.command(&["DEL", &if *key == "lock" { LOCK.to_owned() } else { part(key) }]);
                     self.model.delete(key);

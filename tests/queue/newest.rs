@@ -1,0 +1,273 @@
+//! `--newest`: of jobs that wait only the newest is worth running, and none runs behind a newer one, whatever fails.
+
+use crate::support::{
+    self, Chance, Cluster, Directory, Ended, Line, Mode, Proxy, Redis, SOON, Test, Where, acquire, any, at_last,
+    eventually, like, message, ms, myself, rand, redlock, release, several,
+};
+use nix::sys::signal::Signal;
+use std::sync::Arc;
+
+const WAITERS: usize = 30;
+const REGISTER: &str = "{redlock:backup}:\u{1f}newest";
+
+fn durable() -> Redis {
+    Redis::with(&["--appendonly", "yes", "--appendfsync", "always"])
+}
+
+/// A job that notes this text in the file `order`, and whether another one runs.
+fn job<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, arguments: &str, note: impl ToString) -> Test {
+    let script = format!("flock -n busy sh -c 'echo {} >>order; sleep 0.1' || echo two >>order", note.to_string());
+    let test = redlock(servers, format!("run -q backup --ttl 5s --wait {arguments} -- sh -c")).arg(script);
+    test.in_directory(directory).within(SOON * 6)
+}
+
+fn numbered<W: Where + ?Sized>(servers: &W, directory: &Arc<Directory>, number: usize) -> Test {
+    job(servers, directory, &format!("--newest {number}"), number)
+}
+
+/// What has run.
+fn order(directory: &Directory) -> Vec<String> {
+    let text = std::fs::read_to_string(directory.path().join("order")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Not let in, as this larger number has come.
+fn superseded(test: Test, by: usize) -> Test {
+    test.status(75).stderr(at_last(message(["\"backup\": superseded by ", &format!(" {by} ")])))
+}
+
+/// Thirty come in any order, some are killed or stopped, and when the n-th has come, something happens to the servers.
+#[track_caller]
+fn thirty<W: Where>(servers: &mut W, mut happens: impl FnMut(&mut W, usize)) {
+    let seed = rand(1_000_000);
+    let (mut chance, directory) = (Chance::new(seed), Arc::new(Directory::new()));
+    let mut numbers: Vec<usize> = (1..=WAITERS).collect();
+    numbers.sort_by_cached_key(|_| chance.next());
+    let (largest_dies, mut waiters) = (chance.percent(50), Vec::new());
+    for (at, number) in numbers.into_iter().enumerate() {
+        waiters.push((number, numbered(servers, &directory, number).any_end().stderr(any()).spawn()));
+        happens(servers, at);
+        let victim = waiters.get(at.wrapping_sub(3)).filter(|_| chance.percent(30));
+        if let Some((number, victim)) = victim {
+            let dies = chance.percent(50) && (*number < WAITERS || largest_dies);
+            victim.send(if dies { Signal::SIGKILL } else { Signal::SIGSTOP });
+        }
+        std::thread::sleep(chance.time(0, 60)); // some have run before others come
+    }
+    waiters.iter().for_each(|(_, waiter)| waiter.send(Signal::SIGCONT));
+    let ends: Vec<(usize, Ended)> = waiters.into_iter().map(|(number, one)| (number, one.finish().ended)).collect();
+    let killed = Ended::Signal(Signal::SIGKILL as i32);
+    let possible = [Ended::Status(0), Ended::Status(75), Ended::Status(76), killed];
+    assert!(ends.iter().all(|(_, ended)| possible.contains(ended)), "seed {seed}: {ends:?}");
+    if ends.contains(&(WAITERS, killed)) {
+        numbered(servers, &directory, WAITERS).stderr(any()).run();
+    }
+    superseded(numbered(servers, &directory, WAITERS - 1), WAITERS).run();
+    let order: Vec<usize> = order(&directory).iter().map(|line| line.parse().expect("two at a time")).collect();
+    assert!(order.is_sorted() && order.last() == Some(&WAITERS), "seed {seed}: {order:?}, {ends:?}");
+}
+
+#[test]
+fn of_thirty_on_one_redis_none_runs_behind_a_newer_one() {
+    thirty(&mut vec![durable()], |servers, at| {
+        if at == WAITERS / 2 {
+            servers[0].restart();
+        }
+    });
+}
+
+#[test]
+fn of_thirty_over_three_masters_none_runs_behind_a_newer_one() {
+    thirty(&mut (0..3).map(|_| durable()).collect::<Vec<_>>(), |servers, at| match at {
+        8 => servers[0].pause(),
+        14 => servers[0].resume(),
+        16 => servers[1].restart(),
+        22 => servers[2].pause(),
+        28 => servers[2].resume(),
+        _ => {}
+    });
+}
+
+#[test]
+fn of_thirty_on_a_cluster_none_runs_behind_a_newer_one() {
+    thirty(&mut Cluster::start(), |cluster, at| {
+        if at == WAITERS / 2 {
+            cluster.reshard(Line::KEY);
+        }
+    });
+}
+
+#[test]
+fn who_has_no_number_keeps_its_place_and_who_is_superseded_costs_no_wake_up() {
+    let (redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let token = acquire(&redis, Line::NAME);
+    let plain = |note| Line::join(&redis, job(&redis, &directory, "", note));
+    let (first, second) = (plain("first"), plain("second"));
+    let mut smaller = Line::join(&redis, superseded(numbered(&redis, &directory, 42), 43));
+    let newest = Line::join(&redis, numbered(&redis, &directory, 43));
+    let last = plain("last");
+    smaller.send(Signal::SIGSTOP); // if it has not looked since: it is called, and passes that on late
+    release(&redis, Line::NAME, &token);
+    for waiter in [first, second] {
+        waiter.finish();
+    }
+    smaller.send(Signal::SIGCONT);
+    smaller.wait(SOON);
+    for waiter in [smaller, newest, last] {
+        waiter.finish();
+    }
+    assert_eq!(order(&directory), ["first", "second", "43", "last"]);
+    assert!(Line::is_clean(&redis));
+}
+
+#[test]
+fn where_the_newest_is_forced_or_the_server_restarts_empty_under_it_what_is_older_does_not_follow() {
+    let (mut redis, directory) = (Redis::start(), Arc::new(Directory::new()));
+    let forced = support::job(&redis, &["--newest", "43"], 76);
+    superseded(numbered(&redis, &directory, 42), 43).run();
+    redlock(&redis, "release backup --force").stdout(any()).run();
+    superseded(numbered(&redis, &directory, 42), 43).run();
+    drop(forced);
+    let (restarted, writer) = support::job(&redis, &["--newest", "43"], 0);
+    redis.restart();
+    eventually(SOON, "it has its lease again", || redis.exists(Line::KEY));
+    superseded(numbered(&redis, &directory, 42), 43).run();
+    drop(writer);
+    restarted.finish();
+    superseded(numbered(&redis, &directory, 42), 43).run();
+    numbered(&redis, &directory, 43).run();
+    assert_eq!(order(&directory), ["43"]);
+}
+
+#[test]
+fn a_free_lock_forgets_its_number_by_force() {
+    let redis = Redis::start();
+    let run = |line: &str| redlock(&redis, format!("run -q backup {line} -- true"));
+    let forget = || redlock(&redis, "release backup --force");
+    forget().status(77).stderr(message(["\"backup\" is not held"])).run();
+    run("--newest 43 --label nightly").run();
+    assert!((99 * 86_400_000..=100 * 86_400_000).contains(&redis.pttl(REGISTER)), "{}", redis.pttl(REGISTER));
+    // Not if a lease was meant that is over.
+    forget().args(["--token", "12345678"]).status(77).stderr(message(["\"backup\" is not held"])).run();
+    superseded(run("--newest 42"), 43).run();
+    let host = myself().1;
+    let said = format!("redlock: \"backup\": forgot 43 ({host}, pid <n>, nightly), which came <duration> ago\n");
+    forget().stdout(like(said)).run();
+    forget().status(77).stderr(message(["\"backup\" is not held"])).run();
+    run("--newest 42").run();
+    let object = forget().args(["--format", "json"]).stdout(any()).run().json();
+    assert_eq!((&object["outcome"], &object["newest"]["number"]), (&"forgot".into(), &42.into()));
+    // A number that nobody can read, too.
+    redis.command(&["SET", REGISTER, "x"]);
+    forget().stdout(like("redlock: \"backup\": forgot what is no number\n")).run();
+    assert!(!redis.exists(REGISTER));
+}
+
+#[test]
+fn the_word_of_one_master_is_enough_unless_a_quorum_came_first() {
+    let masters = several(3);
+    let run = |urls: &[String], number| redlock(urls, format!("run -q backup --newest {number} -- true"));
+    let urls: Vec<String> = masters.iter().map(Redis::url).collect();
+    run(&urls, 43).run();
+    masters[..2].iter().for_each(|master| master.command(&["DEL", REGISTER]));
+    // Two grant it before the third can say so.
+    let slow = Proxy::new(&masters[2], Mode::Delay(ms(300)));
+    run(&[urls[0].clone(), urls[1].clone(), slow.url()], 42).run();
+    superseded(run(&[urls[0].clone(), format!("{}0", urls[1]), urls[2].clone()], 42), 43).stderr(any()).run();
+    eventually(SOON, "what one has granted is undone", || masters.iter().all(|master| !master.exists(Line::KEY)));
+    let forget = redlock(&urls, "release backup --force").stdout(like("<any>forgot 43 <any>\n"));
+    forget.run();
+    run(&urls, 1).run();
+}
+
+#[test]
+fn peers_run_and_who_comes_for_one_try_only_supersedes_nobody() {
+    let redis = Redis::start();
+    let run = |number| redlock(&redis, format!("run -q backup --newest {number} -- true"));
+    run(43).run();
+    run(43).run();
+    let token = acquire(&redis, Line::NAME);
+    run(44).turned_away().run();
+    release(&redis, Line::NAME, &token);
+    run(43).run();
+}
+
+#[test]
+fn the_messages_say_which_number_has_come() {
+    let redis = Redis::start();
+    let host = myself().1;
+    redlock(&redis, "run -q backup --newest 43 --label nightly -- true").run();
+    let said = format!(
+        "\"backup\": superseded by 43 ({host}, pid <n>, nightly), which came <duration> ago; without --newest it runs all \
+         the same"
+    );
+    let older = redlock(&redis, "run backup --wait --newest 42 -- echo started").status(75);
+    older.stderr(like(format!("redlock: {said}\n"))).run();
+    redlock(&redis, "run -q -E 0 backup --newest 42 -- echo started").run();
+    let acquire = redlock(&redis, "acquire backup --newest 42 --format json").status(75);
+    let object = acquire.stdout(any()).stderr(any()).run().json();
+    assert_eq!((&object["outcome"], &object["holder"]), (&"superseded".into(), &serde_json::Value::Null));
+    let newest = &object["newest"];
+    assert_eq!((&newest["number"], &newest["host"], &newest["label"]), (&43.into(), &host.into(), &"nightly".into()));
+    assert!(newest["pid"].is_u64() && object["message"].as_str().unwrap().contains("superseded by 43"), "{object}");
+    // Of others' words no terminal is to obey any.
+    redis.command(&["SET", REGISTER, "44 0 7 host\u{1b} a \u{202e}b"]);
+    let said = message(["superseded by 44 (host\\u{1b}, pid 7, a \\u{202e}b)"]);
+    redlock(&redis, "run backup --newest 42 -- echo started").status(75).stderr(said).run();
+    redis.command(&["DEL", REGISTER]);
+    let token = support::acquire(&redis, Line::NAME);
+    let waiter = Line::join(&redis, redlock(&redis, "run backup --wait --newest 43 -- true").stderr(any()));
+    assert!(waiter.stderr_line().starts_with("redlock: waiting for \"backup\" with number 43, 1st in line; held by "));
+    release(&redis, Line::NAME, &token);
+    waiter.finish();
+}
+
+#[test]
+fn wrong_numbers_and_combinations_are_refused() {
+    let refused = |line: &str, why: &str| {
+        for call in ["run -- true", "acquire"] {
+            let (command, rest) = call.split_once(' ').map_or((call, ""), |(command, rest)| (command, rest));
+            let test = Test::bare().args(format!("{command} backup {line} {rest}").split_whitespace());
+            test.status(64).stderr(message([why])).run();
+        }
+    };
+    let largest = "not a whole number from 0 to 9007199254740991";
+    for number in ["x", "1.5", "9007199254740992", "18446744073709551616", "0x10"] {
+        refused(&format!("--newest {number}"), largest);
+    }
+    refused("--newest=", largest);
+    refused("--newest -1", "-1");
+    for other in ["--shared", "--slots 2", "--reentrant"] {
+        refused(&format!("--newest 1 {other}"), other.split(' ').next().unwrap());
+    }
+    for line in ["backup --once-per 1h", "--name a --name b"] {
+        let test = Test::bare().args(format!("run --newest 1 {line} -- true").split(' ')).status(64);
+        test.stderr(message(["--newest"])).run();
+    }
+    let redis = Redis::start();
+    for number in ["0", "9007199254740991"] {
+        redlock(&redis, format!("run -q backup --newest {number} -- true")).run();
+    }
+    superseded(redlock(&redis, "run -q backup --newest 9007199254740990 -- true"), 9_007_199_254_740_991).run();
+}
+
+#[test]
+fn a_register_that_is_no_number_is_named_by_the_command_that_deletes_it() {
+    let redis = Redis::with_tcp(&[]);
+    for content in [&["SET", REGISTER, "x"][..], &["RPUSH", REGISTER, "43"]] {
+        redis.command(&["DEL", REGISTER]);
+        redis.command(content);
+        for wait in ["", "--wait"] {
+            let test = redlock(&redis, format!("run -q backup --newest 43 {wait} -- true")).status(78);
+            let said = test.stderr(message(["\"backup\"", "unlink"])).run().stderr;
+            redlock(&redis, "run -q backup -- true").run();
+            let unlink = said.trim_end().rsplit_once("delete it: ").unwrap().1;
+            let unlink = unlink.replace("redis-cli", &format!("redis-cli -p {} >/dev/null", redis.port()));
+            if !wait.is_empty() {
+                Test::of("bash").args(["-c", &unlink]).run();
+            }
+        }
+        assert!(!redis.exists(REGISTER));
+        redlock(&redis, "run -q backup --newest 43 -- true").run();
+    }
+}
