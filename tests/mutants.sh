@@ -115,6 +115,7 @@ try extend-recreates chaos::on_one src/lock/scripts/extend.lua \
 try no-roll-back chaos::on_three src/lock/traces.rs \
     's/may\.then\(\|\| call\.clone\(\)\)/may.then(|| call.clone()).filter(|_| false)/; s/if self\.may_have_it\[node\] \&\&/if false \&\&/'
 try place-counted chaos::on_three src/lock/scripts/take.lua 's/if ARG.slot and not is_vacant\(\)/if false/'
+try outdated-let-in chaos::on_one src/lock/scripts/newest.lua 's/known > asked/false/'
 try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/pcall\(call_next\)/return/'
 try no-quarantine chaos::on_three src/lock/quarantine.rs 's/length: given\.unwrap_or\(default\)/length: Duration::ZERO.min(given.unwrap_or(default))/'
 try late-kill chaos::on_one src/run/timeline.rs 's/let kill_at = valid_until - margin/let kill_at = valid_until + margin/'

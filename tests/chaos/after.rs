@@ -48,7 +48,7 @@ fn serves(place: &Place) -> Result<(), String> {
 /// Every lock comes free with the longest lease that may be there.
 fn comes_free(place: &Place) -> Result<(), String> {
     let (wait, ttl) = (format!("{}ms", (LONGEST + BUSY).as_millis()), format!("--ttl={}ms", LONGEST.as_millis()));
-    for name in ["x1", "x2", "x3", "x4", "slots", "long", LATE] {
+    for name in ["x1", "x2", "x3", "x4", "slots", "newest", "long", LATE] {
         let slots = if name == "slots" { &["--slots", "2"][..] } else { &[] };
         for _ in 0..2 {
             let call = [&["run", name, "-q", &ttl, "--wait", &wait], slots, &["--", "true"]].concat();

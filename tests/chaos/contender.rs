@@ -67,6 +67,7 @@ enum Kind {
     Run,
     Shared,
     Slots,
+    Newest,
     Several,
     Nest,
     Reentrant,
@@ -76,10 +77,11 @@ enum Kind {
     Look,
 }
 
-const KINDS: [(u64, Kind); 10] = [
+const KINDS: [(u64, Kind); 11] = [
     (26, Kind::Run),
     (12, Kind::Shared),
     (14, Kind::Slots),
+    (9, Kind::Newest),
     (8, Kind::Several),
     (6, Kind::Nest),
     (5, Kind::Reentrant),
@@ -96,6 +98,7 @@ impl Contender<'_> {
                 Kind::Run => self.run("run", 'x'),
                 Kind::Shared => self.run("run --shared", 's'),
                 Kind::Slots => self.run("run --slots", 'p'),
+                Kind::Newest => self.run("run --newest", 'n'),
                 Kind::Several => self.several(),
                 Kind::Nest => self.nest(),
                 Kind::Reentrant => self.reentrant(),
@@ -115,6 +118,11 @@ impl Contender<'_> {
     fn ttl(&mut self) -> String {
         let ttl = self.chance.one_of(&[SHORTEST, SHORTEST * 3 / 2, LONGEST]);
         format!("--ttl={}ms", ttl.as_millis())
+    }
+
+    /// A number of `--newest`. It grows with the time: some are peers, and some come late.
+    fn number(&mut self) -> String {
+        (now() / 400_000 - i64::try_from(self.chance.below(4)).unwrap()).to_string()
     }
 
     /// One try, or some time in line.
@@ -160,13 +168,22 @@ impl Contender<'_> {
     }
 
     fn run(&mut self, what: &'static str, kind: char) {
-        let name = if kind == 'p' { "slots" } else { self.name() };
+        let name = match kind {
+            'p' => "slots",
+            'n' => "newest",
+            _ => self.name(),
+        };
         let deaf = if self.chance.percent(15) { "d" } else { "" };
         let kids = if self.chance.percent(15) { "k" } else { "" };
-        let (section, status) = self.section(&[(name, kind)], &format!("{deaf}{kids}"));
+        let (mut section, status) = self.section(&[(name, kind)], &format!("{deaf}{kids}"));
         let mut command = redlock(&["run", "--name", name]);
         command.args([self.ttl().as_str(), self.wait()]);
         match kind {
+            'n' => {
+                let number = self.number();
+                command.args(["--newest", &number]);
+                section.last_mut().unwrap().push_str(&number);
+            }
             's' => drop(command.arg("--shared")),
             'p' => drop(command.args(["--slots", &SLOTS.to_string()])),
             _ => {}

@@ -405,10 +405,10 @@ pub(super) enum Undo {
 const COMMANDS: &[&[&str]] =
     &[&["CLIENT", "KILL", "TYPE", "normal"], &["CLIENT", "KILL", "TYPE", "pubsub"], &["SCRIPT", "FLUSH"]];
 
-/// Counters of fencing tokens, and the memory of runs, outlive the locks.
+/// Counters of fencing tokens, the register of --newest, and the memory of runs outlive the locks.
 fn is_memory(key: &str) -> bool {
     let (_, last) = key.split_once('\u{1f}').unwrap_or_default();
-    ["fence", "fences", "runs"].contains(&last) || last.starts_with("log") || last == "open" || last == "ends"
+    ["fence", "fences", "newest", "runs"].contains(&last) || last.starts_with("log") || last == "open" || last == "ends"
 }
 
 fn is_master(server: &Redis) -> bool {

@@ -41,9 +41,9 @@ const EVENTS: [(&str, Event); 4] =
 pub(super) struct Line {
     pub(super) event: Event,
     pub(super) lock: String,
-    /// `x`, `s` or `p`.
+    /// `x`, `s`, `p`, or `n` with `--newest`.
     pub(super) kind: char,
-    /// The slot, or `-`.
+    /// The slot, the number of `--newest`, or `-`.
     pub(super) place: String,
     pub(super) fence: Option<u64>,
     pub(super) token: String,
@@ -155,12 +155,16 @@ struct State {
     written: u64,
     /// Those that end by their own clock, and have not left.
     bounded: Vec<Line>,
+    /// The largest number of `--newest`.
+    newest: u64,
 }
 
 /// What a history tells.
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub(super) violations: Vec<String>,
+    /// Numbers of `--newest` behind larger ones: violations where no server forgets.
+    pub(super) outdated: Vec<String>,
     pub(super) entered: usize,
     /// How many that ended by their own clock had entered, and left only after their time: they saw nobody, but were late.
     pub(super) late: usize,
@@ -174,7 +178,8 @@ pub(super) fn judge(lines: &[Line]) -> Judgement {
     let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
     let mut ended: BTreeMap<&str, i64> = BTreeMap::new();
     for line in lines {
-        let state = states.entry((&line.lock, &line.place)).or_default();
+        let place = if line.kind == 'n' { "-" } else { &line.place };
+        let state = states.entry((&line.lock, place)).or_default();
         match line.event {
             Event::Leave => {
                 let of_token = state.bounded.iter().position(|one| one.token == line.token);
@@ -202,6 +207,12 @@ pub(super) fn judge(lines: &[Line]) -> Judgement {
                     judgement.handovers.entry(line.lock.clone()).or_default().push((line.at - end) / 1000);
                 }
                 judgement.violations.extend(state.enter(line));
+                if line.kind == 'n' {
+                    let number = line.place.parse().unwrap();
+                    let wrong = || format!("outdated: {line} behind {}", state.newest);
+                    judgement.outdated.extend((number < state.newest).then(wrong));
+                    state.newest = state.newest.max(number);
+                }
             }
         }
     }
@@ -246,7 +257,8 @@ mod tests {
         for (line, text) in lines.iter().zip(text.lines()) {
             assert_eq!(line.to_string(), text.trim());
         }
-        judge(&lines).violations
+        let judged = judge(&lines);
+        [judged.violations, judged.outdated].concat()
     }
 
     #[test]
@@ -265,6 +277,9 @@ mod tests {
             leave a x - 10 t8 13 469 469 -
             enter a x - - foreign 13 470 900 -
             leave a x - - foreign 13 480 900 -
+            enter c n 7 5 t7 13 230 - -
+            enter c n 7 6 t8 13 240 - -
+            enter c n 9 7 t9 13 250 - -
             enter b p 0 5 t7 13 230 - -
             enter b p 1 4 t8 13 230 - -";
         assert!(violations(right).is_empty(), "{:?}", violations(right));
@@ -284,6 +299,8 @@ mod tests {
             "enter a x - 5 t1 10 100 - -\nenter a s - 4 t2 10 100 - -",
             "enter a s - 5 t1 10 100 - -\nenter a x - 5 t2 10 100 - -",
             "enter b p 1 5 t1 10 100 - -\nenter b p 1 5 t2 10 100 - -",
+            "enter c n 7 5 t1 10 100 - -\nenter c n 6 6 t2 10 100 - -",
+            "enter c n 7 5 t1 10 100 - -\nenter c n 8 5 t2 10 100 - -",
         ] {
             assert_eq!(violations(wrong).len(), 1, "{wrong}");
         }

@@ -169,6 +169,9 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     let history = place.history();
     let judged = judge(&history);
     let mut violations = judged.violations;
+    if place.field.durable {
+        violations.extend(judged.outdated);
+    }
     violations.append(&mut place.arena.results.lock().unwrap().violations);
     violations.extend(calm.err());
     let (untrue, runs) = memory::judge(&place, &history);

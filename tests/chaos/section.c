@@ -1,6 +1,6 @@
 /* A critical section, judged by the kernel: section DIRECTORY MILLISECONDS WAYS STATUS LOCK:KIND...
  *
- * KIND is x (exclusive), s (shared) or p (the place in REDLOCK_SLOT). For each lock the section takes flock on a file without
+ * KIND is x (exclusive), s (shared), p (the place in REDLOCK_SLOT) or n and a number (exclusive, --newest; its place is the number). For each lock the section takes flock on a file without
  * blocking. Whoever does not get it has found another section that has the lock at the same time, and every process of a section
  * keeps it: to the last of them it is the section. Enter and leave are appended to DIRECTORY/history, as history.rs reads it.
  * What ends by the clock, and not by redlock (.bounded), has a file of its own, which is only looked at here.
@@ -26,7 +26,8 @@ static const char *or(const char *name, const char *otherwise) {
 }
 
 static void note(const char *event, const char *lock, char kind, const char *status) {
-    const char *named = or("REDLOCK_NAME", ""), *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : "-";
+    const char *named = or("REDLOCK_NAME", ""), *behind = lock + strlen(lock) + 2;
+    const char *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : kind == 'n' ? behind : "-";
     /* Of several names the variables tell about one. */
     int ours = !strcmp(named, lock);
     struct timespec now;
