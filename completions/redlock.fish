@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
+            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -117,6 +117,7 @@ complete -c redlock -n '__redlock_at run' -l slots -x -d 'At most L holders, eac
 complete -c redlock -n '__redlock_at run' -s E -l conflict-exit-code -x -d 'Exit with N, not 75, if the lock is held'
 complete -c redlock -n '__redlock_at run' -l reentrant -d 'Re-enter the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at run' -l token -x -d 'With --reentrant: the token of the lease to re-enter'
+complete -c redlock -n '__redlock_at run' -l newest -x -d 'Give up, with 75, if a larger N has come'
 complete -c redlock -n '__redlock_at run' -s w -l wait -d 'Wait in line for the lock, for at most D'
 complete -c redlock -n '__redlock_at run' -l grace -x -d 'Time between SIGTERM and SIGKILL'
 complete -c redlock -n '__redlock_at run' -l kill-after -x -d 'Send SIGKILL D after SIGTERM, SIGINT or SIGQUIT'
@@ -137,6 +138,7 @@ complete -c redlock -n '__redlock_at acquire' -l slots -x -d 'At most L holders,
 complete -c redlock -n '__redlock_at acquire' -s E -l conflict-exit-code -x -d 'Exit with N, not 75, if the lock is held'
 complete -c redlock -n '__redlock_at acquire' -l reentrant -d 'Re-enter the lock if an enclosing run holds it'
 complete -c redlock -n '__redlock_at acquire' -l token -x -d 'With --reentrant: the token of the lease to re-enter'
+complete -c redlock -n '__redlock_at acquire' -l newest -x -d 'Give up, with 75, if a larger N has come'
 complete -c redlock -n '__redlock_at acquire' -s w -l wait -d 'Wait in line for the lock, for at most D'
 complete -c redlock -n '__redlock_at acquire' -l while-pid -x -d 'Renew the lease until process PID ends, then release it'
 complete -c redlock -n '__redlock_at acquire' -l on-lost -xa 'stop continue' -d 'With --while-pid, when the lease is lost: stop or continue'

@@ -341,6 +341,9 @@ pub(crate) struct LeaseArgs {
     /// Otherwise this option changes nothing.
     #[arg(long, conflicts_with_all = ["shared", "slots"])]
     pub(crate) reentrant: bool,
+    /// With --reentrant: the token of the lease to re-enter
+    #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
+    pub(crate) token: Option<String>,
     /// Give up, with 75, if a larger N has come
     ///
     /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once an N has stood in line
@@ -350,9 +353,6 @@ pub(crate) struct LeaseArgs {
     #[arg(long, value_name = "N", value_parser = whole(0, LARGEST_NUMBER), hide_short_help = true)]
     #[arg(conflicts_with_all = ["shared", "slots", "reentrant"])]
     pub(crate) newest: Option<u64>,
-    /// With --reentrant: the token of the lease to re-enter
-    #[arg(long, value_name = "T", value_parser = token, hide_short_help = true, requires = "reentrant")]
-    pub(crate) token: Option<String>,
 }
 
 #[derive(Debug, Args)]

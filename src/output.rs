@@ -156,7 +156,13 @@ pub(crate) fn success(
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if let Some(newest) = &revocation.forgot {
         return show(&match is_json {
-            true => object(&[("name", value(name)), ("outcome", value("forgot")), ("newest", value(newest))]),
+            true => object(&[
+                ("name", value(name)),
+                ("outcome", value("forgot")),
+                ("holds", value(())),
+                ("validity_ms", value(())),
+                ("newest", value(newest)),
+            ]),
             false => line(&format!("{name:?}: forgot {newest}")) + "\n",
         });
     }

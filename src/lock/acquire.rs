@@ -59,7 +59,7 @@ impl Lock {
         let (denial, trouble) = match self.compete(traces, request, start).await {
             Attempt::Granted(lease) => {
                 self.step_out(traces).await;
-                return Ok(lease);
+                return Ok(*lease);
             }
             // In line behind the job that it is part of, it would wait for itself.
             Attempt::Denied(denial) if request.wait.is_zero() || denial.by.is_held_by(&request.ancestors) => {

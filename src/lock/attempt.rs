@@ -27,7 +27,7 @@ const AGAIN: u32 = 5;
 
 /// The result of one try.
 pub(super) enum Attempt {
-    Granted(Lease),
+    Granted(Box<Lease>),
     /// Others have it, or part of it.
     Denied(Box<Denial>),
     /// Too few nodes can answer.
@@ -224,7 +224,7 @@ impl Lock {
         if lease.valid_until().passed() {
             return Attempt::Failure(Error::GrantedTooLate { name: self.name.clone(), ttl: request.ttl });
         }
-        Attempt::Granted(lease)
+        Attempt::Granted(Box::new(lease))
     }
 
     /// Raises the nodes that are behind to the fencing token of the lease.

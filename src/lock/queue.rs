@@ -180,7 +180,7 @@ impl Lock {
         match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
             Attempt::Granted(lease) => {
                 self.step_out(traces).await;
-                return Ok(Some(lease));
+                return Ok(Some(*lease));
             }
             Attempt::Failure(error) if !error.can_heal() => return Err(error),
             Attempt::Failure(error) => {
