@@ -123,8 +123,8 @@ impl Model {
             let run = with_end(run, at, &outcome);
             closed.push(run);
         }
-        if let Some(first) = closed.first() {
-            let most = asked.unwrap_or(number(first, "n"));
+        if let Some(last) = closed.last() {
+            let most = asked.unwrap_or(number(last, "n"));
             self.push(closed, Some(most));
         }
     }
