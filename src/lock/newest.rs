@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// The largest number that has come, and the first that came with it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Newest {
     /// None if what was there is no number.
     pub(crate) number: Option<u64>,

@@ -1,7 +1,8 @@
 -- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue
 -- nor the reservation: the holder goes before all that wait.
 -- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms),
---      entry (see grant.lua), run_id (of the node that said gone; nil: refused), alone (the only node), newest (see take.lua)
+--      entry (see grant.lua), run_id (of the node that said gone; nil: refused), alone (the only node),
+--      newest (see take.lua)
 -- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node,
 --      and it has granted a later lease since), revoked (by), other (holders)
 -- Cost: 19 calls.

@@ -25,7 +25,8 @@ local least, list, call_others, close_all = 0, nil, nil, nil
 -- The plain case: the lock is free, and there is nothing else to think of. No reservation, no line, no slots, and no
 -- run that has ended without a word. (The last is for pcall: of a slot of a Cluster that is being moved, only the keys
 -- that were declared are there.)
-local is_plain = value == false and ARG.claim == 'exclusive' and not (is_young or ARG.once or ARG.seen or ARG.earlier or ARG.newest)
+local is_plain = value == false and ARG.claim == 'exclusive'
+  and not (is_young or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   -- include line, lease, memory
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
