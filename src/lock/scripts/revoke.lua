@@ -2,7 +2,7 @@
 -- ARG: token (nil: all that there are), by (user@host), force, free (the lock was seen to be free: end no lease)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
 --      cannot be told), gone (node), other (holders), forgot (newest, clock in ms)
--- Leases that are kept though their jobs have ended are freed. With `force` a free lock forgets the register of --newest.
+-- Leases that are kept though their jobs have ended are freed. With `force` a free lock forgets its number of --newest.
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
