@@ -133,6 +133,7 @@ mod docs {
 /// What measures how late something is, and needs a quiet machine for itself: `make margins` runs these, one at a time.
 mod alone {
     mod handover;
+    mod injected;
     mod interrupts;
     mod margins;
     mod sizes;

@@ -527,6 +527,25 @@ fn watch_shortens_a_long_name_so_that_the_rest_of_its_line_is_seen() {
 }
 
 #[test]
+fn watch_leaves_out_empty_columns_before_it_cuts_the_last_run() {
+    let redis = Redis::start();
+    let name = "nightly-backup-of-all-databases";
+    redlock(&redis, "run -q").args([name, "--", "true"]).run();
+    let terminal = Terminal::bash(&redis);
+    // With all columns the table of a free lock takes 68.
+    terminal.resize(24, 60);
+    terminal.enters("TERM=xterm redlock status --all --watch 100ms");
+    terminal.shows("NAME ");
+    let header = terminal.shows("LAST RUN");
+    assert!(!["HELD BY", "FOR", "LEASE", "WAITING"].iter().any(|column| header.contains(column)), "{header:?}");
+    terminal.shows("exit 0, ");
+    terminal.shows(" ago");
+    acquire_for(&redis, name, "1h");
+    terminal.shows("HELD BY");
+    terminal.types("q");
+}
+
+#[test]
 fn watch_has_the_name_before_it_and_its_lines_carry_the_time_where_there_is_no_terminal() {
     let redis = Redis::start();
     redlock(&redis, "status --watch backup").status(64).stderr(message(["30s or 1m 30s; put a name first"])).run();

@@ -308,7 +308,7 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
     let healthy = Faults::none();
     let call = |faults: &_| {
         let test = redlock(&redis, &line).any_end().stdout(any()).stderr(any()).with_faults(faults);
-        test.leaves_output_open().spawn().finish()
+        test.run()
     };
     let token = call(&healthy).token();
     release(&redis, "backup", &token);

@@ -79,6 +79,24 @@ fn the_holder_of_a_job() {
 }
 
 #[test]
+fn the_label_of_a_job_is_the_name_of_its_script_or_command() {
+    let redis = Redis::start();
+    let directory = redlock(&redis, "x").directory();
+    let path = directory.path().join("nightly.sh");
+    std::fs::write(&path, "redlock status --format json \"$REDLOCK_NAME\" | grep -o '\"label\":\"[^\"]*'\n").unwrap();
+    let path = path.to_str().unwrap();
+    let line = format!("/bin/sh {path} secret");
+    for (name, command, label) in [
+        ("a", &["sh", "-e", path, "secret"][..], "nightly.sh"),
+        ("b", &["env", "X=secret", "sh", path], "env"),
+        ("c", &["bash", "-c", &line], "sh"),
+    ] {
+        let said = format!("\"label\":\"{label}\n");
+        redlock(&redis, format!("run -q {name} --")).args(command).stdout(said).run();
+    }
+}
+
+#[test]
 fn a_label_is_given_by_flag_or_variable() {
     let redis = Redis::start();
     for (number, (test, label)) in [

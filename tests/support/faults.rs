@@ -74,6 +74,10 @@ impl Faults {
         self.seen.lock().unwrap().clone()
     }
 
+    pub(crate) fn plan(&self) -> Option<&(Moment, Fault)> {
+        self.plan.as_ref()
+    }
+
     /// True once the planned moment has come.
     pub(crate) fn happened(&self) -> bool {
         self.plan.as_ref().is_some_and(|(moment, _)| self.seen.lock().unwrap().contains(moment))
