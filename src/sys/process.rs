@@ -356,12 +356,11 @@ impl Program {
             environment: environment.as_ptr(),
             inherited: self.inherited,
             apart,
-            typed: if apart { SigSet::empty() } else { terminal_signals::catch() },
             parent: unistd::getpid(),
+            parents_status: c_string(format!("/proc/{}/status", unistd::getpid()).as_bytes()),
+            room: vec![0; 1 << 20],
             errno: 0,
         };
-        // A signal from here on is recorded, or the child receives it.
-        let _ = setup.typed.thread_unblock();
         // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is suspended
         // until the child executes or exits.
         // SAFETY: the end of the stack is aligned and the stack large enough; all that
@@ -374,7 +373,6 @@ impl Program {
                 (&raw mut setup).cast(),
             )
         });
-        let _ = SigSet::all().thread_set_mask();
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
         // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler from
@@ -397,17 +395,38 @@ struct ChildSetup {
     environment: *const *const libc::c_char,
     inherited: Inheritance,
     apart: bool,
-    /// The signals that [`terminal_signals`] catches.
-    typed: SigSet,
     parent: Pid,
+    parents_status: CString,
+    /// For that file, which has all of a user's groups.
+    room: Vec<u8>,
     /// The error of exec, or 0.
     errno: i32,
 }
 
 impl ChildSetup {
+    /// Takes over what was typed at the terminal before the child was there. Each key must reach it exactly once: one that is lost
+    /// leaves the job running, without renewals if Ctrl-Z has stopped redlock, and many programs take a second one for "at once".
+    ///
+    /// The terminal signals the whole group, parent and child, which block all signals. So what is pending in the parent alone came
+    /// before the child was there, and what is pending in both has reached the child already.
+    fn take_over_keys(&mut self) {
+        // The parent's first: what comes between the two looks is then not taken for older than the child.
+        let Some(parents) = pending(&self.parents_status, &mut self.room) else { return };
+        // SAFETY: all zeroes are a valid set, and the call fills it.
+        let own = unsafe {
+            let mut own = std::mem::zeroed();
+            libc::sigpending(&raw mut own);
+            SigSet::from_sigset_t_unchecked(own)
+        };
+        for signal in OF_TERMINAL {
+            if parents & 1 << (signal as i32 - 1) != 0 && !own.contains(signal) {
+                let _ = send(unistd::getpid().as_raw(), signal as i32);
+            }
+        }
+    }
+
     /// The child's code before exec: only system calls, on memory that is already allocated.
     extern "C" fn run(setup: *mut libc::c_void) -> i32 {
-        let _ = SigSet::all().thread_set_mask();
         // SAFETY: the parent passes a `ChildSetup`, and stands still.
         let setup = unsafe { &mut *setup.cast::<ChildSetup>() };
         if setup.apart {
@@ -415,7 +434,9 @@ impl ChildSetup {
         }
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
         if unistd::getppid() == setup.parent {
-            terminal_signals::raise(&setup.typed);
+            if !setup.apart {
+                setup.take_over_keys();
+            }
             setup.inherited.restore();
             // SAFETY: all are C strings, or arrays of them that end with a null pointer.
             unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
@@ -426,56 +447,17 @@ impl ChildSetup {
     }
 }
 
-/// Signals from the terminal's keys while a child is being started in the foreground group. Each must reach the child exactly
-/// once: one that is lost leaves the job running, without renewals if Ctrl-Z has stopped redlock, and many programs take a
-/// second one for "at once". Blocking the signals alone does either, as the parent cannot tell whether one came before the fork.
-///
-/// The parent is in that group too, and unblocks these signals for the one clone(2). Linux does not fork while an unblocked
-/// signal is pending, and delivers one that comes during the fork to both. So a signal that the handler recorded came before
-/// the fork, or was taken from the child: in both cases the child raises it again once the handler is gone.
-mod terminal_signals {
-    use super::super::signals::{not_ignored, send};
-    use nix::libc;
-    use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-    use nix::unistd;
-    use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
-
-    /// Bit N: signal N has come.
-    static NOTED: AtomicU32 = AtomicU32::new(0);
-    static PARENT: AtomicI32 = AtomicI32::new(0);
-
-    /// Installs the handler for those of the signals that are not ignored, and returns them.
-    pub(super) fn catch() -> SigSet {
-        PARENT.store(unistd::getpid().as_raw(), Ordering::Relaxed);
-        let signals = not_ignored(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP]);
-        let action = SigAction::new(SigHandler::SigAction(note), SaFlags::empty(), SigSet::all());
-        for signal in &signals {
-            // SAFETY: the handler touches nothing but atomics.
-            let _ = unsafe { sigaction(signal, &action) };
-        }
-        signals
-    }
-
-    extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-        // SAFETY: the kernel passes what it knows of the signal.
-        let by_kernel = unsafe { (*info).si_code } == libc::SI_KERNEL;
-        // A signal that a process sent to the parent is not for the child.
-        if by_kernel || unistd::getpid().as_raw() != PARENT.load(Ordering::Relaxed) {
-            NOTED.fetch_or(1 << signal, Ordering::Relaxed);
-        }
-    }
-
-    /// Removes the handler and raises the recorded signals, in the child, with all signals blocked.
-    pub(super) fn raise(caught: &SigSet) {
-        for signal in caught {
-            // SAFETY: SIG_DFL installs no handler.
-            unsafe { libc::signal(signal as i32, libc::SIG_DFL) };
-            if NOTED.load(Ordering::Relaxed) & (1 << signal as i32) != 0 {
-                let _ = send(unistd::getpid().as_raw(), signal as i32);
-            }
-        }
-    }
+/// The signals that are sent to a process as a whole, and pending there: bit N − 1 is signal N. Allocates nothing: for a child
+/// between clone and exec.
+fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
+    let file = open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
+    let length = uninterrupted(|| unistd::read(&file, room)).ok()?;
+    let (_, rest) = std::str::from_utf8(&room[..length]).ok()?.split_once("ShdPnd:\t")?;
+    u64::from_str_radix(rest.get(..16)?, 16).ok()
 }
+
+/// The signals of a terminal's keys and of its end.
+const OF_TERMINAL: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
 
 /// One line of an environment.
 fn variable(name: &OsStr, value: &OsStr) -> CString {

@@ -8,10 +8,9 @@ use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{self, Pid};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
-use std::time::Duration;
 
 /// One process, as /proc shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +62,12 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// The limit of searches for processes that were forked while the tree was being signalled or stopped.
-const ROUNDS: usize = 8;
-
 /// Sends `signal` once to each descendant; with `wake`, SIGCONT follows for stopped processes. A large tree takes a while, so
 /// `stop` is called before each process, with the number found so far; once it returns true, the rest is left alone.
 ///
-/// A second look finds processes that were forked during the first. But a process that a signal *handler* forks, to clean up,
-/// must not be hit. The parent tells the two apart: the handler's process lives on, while the child of a process that died of
-/// the signal has become a child of this process.
+/// What is forked outside the group meanwhile is missed, and so is what a signal *handler* forks, to clean up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
-    let Some(mut seen) = descendants(stop) else { return };
+    let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
     if let Some(group) = group {
         // The kernel leaves no gap within a group.
@@ -81,44 +75,16 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     } else if let Some(child) = root.child {
         let _ = send(child, signal);
     }
-    let mut done: HashSet<(i32, u64)> = HashSet::new();
-    for round in 0..ROUNDS {
-        let mut found = false;
-        // Processes whose parent was signalled before they were found, and their children.
-        let mut answered_for = HashSet::new();
-        let alive: HashMap<i32, u64> = seen.iter().map(|one| (one.pid, one.started)).collect();
-        let before = done.clone();
-        for process in &seen {
-            let identity = (process.pid, process.started);
-            let parent = alive.get(&process.parent).map(|&started| (process.parent, started));
-            if done.contains(&identity) {
-                continue;
-            }
-            if parent.is_some_and(|one| before.contains(&one) || answered_for.contains(&one)) {
-                answered_for.insert(identity);
-                continue;
-            }
-            if stop(seen.len()) {
-                return;
-            }
-            done.insert(identity);
-            found = true;
-            if Some(process.group) != group && Some(process.pid) != root.child {
-                let _ = send_surely(process, signal);
-            }
-            if wake && process.is_stopped() {
-                let _ = send_surely(process, libc::SIGCONT);
-            }
-        }
-        if !found && answered_for.is_empty() {
+    for process in &found {
+        if stop(found.len()) {
             return;
         }
-        if round > 0 {
-            // Dying processes need time to die.
-            std::thread::sleep(Duration::from_millis(1));
+        if Some(process.group) != group && Some(process.pid) != root.child {
+            let _ = send_surely(process, signal);
         }
-        let Some(now) = descendants(stop) else { return };
-        seen = now;
+        if wake && process.is_stopped() {
+            let _ = send_surely(process, libc::SIGCONT);
+        }
     }
 }
 
@@ -168,6 +134,9 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
         let _ = send_surely(process, libc::SIGKILL);
     }
 }
+
+/// The limit of searches for processes that were forked while the others were being stopped.
+const ROUNDS: usize = 8;
 
 /// A process and its descendants, which need not be descendants of this process. One that has lost its parent before it was seen
 /// is missed.
