@@ -577,10 +577,10 @@ mod tests {
             "in REDIS_URL: cannot use \"h:1\": not a URL; write redis://HOST:PORT or unix:///PATH",
         );
         let twice = with(&redis(&["redis://h", "redis://H:6379/1"]), &[], &[]);
-        assert_eq!(twice.expect_err("twice"), "in --redis: the node H:6379 is given twice");
+        assert_eq!(twice.expect_err("twice").why, "in --redis: the node H:6379 is given twice");
         let user = with(&redis(&["redis://s3cret@h"]), &[], &[]).expect_err("a user only");
         assert_eq!(
-            user,
+            user.why,
             "in --redis: h:6379 has a user but no password; a password alone is written redis://:PASSWORD@HOST"
         );
         assert!(with(&redis(&["redis://user@h"]), &[("REDLOCK_PASSWORD", "p")], &[]).is_ok());
@@ -619,14 +619,14 @@ mod tests {
         assert_eq!(refused(&[], &[label, None]), no);
         assert_eq!(refused(&[("REDIS_URL", "redis://a")], &[label, None]), no);
         let settings = |common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]| {
-            with(common, variables, files).map(|found| names(&found))
+            names(&with(common, variables, files).expect("settings"))
         };
         let near = Some("REDLOCK_REDIS=redis://a");
         let plain = &Common::default();
-        assert_eq!(settings(plain, &[], &[near, None]), Ok("a:6379".to_owned()));
+        assert_eq!(settings(plain, &[], &[near, None]), "a:6379");
         assert!(refused(&[], &[None, near]).starts_with("cannot read f0"));
-        assert_eq!(settings(plain, &[("REDLOCK_REDIS", "redis://b")], &[None, near]), Ok("b:6379".to_owned()));
-        assert_eq!(settings(&redis(&["redis://c"]), &[], &[None, None]), Ok("c:6379".to_owned()));
+        assert_eq!(settings(plain, &[("REDLOCK_REDIS", "redis://b")], &[None, near]), "b:6379");
+        assert_eq!(settings(&redis(&["redis://c"]), &[], &[None, None]), "c:6379");
     }
 
     #[test]
@@ -661,7 +661,7 @@ mod tests {
         std::fs::write(&path, "s3 cret \r\nrest\n").expect("a temporary directory");
         let text = path.to_str().expect("UTF-8").to_owned();
         let password = |common: &Common, variables: &[(&str, &str)]| {
-            let settings = with(common, variables, &[])?;
+            let settings = with(common, variables, &[]).map_err(|error| error.why)?;
             Ok::<_, String>(settings.nodes[0].password().unwrap_or_default().to_owned())
         };
         let flag = Common { password_file: Some(text.clone()), ..Common::default() };

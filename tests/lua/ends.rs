@@ -50,7 +50,7 @@ fn what_keeps_a_run_from_being_written_is_told_in_the_words_of_the_server() {
         assert_eq!(reply.text("unnoted"), "", "{end}");
         redis.command(&["DEL", super::LOCK, &part("runs")]);
         redis.command(&["SET", &part("runs"), "of another type"]);
-        let reply = scripts.run("release", &format!(r#"token=t began=60000 once=1 code=0 entry={{"f":"1"}}"#));
+        let reply = scripts.run("release", r#"token=t began=60000 once=1 code=0 entry={"f":"1"}"#);
         assert!(reply.text("unnoted").contains("WRONGTYPE"), "{reply:?}");
     }
 }
