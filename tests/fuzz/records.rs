@@ -6,9 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// What the names of keys end with; `-` is the lock itself.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
-    "log:open", "open", "runs", "open", "ends", "log", "log", "runs",
+    "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest",
 ];
 const FIELDS: [&str; 22] = [
     "token",
@@ -192,6 +192,7 @@ fn look(chance: &mut Chance, ground: &Ground) {
         "run x --slots 2 -- true",
         "run x --wait 50ms -- true",
         "run x --once-per 1h -- true",
+        "run x --newest 5 -- true",
         "acquire x --ttl 200ms --format json",
         "extend x --token TOKEN --format json",
         "release x --token TOKEN --format json",

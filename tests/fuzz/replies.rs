@@ -250,6 +250,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         "run x -s --wait 100ms -- true",
         "run x --slots 2 -- true",
         "run x --once-per 1h -- true",
+        "run x --newest 5 -- true",
         "run --name x --name y -- true",
         "acquire x --ttl 1s",
         "acquire x --format json --wait 200ms",

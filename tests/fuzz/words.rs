@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 
 const COMMANDS: [&str; 9] = ["run", "acquire", "extend", "release", "status", "log", "wait", "doctor", "completions"];
 /// Options with a value. (`--wait` and `--watch` would wait for as long as they are told; `--while-pid` leaves a process.)
-const OPTIONS: [&str; 31] = [
+const OPTIONS: [&str; 32] = [
     "--name",
     "--ttl",
     "--grace",
@@ -16,6 +16,7 @@ const OPTIONS: [&str; 31] = [
     "--max-run",
     "--hold-at-least",
     "--once-per",
+    "--newest",
     "--node-timeout",
     "--quarantine",
     "--since",
