@@ -499,14 +499,14 @@ mod tests {
     use super::*;
 
     /// The settings of an environment, and of files that say this, or may not be read.
-    fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, String> {
+    fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, Unusable> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
             Some(text) => entries(Path::new(&format!("f{index}")), text).map(Ok),
             None => Ok(Err(format!("cannot read f{index}: permission denied"))),
         };
-        let files = files.iter().enumerate().map(read).collect::<Result<_, String>>()?;
-        settings_from(common, &environment, files, Duration::ZERO).map_err(|error| error.why)
+        let files = files.iter().enumerate().map(read).collect::<Result<_, _>>()?;
+        settings_from(common, &environment, files, Duration::ZERO)
     }
 
     fn of(variables: &[(&str, &str)]) -> Settings {
@@ -514,7 +514,7 @@ mod tests {
     }
 
     fn refused(variables: &[(&str, &str)], files: &[Option<&str>]) -> String {
-        with(&Common::default(), variables, files).expect_err("bad settings")
+        with(&Common::default(), variables, files).expect_err("bad settings").why
     }
 
     fn redis(urls: &[&str]) -> Common {
@@ -715,7 +715,7 @@ mod tests {
             let beside = [(name, "redis://h"), ("REDIS_URL", "redis://:s3cret@a")];
             let rest = "redis://…@a (REDIS_URL); set REDLOCK_REDIS or --redis";
             assert_eq!(refused(&beside, &[]), format!("{why}{rest}"));
-            let warned = |found: Result<Settings, String>| found.expect("named").unknown.len();
+            let warned = |found: Result<Settings, Unusable>| found.expect("named").unknown.len();
             let plain = Common::default();
             assert_eq!(warned(with(&redis(&["redis://b"]), &beside, &[])), 1, "{name}");
             assert_eq!(warned(with(&plain, &[beside[0], ("REDLOCK_REDIS", "redis://b")], &[])), 1, "{name}");

@@ -2,8 +2,8 @@
 //! status is one of README's table, and one line says why.
 
 use crate::support::{
-    Caller, Directory, Ended, Fault, Faults, Finished, Moment, Redis, SOON, Test, acquire_for, any, eventually,
-    redlock, rounds, tagged,
+    Caller, Directory, Ended, Fault, Faults, Finished, Moment, Redis, SOON, Test, acquire_for, any, eventually, rounds,
+    tagged,
 };
 use nix::errno::Errno;
 use nix::libc;
