@@ -10,9 +10,10 @@ use crate::lock::{End, Lease, Lock, Request, UNDO_TIMEOUT, WaitReport};
 use crate::progress::ProgressLine;
 use crate::sys::clock::Boot;
 use crate::sys::wait::within;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::time::Duration;
 
 /// A lock and this run's lease on it.
@@ -28,14 +29,29 @@ pub(super) async fn acquire_all<'a>(
     grants: &mut Vec<Grant<'a>>,
     begin: Boot,
 ) -> Result<(), Error> {
-    for lock in locks {
-        let lease = acquire(supervisor, lock, begin, grants).await.map_err(|mut error| {
+    let mut places: Vec<Option<Grant<'a>>> = locks.iter().map(|_| None).collect();
+    let acquired = acquire_each(supervisor, locks, &mut places, begin).await;
+    grants.extend(places.into_iter().flatten());
+    acquired
+}
+
+/// The same, with a place for each. The renewal of a lease begins once, not anew for each lock behind it: a hundred names would arm
+/// five thousand timers.
+async fn acquire_each<'a>(
+    supervisor: &Supervisor,
+    locks: &'a mut [Lock],
+    places: &mut [Option<Grant<'a>>],
+    begin: Boot,
+) -> Result<(), Error> {
+    let mut renewals = FuturesUnordered::new();
+    for (lock, place) in locks.iter_mut().zip(places) {
+        let lease = acquire(supervisor, lock, begin, &mut renewals).await.map_err(|mut error| {
             if let Error::Held(held) = &mut error {
                 held.waited = held.waited.map(|_| begin.elapsed());
             }
             error
         })?;
-        grants.push(Grant { lock, lease });
+        renewals.push(renew(supervisor, place.insert(Grant { lock, lease })));
     }
     Ok(())
 }
@@ -45,7 +61,7 @@ async fn acquire(
     supervisor: &Supervisor,
     lock: &mut Lock,
     begin: Boot,
-    grants: &mut [Grant<'_>],
+    renewals: &mut FuturesUnordered<impl Future<Output = Error>>,
 ) -> Result<Lease, Error> {
     let Job { request, quiet, verbose, .. } = &supervisor.job;
     let line = RefCell::new(ProgressLine::new(&lock.name, *quiet, *verbose, request.wait, begin));
@@ -54,7 +70,7 @@ async fn acquire(
         tokio::select! {
             biased;
             error = supervisor.interrupted() => error,
-            error = renew_all(supervisor, grants) => error,
+            error = first_loss(renewals) => error,
             () = ProgressLine::tick_on(&line) => unreachable!("it has no end"),
         }
     };
@@ -69,15 +85,17 @@ async fn acquire(
     Ok(lease)
 }
 
-/// Renews the leases that there are until one is lost.
-async fn renew_all(supervisor: &Supervisor, grants: &mut [Grant<'_>]) -> Error {
-    let renew = async |Grant { lock, lease }: &mut Grant<'_>| {
-        let loss = supervisor.renewer(lock, lease, true).renew(lock, lease, &|| {}).await;
-        Err::<Infallible, Error>(lost_before_start(&lock.name, &loss))
-    };
-    match try_join_all(grants.iter_mut().map(renew)).await {
-        Err(error) => error,
-        Ok(_) => std::future::pending().await,
+/// Renews a lease until it is lost.
+async fn renew(supervisor: &Supervisor, Grant { lock, lease }: &mut Grant<'_>) -> Error {
+    let loss = supervisor.renewer(lock, lease, true).renew(lock, lease, &|| {}).await;
+    lost_before_start(&lock.name, &loss)
+}
+
+/// The first loss that one of these renewals ends with.
+async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>) -> Error {
+    match renewals.next().await {
+        Some(error) => error,
+        None => std::future::pending().await,
     }
 }
 
