@@ -1,6 +1,7 @@
 //! `make bench`: redlock on one, three and five masters and over TLS, beside the least that such a program has to do (floor.c), flock,
 //! etcdctl lock, redis-py's Lock and a loop that polls SET NX, in one run on one machine. Peers that are not installed are named and
-//! left out. `make bench ONLY='run crowd'` measures only what is named so: run, crowd, acquire, wire, thousand, memory, away.
+//! left out. `make bench ONLY='run crowd'` measures only what is named so: run, crowd, acquire, wire, thousand, memory, away,
+//! instructions.
 //! `make load` is this program too (load.rs).
 //!
 //! The binary is also the job that the contenders run, and the polling peer.
@@ -83,6 +84,9 @@ fn compare(sections: Vec<String>) {
     if wanted("away") {
         five_masters_away();
     }
+    if wanted("instructions") {
+        instructions();
+    }
     println!("\n{:.0} s in all", begin.elapsed().as_secs_f64());
 }
 
@@ -91,22 +95,24 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     let mut table = Table::new("run a command that does nothing, the lock being free");
     let mut alone = Samples::default();
     let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::default()).collect();
+    let mut rounds = Vec::new();
     for round in 0..405 {
         let taken = time(&mut Command::new("true"));
         if round >= 5 {
             alone.add(taken);
         }
+        let mut times = vec![None; peers.len()];
         // In another order each time: what runs before leaves its caches behind.
         for at in shuffled(peers.len()) {
             let peer = &peers[at];
-            if round % peer.seldom != 0 {
-                continue;
+            if round % peer.seldom == 0 {
+                times[at] = Some(time(&mut (peer.command)("bench-true", &["true".to_owned()])));
             }
-            let taken = time(&mut (peer.command)("bench-true", &["true".to_owned()]));
-            // The first ones find cold caches, and scripts that the server has not seen.
-            if round >= 5 {
-                samples[at].add(taken);
-            }
+        }
+        // The first ones find cold caches, and scripts that the server has not seen.
+        if round >= 5 {
+            times.iter().zip(&mut samples).for_each(|(time, samples)| time.iter().for_each(|time| samples.add(*time)));
+            rounds.push(times);
         }
     }
     for (peer, samples) in peers.iter().zip(samples) {
@@ -114,6 +120,7 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     }
     table.row("the command alone", &alone);
     table.print();
+    print_pairs(peers, &rounds);
     let mut request = Samples::default();
     let mut connection = redis.connection();
     for _ in 0..400 {
@@ -123,6 +130,19 @@ fn run_true(redis: &Redis, peers: &[Peer]) {
     }
     println!("  a request over an open connection, and its answer: {:.3} ms", request.percentile(50));
     println!("  the scripts TAKE and RELEASE, of which each run has one: {:.3} ms on average", script_time(redis));
+}
+
+/// How many times longer redlock on one master took than each other in the same round: what slows the machine down for a while slows
+/// both.
+fn print_pairs(peers: &[Peer], rounds: &[Vec<Option<Duration>>]) {
+    let ours = peers.iter().position(|peer| peer.name == peers::OURS).unwrap();
+    println!("  pairs: `{}` by each other in the same round, the median of all rounds", peers::OURS);
+    for (at, peer) in peers.iter().enumerate().filter(|(at, _)| *at != ours) {
+        let ratio = |round: &Vec<Option<Duration>>| Some(round[ours]?.as_secs_f64() / round[at]?.as_secs_f64());
+        let mut ratios: Vec<f64> = rounds.iter().filter_map(ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        println!("    {:5.2} x {}", ratios[ratios.len() / 2], peer.name);
+    }
 }
 
 /// The server's time for a call of a script, in ms on average.
@@ -229,6 +249,17 @@ fn five_masters_away() {
     proxies[2].set(Mode::BlackHole);
     table.row("five, one of them a black hole", &measure(&all, true));
     table.print();
+}
+
+/// The cost of the two scripts that each run has, which a busy machine does not change.
+fn instructions() {
+    println!("\nwhat the scripts of a run cost the server, in instructions");
+    if !peers::installed("valgrind", &["--version"]) {
+        println!("  not counted: valgrind is not installed");
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.sh");
+    time(Command::new(script).env("REDLOCK", peers::redlock_binary()));
 }
 
 /// The job that contenders run: `--hold MS FILE ID`.

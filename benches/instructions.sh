@@ -10,8 +10,12 @@ RUNS=40
 FIRST=25 # runs that bring the scripts, make the keys and fill the log
 mkdir -p "$OUT"
 
-# The binary of revision $1, built once; without a revision, of this tree.
+# The binary of revision $1, built once; without a revision, of this tree (REDLOCK: the one that `make bench` has built).
 binary() {
+    if [ -z "$1" ] && [ -n "${REDLOCK:-}" ]; then
+        echo "$REDLOCK"
+        return
+    fi
     if [ -z "$1" ]; then
         cargo build -q --locked --bin redlock --target-dir target
         echo target/debug/redlock
