@@ -313,7 +313,18 @@ fn send_surely(process: &Process, signal: i32) -> nix::Result<()> {
 #[cfg(test)]
 #[expect(clippy::unwrap_used)]
 mod tests {
-    use super::parse;
+    use super::{Root, parse};
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    #[test]
+    fn a_group_is_known_as_long_as_a_child_in_it_keeps_its_number() {
+        let mut child = Command::new("true").process_group(0).spawn().unwrap();
+        let root = Root { child: None, group: i32::try_from(child.id()).ok() };
+        assert_eq!(root.live_group(), root.group);
+        child.wait().unwrap();
+        assert_eq!(root.live_group(), None);
+    }
 
     #[test]
     fn a_name_may_look_like_the_fields_behind_it() {
