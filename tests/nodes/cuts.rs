@@ -3,7 +3,7 @@
 //!
 //! With ALL_CUTS set, connections break at every ninth byte.
 
-use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, any, eventually, ms, redlock, teach_scripts};
+use crate::support::{Break, Mode, Proxy, Redis, SOON, Test, acquire, any, eventually, ms, redlock, teach_scripts};
 use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
@@ -128,4 +128,18 @@ fn a_node_that_has_lost_the_lease_is_not_told_of_a_loss_before_the_others_have_a
     job.finish();
     let log = redlock(&nodes, "log backup").stdout(any()).run().stdout;
     assert!(log.ends_with("exit 0\n"), "{log}");
+}
+
+#[test]
+fn a_release_that_is_cut_off_is_repeated_with_pauses() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let token = acquire(&proxy, "backup");
+    proxy.set(Mode::Cut);
+    let before = proxy.connections();
+    let release = redlock(&proxy, format!("release backup --node-timeout 1s --token {token}")).status(69);
+    let rounds = release.stderr(any()).run().elapsed.as_millis() / 50 + 1;
+    let tried = u128::try_from(proxy.connections() - before).unwrap();
+    // A connection that is closed at once may be opened anew once in a round.
+    assert!((2..=2 * rounds).contains(&tried), "{tried} connections in {rounds} rounds");
 }
