@@ -1,7 +1,9 @@
 //! What `run` says and ends as when the lease is lost under its job, or cannot be given back. The timeline of a loss is
 //! elsewhere.
 
-use crate::support::{Ended, Mode, Proxy, Redis, SOON, Test, eventually, like, lost, message, ms, redlock, send, when};
+use crate::support::{
+    Ended, Mode, Proxy, Redis, SOON, Test, any, eventually, like, lost, message, ms, redlock, send, when,
+};
 use nix::sys::signal::Signal;
 
 const ACQUIRED: &str = "redlock: acquired \"backup\" on <node>, token <token>, fencing token <n>, lease 30s\n";
@@ -96,6 +98,8 @@ fn a_job_that_had_ended_before_its_lease_did_is_no_loss() {
     redis.command(&["SET", "redlock:backup", "another", "PX", "60000"]);
     send(job.pid(), Signal::SIGCONT);
     job.finish();
+    let log = redlock(&redis, "log backup").stdout(any()).run().stdout;
+    assert!(log.ends_with("exit 3\n"), "{log}");
 }
 
 /// Wherever the freeze begins: between two looks at what the keeper says, too.
