@@ -72,6 +72,16 @@ fn thousands_of_locks_are_listed_in_a_few_megabytes() {
     assert_eq!(newest.lines().filter(|line| line[..19] >= second[..19]).count(), 2_000);
 }
 
+#[test]
+fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
+    let redis = Redis::start();
+    // A list has 24 MB for names, each with 64 bytes more.
+    let fill = "for i = 1, 80000 do redis.call('SET', 'redlock:' .. string.rep('x', 250) .. i, 't') end";
+    redis.command(&["EVAL", fill, "0"]);
+    let said = message(["has more keys than can be listed", "redlock status NAME"]);
+    redlock(&redis, "status").status(69).stderr(said).within(Duration::from_secs(60)).run();
+}
+
 fn members(redis: &Redis) -> usize {
     redis.query(&["ZCARD", &format!("{BASE}members")])
 }
