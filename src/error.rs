@@ -29,7 +29,7 @@ pub(crate) enum Error {
     /// The lock is held by another, and the wait is over.
     Held(Box<NamedObstacle>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
-    OtherShape(Box<NamedObstacle>, Claim),
+    OtherClaim(Box<NamedObstacle>, Claim),
     /// `--once-per`: this run began less than that ago, and succeeded.
     Ran { name: String, run: Box<Run>, once_per: Duration },
     /// `--newest`: a larger number than the caller's has come.
@@ -97,7 +97,7 @@ impl fmt::Display for Error {
                 f.write_str(text)
             }
             Error::Held(held) => held.fmt(f),
-            Error::OtherShape(held, claim) => other_shape(f, held, *claim),
+            Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
             Error::Ran { name, run, once_per } => {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
                 let host = safe(run.owner.host.as_deref().unwrap_or("?"));
@@ -196,7 +196,7 @@ impl Error {
         match self {
             Error::Usage(_)
             | Error::Held(_)
-            | Error::OtherShape(..)
+            | Error::OtherClaim(..)
             | Error::Ran { .. }
             | Error::Superseded { .. }
             | Error::Interrupted(_) => self,
@@ -237,7 +237,7 @@ impl Error {
 }
 
 /// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
-fn other_shape(f: &mut fmt::Formatter<'_>, held: &NamedObstacle, claim: Claim) -> fmt::Result {
+fn other_claim(f: &mut fmt::Formatter<'_>, held: &NamedObstacle, claim: Claim) -> fmt::Result {
     let there = held.by.claim();
     let by = match &held.by {
         Obstacle::Leases(leases) => format!(" (by {})", named(leases, 1)),
@@ -245,12 +245,12 @@ fn other_shape(f: &mut fmt::Formatter<'_>, held: &NamedObstacle, claim: Claim) -
     };
     let wanted = match (there, claim) {
         (Claim::Slots(_), Claim::Slots(limit)) => limit.to_string(),
-        _ => shape(claim),
+        _ => how(claim),
     };
-    write!(f, "{:?} is in use {}{by}, not {wanted}", held.name, shape(there))
+    write!(f, "{:?} is in use {}{by}, not {wanted}", held.name, how(there))
 }
 
-fn shape(claim: Claim) -> String {
+fn how(claim: Claim) -> String {
     match claim {
         Claim::Exclusive => "exclusively".to_owned(),
         Claim::Shared => "with --shared".to_owned(),

@@ -58,7 +58,7 @@ impl Exit {
 
     pub(crate) fn of_error(error: &Error) -> Exit {
         match error {
-            Error::Usage(_) | Error::OtherShape(..) => Exit::USAGE,
+            Error::Usage(_) | Error::OtherClaim(..) => Exit::USAGE,
             Error::Held(_) | Error::Ran { .. } | Error::Superseded { .. } | Error::CannotEnd(_) => Exit::HELD,
             Error::LostBeforeStart { taken: true, .. } => Exit::HELD,
             Error::NoQuorum { nodes, faults, .. } => Exit::of_faults(*nodes, faults.iter().map(|(_, fault)| fault)),

@@ -209,7 +209,7 @@ pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error,
 
 fn failure_json(name: Option<&str>, error: &anyhow::Error, exit: Exit) -> String {
     let (held, not_ours) = match error.downcast_ref() {
-        Some(Error::Held(held) | Error::OtherShape(held, _) | Error::CannotEnd(held)) => (Some(&**held), "not-held"),
+        Some(Error::Held(held) | Error::OtherClaim(held, _) | Error::CannotEnd(held)) => (Some(&**held), "not-held"),
         Some(Error::NotOurs { found, .. }) => match &**found {
             NotOurs::Other(held) | NotOurs::OtherToRevoke(held) => (Some(held), "held-by-other"),
             NotOurs::Revoked(_) => (None, "revoked"),

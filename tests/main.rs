@@ -78,12 +78,12 @@ mod queue {
 
 /// What a lease is: its owner, holds, fencing token, and other libraries' view of it.
 mod lock {
+    pub(crate) mod claims;
     mod fencing;
     mod holds;
     mod holds_faults;
     mod interop;
     mod owners;
-    pub(crate) mod shapes;
     pub(crate) mod sizes;
 }
 

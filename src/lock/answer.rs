@@ -19,9 +19,8 @@ pub(super) enum Outcome {
     /// The slot that was asked for is not free, but others are.
     Taken,
     /// Others hold it in another way, or with another number of slots.
-    OtherShape,
+    OtherClaim,
     /// The node is in quarantine, and does not know the lock.
-    #[serde(rename = "young")]
     Quarantined,
     /// With `once_per`: this run has succeeded.
     Ran,

@@ -275,8 +275,8 @@ impl Lock {
             };
         };
         let by = obstacles[at].clone();
-        if answers.verdict(|take| take.outcome == Outcome::OtherShape) == Verdict::Yes {
-            return Attempt::Failure(Error::OtherShape(Box::new(self.held_by(by)), self.claim()));
+        if answers.verdict(|take| take.outcome == Outcome::OtherClaim) == Verdict::Yes {
+            return Attempt::Failure(Error::OtherClaim(Box::new(self.held_by(by)), self.claim()));
         }
         // A node that has said nothing may have granted it to the same holder.
         let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Quarantined { .. })).count();
@@ -311,8 +311,8 @@ fn is_explained(answers: &Answers<Answer>) -> bool {
 
 /// True if others stand in the way.
 fn is_held(take: &Answer) -> bool {
-    use Outcome::{Held, OtherShape, Reserved, Taken};
-    matches!(take.outcome, Held | Reserved | OtherShape | Taken)
+    use Outcome::{Held, OtherClaim, Reserved, Taken};
+    matches!(take.outcome, Held | Reserved | OtherClaim | Taken)
 }
 
 /// True if the node has granted the lock.

@@ -1,4 +1,4 @@
-//! Every way a job can end, in every shape of its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
+//! Every way a job can end, by every claim on its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
 //! left as a trace.
 
 use crate::support::{Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, name, redlock, send, status};
@@ -59,7 +59,7 @@ const WAYS: [Way; 15] = [
 ];
 
 /// How the lock is taken: arguments of `run`, and what stands before the job.
-const SHAPES: [(&str, &str); 5] = [
+const CLAIMS: [(&str, &str); 5] = [
     ("backup", ""),
     ("backup -s", ""),
     ("backup --slots 3", ""),
@@ -235,11 +235,11 @@ fn at_once<T: Sync>(all: &[T], check: impl Fn(&T) + Sync) {
 
 #[test]
 fn every_way_a_job_can_end_is_told_as_it_was() {
-    let each = |way: Way| SHAPES.map(|shape| (way, shape));
-    at_once(&WAYS.map(each).concat(), |&(way, shape)| {
-        eprintln!("{way:?} {shape:?}");
+    let each = |way: Way| CLAIMS.map(|claim| (way, claim));
+    at_once(&WAYS.map(each).concat(), |&(way, claim)| {
+        eprintln!("{way:?} {claim:?}");
         let start = Instant::now();
-        let mut scene = Scene::new(way, shape);
+        let mut scene = Scene::new(way, claim);
         scene.end(way);
         let running = scene.running.take().unwrap();
         running.finish_whole();

@@ -144,7 +144,7 @@ fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
     let text: String = match chance.below(8) {
         0 => "OK".to_owned(),
         1 => chance
-            .one_of(&["granted", "held", "young", "reserved", "gone", "other", "ran", "node", "holders", "free"])
+            .one_of(&["granted", "held", "quarantined", "reserved", "gone", "other", "ran", "node", "holders", "free"])
             .to_owned(),
         2 => "x".repeat(usize::try_from(chance.below(100_000)).unwrap()),
         3 => "\u{1b}[31m\u{7}\u{202e}\u{85}".to_owned(),

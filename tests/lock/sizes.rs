@@ -1,6 +1,6 @@
 //! Thousands hold a lock, wait for it, or have died: one script does all that there is to do.
 
-use super::shapes::job;
+use super::claims::job;
 use crate::support::reset_command_calls;
 use crate::support::{Line, Redis, Test, acquire, any, command_calls, like, message, redlock, release};
 use serde_json::Value;

@@ -111,9 +111,9 @@ impl Model {
     }
 
     pub(super) fn close_runs(&mut self) {
-        let (token, now, is_shape) = (self.token(), self.ms(), self.shape().is_some());
+        let (token, now, has_members) = (self.token(), self.ms(), self.held_claim().is_some());
         let over = in_order(&self.memory.ends);
-        let over = over.into_iter().filter(|(other, ends)| *other != token && (!is_shape || *ends <= now));
+        let over = over.into_iter().filter(|(other, ends)| *other != token && (!has_members || *ends <= now));
         let asked = self.arg("entry").map(|entry| number(&serde_json::from_str(&entry).unwrap(), "n"));
         let mut closed = Vec::new();
         for (token, ends) in over {

@@ -1,6 +1,7 @@
 //! The Lua scripts as they are checked in, on a real server: each case that matters by itself, and by chance, against a
 //! model of what they should do.
 
+mod claims;
 mod costs;
 mod ends;
 mod holds;
@@ -8,7 +9,6 @@ mod memory;
 mod model;
 mod random;
 mod restarts;
-mod shapes;
 
 use crate::support::{Redis, SOON, eventually, ms};
 use redis::{Connection, PubSub, Value};

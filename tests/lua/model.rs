@@ -145,25 +145,25 @@ impl Model {
     }
 
     /// The claim of the members.
-    pub(super) fn shape(&self) -> Option<String> {
+    pub(super) fn held_claim(&self) -> Option<String> {
         self.value()?.strip_suffix(NONCE)?.strip_suffix('.').map(str::to_owned)
     }
 
     /// Whether this token has the lock. None is empty, whatever others write.
     pub(super) fn has(&self, token: &str) -> bool {
-        match self.shape() {
+        match self.held_claim() {
             Some(_) => self.members.value.contains_key(token),
             None => !token.is_empty() && self.value() == Some(token),
         }
     }
 
     pub(super) fn record(&self, token: &str) -> Option<&Record> {
-        let record = if self.shape().is_some() { self.records.get(token) } else { self.lease.as_ref() };
+        let record = if self.held_claim().is_some() { self.records.get(token) } else { self.lease.as_ref() };
         record.map(|record| &record.value)
     }
 
     fn record_mut(&mut self, token: &str) -> &mut Timed<Record> {
-        match self.shape() {
+        match self.held_claim() {
             Some(_) => self.records.entry(token.to_owned()).or_default(),
             None => self.lease.get_or_insert_default(),
         }
@@ -171,7 +171,7 @@ impl Model {
 
     /// The record of what has the lock, empty where that is another library's.
     fn own_record(&self, token: &str) -> Record {
-        let owner = if self.shape().is_some() { Some(token) } else { self.value() };
+        let owner = if self.held_claim().is_some() { Some(token) } else { self.value() };
         let record = self.record(token).filter(|record| record.get("token").map(String::as_str) == owner);
         let mut record = record.cloned().unwrap_or_default();
         if let Some(by) = self.revoked_by(&record) {
@@ -182,7 +182,7 @@ impl Model {
 
     /// Who has revoked it, alone or with all members that were there.
     pub(super) fn revoked_by(&self, record: &Record) -> Option<String> {
-        if self.shape().is_none() || record.contains_key("revoked") {
+        if self.held_claim().is_none() || record.contains_key("revoked") {
             return record.get("revoked").cloned();
         }
         let (at, by) = self.lease.as_ref()?.value.get("revoked")?.split_once(' ')?;
@@ -191,7 +191,7 @@ impl Model {
     }
 
     fn until_end(&self, token: &str) -> i64 {
-        match (self.shape(), &self.lock) {
+        match (self.held_claim(), &self.lock) {
             (Some(_), _) => self.members.value[token] - self.ms(),
             (None, Some(lock)) => lock.ends.map_or(-1, |ends| ends - self.ms()),
             (None, None) => -2,
@@ -199,17 +199,17 @@ impl Model {
     }
 
     fn place_of(&self, token: &str) -> Option<String> {
-        self.shape()?;
+        self.held_claim()?;
         self.slots.get(token).map(i64::to_string)
     }
 
     fn longest(&self) -> Option<String> {
-        self.shape()?;
+        self.held_claim()?;
         self.lease.as_ref()?.value.get("longest").cloned()
     }
 
     fn holder(&self, token: &str) -> Json {
-        let mut holder = json!({"value": token, "left": self.until_end(token), "claim": self.shape()});
+        let mut holder = json!({"value": token, "left": self.until_end(token), "claim": self.held_claim()});
         holder["slot"] = json!(self.place_of(token));
         if let Some(record) = self.record(token).filter(|record| record.get("token").is_some_and(|own| own == token)) {
             for (name, value) in record {
@@ -224,7 +224,7 @@ impl Model {
     /// With those who have the lock. (There are not more than an answer names.)
     fn with_holders(&self, outcome: &str) -> Json {
         let live = &self.members.value;
-        match (self.shape(), self.value()) {
+        match (self.held_claim(), self.value()) {
             (Some(_), _) => json!({
                 "outcome": outcome, "holders": live.keys().map(|token| self.holder(token)).collect::<Vec<_>>(),
                 "members": live.len(), "longest": self.longest(), "next": live.values().map(|ends| ends - self.ms()).min(),
@@ -241,15 +241,13 @@ impl Model {
     }
 
     fn is_taken(&self, slot: i64) -> bool {
-        self.shape().is_some() && self.slots.values().any(|taken| *taken == slot)
+        self.held_claim().is_some() && self.slots.values().any(|taken| *taken == slot)
     }
 
     pub(super) fn is_vacant(&self) -> bool {
-        match self.shape() {
+        match self.held_claim() {
             None => self.lock.is_none(),
-            Some(shape) => {
-                self.arg("claim") == Some(shape) && !self.int("slot").is_some_and(|slot| self.is_taken(slot))
-            }
+            Some(held) => self.arg("claim") == Some(held) && !self.int("slot").is_some_and(|slot| self.is_taken(slot)),
         }
     }
 
@@ -295,7 +293,7 @@ impl Model {
 
     /// Each script forgets those that have run out.
     fn sweep(&mut self) {
-        if self.shape().is_none() {
+        if self.held_claim().is_none() {
             return;
         }
         let over = in_order(&self.members.value).into_iter().filter(|(_, ends)| *ends <= self.ms());
@@ -351,7 +349,7 @@ impl Model {
         let record = self.record_mut(&token);
         record.value.extend(times.into_iter().chain(told));
         record.ends = ends;
-        if self.shape().is_some() {
+        if self.held_claim().is_some() {
             self.set_longest(ttl);
             self.expire(&token, ttl);
         }
@@ -363,7 +361,7 @@ impl Model {
         if left < 0 || left >= ttl {
             return left;
         }
-        if self.shape().is_some() {
+        if self.held_claim().is_some() {
             self.set_longest(ttl);
             self.expire(token, ttl);
         } else {
@@ -406,7 +404,7 @@ impl Model {
     }
 
     fn drop_lease(&mut self, token: &str) {
-        if self.shape().is_some() {
+        if self.held_claim().is_some() {
             self.forget(&[token.to_owned()]);
             return self.expire_all();
         }
@@ -433,13 +431,13 @@ impl Model {
 impl Model {
     /// Whether a lease with this claim conflicts with none.
     fn fits(&self, claim: &str) -> bool {
-        let Some(shape) = self.shape() else { return self.lock.is_none() };
+        let Some(held) = self.held_claim() else { return self.lock.is_none() };
         let taken = i64::try_from(self.slots.len()).unwrap();
-        claim == shape && limit(claim).is_none_or(|limit| taken < limit)
+        claim == held && limit(claim).is_none_or(|limit| taken < limit)
     }
 
     fn claim_of(&self, waiter: &str) -> String {
-        let slots = self.shape().filter(|shape| shape != "shared" && waiter.starts_with('p'));
+        let slots = self.held_claim().filter(|held| held != "shared" && waiter.starts_with('p'));
         slots.unwrap_or(if waiter.starts_with('s') { "shared" } else { "exclusive" }.to_owned())
     }
 
@@ -506,7 +504,7 @@ impl Model {
 
     fn take_or_queue(&mut self) -> Json {
         let (me, token, claim) = (self.arg("waiter"), self.token(), self.arg("claim").unwrap());
-        let (shape, limit) = (self.shape(), limit(&claim));
+        let (held, limit) = (self.held_claim(), limit(&claim));
         if self.has(&token) {
             self.lengthen(&token, self.int("ttl").unwrap());
             let fence = self.record(&token).and_then(|record| record.get("fence")).map_or("0", String::as_str);
@@ -520,15 +518,15 @@ impl Model {
         if let (true, Some(ran)) = (self.lock.is_none() || is_kept, self.recent_success()) {
             return ran;
         }
-        if self.lock.is_some() && shape.as_ref() != Some(&claim) {
-            let is_other = self.value().is_some() && (limit.is_some() || shape.is_some_and(|shape| shape != "shared"));
-            return if is_other { self.with_facts(self.with_holders("other-shape")) } else { self.refused("held") };
+        if self.lock.is_some() && held.as_ref() != Some(&claim) {
+            let is_other = self.value().is_some() && (limit.is_some() || held.is_some_and(|held| held != "shared"));
+            return if is_other { self.with_facts(self.with_holders("other-claim")) } else { self.refused("held") };
         }
         if self.lock.is_none() && self.reserved.is_none() {
             self.keep_for_holder();
         }
         if self.int("quarantine").is_some_and(|quarantine| UPTIME_S < quarantine + 1) {
-            return self.refused("young");
+            return self.refused("quarantined");
         }
         if !self.fits(&claim) {
             return self.refused("held");
@@ -571,7 +569,7 @@ impl Model {
         let initial = if claim == "shared" { 's' } else { 'p' };
         let taken = i64::try_from(self.slots.len()).unwrap();
         let is_alike = reserved.starts_with(initial) && claim != "exclusive" && self.queue.is_empty();
-        let has_room = self.shape().is_none() || limit(&claim).is_none_or(|limit| taken + 2 <= limit);
+        let has_room = self.held_claim().is_none() || limit(&claim).is_none_or(|limit| taken + 2 <= limit);
         if is_alike && has_room { self.granted() } else { self.refused("reserved") }
     }
 
@@ -606,7 +604,7 @@ impl Model {
         };
         self.grant(fence, fence, slot);
         self.remember_begin(&fence.to_string(), slot.map(|slot| slot.to_string()));
-        if self.shape().is_some() {
+        if self.held_claim().is_some() {
             self.hand_over();
         }
         self.close_runs();
@@ -665,7 +663,8 @@ impl Model {
     /// Whether the lease is this one's, and its hold. A token of another library may only look as if it named a hold.
     fn find_hold(&self) -> (bool, Option<String>) {
         let (token, hold) = (self.token(), self.arg("hold"));
-        let looks_so = hold.as_ref().is_some_and(|hold| self.shape().is_none() && self.has(&format!("{token}.{hold}")));
+        let looks_so =
+            hold.as_ref().is_some_and(|hold| self.held_claim().is_none() && self.has(&format!("{token}.{hold}")));
         if self.has(&token) { (true, hold) } else { (looks_so, None) }
     }
 
@@ -687,7 +686,7 @@ impl Model {
     }
 
     fn enter(&mut self) -> Json {
-        if self.shape().is_some() || !self.has(&self.token()) {
+        if self.held_claim().is_some() || !self.has(&self.token()) {
             return self.without_lease();
         }
         let record = self.own_record(&self.token());
@@ -720,7 +719,7 @@ impl Model {
             self.close_runs();
             self.raise_newest();
             let is_mine = |reserved: &Timed<String>| reserved.value == token;
-            if self.shape().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
+            if self.held_claim().is_none() || self.reserved.as_ref().is_some_and(is_mine) {
                 self.reserved = None;
             }
         }
@@ -729,7 +728,7 @@ impl Model {
             return json!({"outcome": "revoked", "by": by});
         }
         let left = if was_here { self.extend_lease(&record) } else { self.int("ttl").unwrap() };
-        if let (Some(hold), None) = (self.arg("hold"), self.shape()) {
+        if let (Some(hold), None) = (self.arg("hold"), self.held_claim()) {
             self.add_hold(&hold);
         }
         json!({"outcome": "extended", "left": left, "holds": self.count_holds(), "node": node()})
@@ -741,7 +740,7 @@ impl Model {
             return self.without_lease();
         }
         let count = self.counter(slot.as_deref());
-        if count > fence && self.shape().as_deref() != Some("shared") {
+        if count > fence && self.held_claim().as_deref() != Some("shared") {
             return json!({"outcome": "higher"});
         }
         self.set_counter(count.max(fence), slot.as_deref());
@@ -760,7 +759,7 @@ impl Model {
         let (token, hold) = (self.token(), self.arg("hold"));
         let is_outer = hold.is_none_or(|hold| hold == "base");
         let is_promised = self.reserved.as_ref().is_some_and(|reserved| reserved.value == token);
-        if self.lock.is_some() && self.shape().is_none() || !is_outer || !is_promised {
+        if self.lock.is_some() && self.held_claim().is_none() || !is_outer || !is_promised {
             let mut answer = self.without_lease();
             answer["known"] = json!(known);
             return answer;
@@ -811,7 +810,7 @@ impl Model {
         }
         let kept = self.us.to_string();
         self.record_mut(token).value.insert("kept".to_owned(), kept);
-        if self.shape().is_some() {
+        if self.held_claim().is_some() {
             self.expire(token, keep);
             self.lease.get_or_insert_default().value.insert("some_kept".to_owned(), "1".to_owned());
         } else {
@@ -832,12 +831,12 @@ impl Model {
             (Some(_), Some(token)) if !self.has(token) => return self.with_holders("other"),
             _ => {}
         }
-        let token = named.or(self.value().filter(|_| self.shape().is_none()).map(str::to_owned));
+        let token = named.or(self.value().filter(|_| self.held_claim().is_none()).map(str::to_owned));
         if token.as_ref().is_some_and(|token| !by_force && !self.own_record(token).contains_key("ttl")) {
             return self.with_holders("foreign");
         }
         let mut answer = self.with_holders("revoked");
-        if let (Some(token), true) = (&token, self.shape().is_some()) {
+        if let (Some(token), true) = (&token, self.held_claim().is_some()) {
             answer = json!({"holders": [self.holder(token)]});
         }
         answer["outcome"] = json!(match &token {
@@ -845,7 +844,7 @@ impl Model {
             None if by_force => self.force_all(),
             None => self.revoke_all(),
         });
-        if self.shape().is_some() || self.lock.is_none() {
+        if self.held_claim().is_some() || self.lock.is_none() {
             self.hand_over();
         }
         answer
@@ -891,7 +890,7 @@ impl Model {
         let kept: Vec<_> = members.filter(is_kept).collect();
         self.forget(&kept);
         self.expire_all();
-        if self.shape().is_some() { "revoked" } else { "released" }
+        if self.held_claim().is_some() { "revoked" } else { "released" }
     }
 
     fn newest_hold(&self) -> Json {
@@ -909,7 +908,7 @@ impl Model {
             (None, None) => json!({"outcome": "free", "left": left, "node": node()}),
             (None, Some(_)) => json!({"outcome": "reserved", "left": left, "node": node()}),
         };
-        let holds = if self.shape().is_some() { 1 } else { self.count_holds() };
+        let holds = if self.held_claim().is_some() { 1 } else { self.count_holds() };
         for holder in answer["holders"].as_array_mut().into_iter().flatten() {
             holder["holds"] = json!(holds);
         }

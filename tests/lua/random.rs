@@ -172,7 +172,7 @@ impl Run<'_> {
     /// Mostly one that has the lock.
     fn token(&mut self) -> String {
         let mut holders: Vec<&str> = self.model.members.value.keys().map(String::as_str).collect();
-        if self.model.shape().is_none() {
+        if self.model.held_claim().is_none() {
             holders = self.model.value().into_iter().filter(|value| !value.is_empty()).collect();
         }
         let all = if holders.is_empty() || self.chance.percent(30) { &TOKENS[..] } else { &holders };
@@ -181,7 +181,7 @@ impl Run<'_> {
 
     /// Mostly what is in force.
     fn claim(&mut self) -> String {
-        let known = self.model.shape().filter(|_| self.chance.percent(60));
+        let known = self.model.held_claim().filter(|_| self.chance.percent(60));
         known.unwrap_or_else(|| self.chance.one_of(self.claims).to_owned())
     }
 
@@ -218,7 +218,7 @@ impl Run<'_> {
             None => self.claim(),
             Some("w") => "exclusive".to_owned(),
             Some("s") => "shared".to_owned(),
-            _ => self.model.shape().filter(|shape| limit(shape).is_some()).unwrap_or("slots:2".to_owned()),
+            _ => self.model.held_claim().filter(|held| limit(held).is_some()).unwrap_or("slots:2".to_owned()),
         };
         // A lease that comes back always names its slot.
         let names_place = script == "recreate" || self.chance.percent(50);

@@ -20,12 +20,12 @@ fn a_quarantined_node_grants_nothing_and_calls_no_waiter_but_queues() {
     let mut connection = redis.connection();
     let mut ears = listen(&mut connection, &["first", "second"]);
     let reply = scripts.take_after("3600", "", "t");
-    tells_identity(&redis, &reply, "young");
+    tells_identity(&redis, &reply, "quarantined");
     assert_eq!((reply.int("rank"), reply.int("queued")), (None, None));
     assert!(redis.keys_without_the_memory().is_empty());
     for (waiter, rank) in [("first", 0), ("second", 1), ("first", 0)] {
         let reply = scripts.take_after("3600", waiter, "t");
-        assert_eq!((reply.word(), reply.int("rank")), ("young", Some(rank)));
+        assert_eq!((reply.word(), reply.int("rank")), ("quarantined", Some(rank)));
     }
     assert_eq!(redis.keys_without_the_memory(), [part("queue")]);
     assert_eq!(waiters(&redis), ["first", "second"]);
@@ -51,7 +51,7 @@ fn a_reservation_is_no_right_on_a_young_node_and_stays() {
     let redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
     redis.command(&["SET", &part("reserved"), "me", "PX", "60000"]);
-    assert_eq!(scripts.take_after("3600", "me", "t").word(), "young");
+    assert_eq!(scripts.take_after("3600", "me", "t").word(), "quarantined");
     assert_eq!(redis.get(&part("reserved")).as_deref(), Some("me"));
     assert_eq!(scripts.take_after("0", "me", "t").word(), "granted");
 }
@@ -60,12 +60,12 @@ fn a_reservation_is_no_right_on_a_young_node_and_stays() {
 fn the_age_of_a_node_has_a_grain_of_a_second_and_may_be_negative() {
     let redis = Redis::start();
     // What the node says, as what that is taken, and whether it has still to wait.
-    for (uptime, known, young) in
+    for (uptime, known, quarantined) in
         [("0", "0", true), ("-7200", "-7200", true), ("30", "30", true), ("31", "31", false), ("99", "99", false)]
     {
         redis.command(&["FLUSHALL"]);
         let reply = Scripts::aged(redis.connection(), uptime).take_after("30", "", "t");
-        let outcome = if young { "young" } else { "granted" };
+        let outcome = if quarantined { "quarantined" } else { "granted" };
         assert_eq!((reply.word(), reply.get("node").text("uptime")), (outcome, known), "{uptime}");
     }
 }
@@ -86,7 +86,7 @@ fn where_info_is_refused_nothing_fails_but_a_quarantine() {
     };
     assert_eq!(scripts.run("inspect", "").word(), "free");
     let reply = scripts.take_after("3600", "", "t");
-    assert_eq!(reply.word(), "young");
+    assert_eq!(reply.word(), "quarantined");
     unknown(&reply);
     let reply = scripts.take_after("0", "", "t");
     assert_eq!(reply.word(), "granted");

@@ -141,7 +141,7 @@ fn fifty_calls_at_once_start_one_server() {
 
 #[test]
 fn it_has_shared_locks_and_slots() {
-    crate::lock::shapes::work(&Place::new());
+    crate::lock::claims::work(&Place::new());
 }
 
 #[test]

@@ -3,8 +3,8 @@
 -- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest
 --      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
 --      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
---      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not here;
---      nil: not known), once (the job of a run with --once-per has succeeded)
+--      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
+--      here; nil: not known), once (the job of a run with --once-per has succeeded)
 --      of the run itself, nil for a release by token: began (ms ago), entry (the run without its beginning; nil: no
 --      memory), run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end

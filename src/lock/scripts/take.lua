@@ -11,22 +11,22 @@
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
---      position), reserved (left, longest, node, position), young (longest, node, position), other-shape (holders,
---      node), ran (success, clock in ms), superseded (newest, clock in ms, node)
+--      position), reserved (left, longest, node, position), quarantined (longest, node, position),
+--      other-claim (holders, node), ran (success, clock in ms), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN and
 -- ENDS.
 -- Cost: 14 calls for an exclusive lock that is free, 4 of them for the memory.
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
-local is_young = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- it has a grain of a second
+local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- it has a grain of a second
 local least, list, call_others, close_all = 0, nil, nil, nil
 
 -- The plain case: the lock is free, and there is nothing else to think of. No reservation, no line, no slots, and no
 -- run that has ended without a word. (The last is for pcall: of a slot of a Cluster that is being moved, only the keys
 -- that were declared are there.)
 local is_plain = value == false and ARG.claim == 'exclusive'
-  and not (is_young or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
+  and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   -- include line, lease, memory
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
@@ -131,10 +131,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     if value ~= false and claim ~= ARG.claim then
       local is_other = value ~= nil and (limit or claim and claim ~= 'shared')
       if not is_other then return refused('held', holders(10)) end
-      return turned_away('other-shape', with_facts(holders(10)))
+      return turned_away('other-claim', with_facts(holders(10)))
     end
     local reserved = redis.call('GET', R) or value == false and keep_for_holder()
-    if is_young then return refused('young', {}) end
+    if is_quarantined then return refused('quarantined', {}) end
     if not fits(ARG.claim) then return refused('held', holders(10)) end
     if ARG.slot and not is_vacant() then return turned_away('taken', with_facts({free = free_slots()})) end
     if me and reserved == me then

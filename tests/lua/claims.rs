@@ -67,7 +67,7 @@ fn a_quarantined_node_grants_nothing_though_it_bears_a_mark_and_says_how_long_it
     let mut scripts = Scripts::on(redis.connection());
     scripts.take_with("", "ta", "ttl=90000 claim=shared");
     let reply = scripts.take_with("", "tb", "ttl=1000 claim=shared quarantine=3600");
-    assert_eq!((reply.word(), reply.text("longest")), ("young", "90000"));
+    assert_eq!((reply.word(), reply.text("longest")), ("quarantined", "90000"));
     let reply = scripts.run("extend", "token=tb claim=shared ttl=1000");
     assert_eq!((reply.word(), reply.text("longest")), ("gone", "90000"));
     assert_eq!(take(&mut scripts, "", "tb", "exclusive").text("longest"), "90000");
