@@ -96,25 +96,57 @@ fn the_models_find_the_faults_of_the_architecture_after_as_many_steps() {
     assert!(faults > 10, "{faults} are read");
 }
 
+/// The files below this folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let each = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    each.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
+}
+
+/// The lines of code of a file in Rust or Lua, without its unit tests.
+fn lines_of_code(path: &Path) -> usize {
+    let text = fs::read_to_string(path).unwrap();
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let is_code = |line: &&str| !line.is_empty() && !line.starts_with("//") && !line.starts_with("--");
+    code.lines().map(str::trim).filter(is_code).count()
+}
+
+/// The ledger: each row has the files that it names, and of a folder those that no other row names by a longer path.
+#[test]
+fn each_mechanism_costs_what_the_ledger_says() {
+    let page = read("ARCHITECTURE.md");
+    let ledger = page.split("## What each costs").nth(1).unwrap().split("\n## ").next().unwrap();
+    let (row, path) = (Regex::new(r"(?m)^\| (.*) \| (\d+) \|").unwrap(), Regex::new("`([^`]+)`").unwrap());
+    let mut rows: Vec<(Vec<PathBuf>, usize, usize)> = Vec::new();
+    for found in row.captures_iter(ledger) {
+        let paths = path.captures_iter(&found[1]).map(|path| find(&path[1], &OF_ARCHITECTURE).unwrap());
+        rows.push((paths.collect(), found[2].parse().unwrap(), 0));
+    }
+    for file in files(&root().join("src")) {
+        let longest = |(paths, ..): &(Vec<PathBuf>, usize, usize)| {
+            paths.iter().filter(|path| file.starts_with(path)).map(|path| path.components().count()).max()
+        };
+        let row = rows.iter_mut().max_by_key(|row| longest(row)).filter(|row| longest(row).is_some());
+        row.unwrap_or_else(|| panic!("no row of the ledger has {}", file.display())).2 += lines_of_code(&file);
+    }
+    let is_off = |told: usize, counted: usize| told.abs_diff(counted) * 10 > counted;
+    let wrong: Vec<String> = rows
+        .iter()
+        .filter(|(_, told, counted)| is_off(*told, *counted))
+        .map(|(paths, told, counted)| format!("{}: {counted} lines, not {told}", paths[0].display()))
+        .collect();
+    assert!(wrong.is_empty(), "the ledger of ARCHITECTURE.md:\n{}", wrong.join("\n"));
+}
+
 /// Who adds a claim, or a field of the record, opens these files.
 #[test]
 fn every_file_that_knows_claims_is_named_where_a_claim_goes() {
     let page = read("ARCHITECTURE.md");
     let row = page.split("* **A claim**").nth(1).unwrap().split("\n* **").next().unwrap();
-    let mut folders = vec![root().join("src")];
-    while let Some(folder) = folders.pop() {
-        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() {
-                folders.push(path);
-            } else if Regex::new(r"Claim::|'shared'|'\^\(?slots:")
-                .unwrap()
-                .is_match(&fs::read_to_string(&path).unwrap())
-            {
-                let name = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap();
-                let name = name.strip_prefix("lock/scripts/").unwrap_or(name);
-                assert!(row.contains(name), "the row of a claim does not name {name}");
-            }
-        }
+    let knows = Regex::new(r"Claim::|'shared'|'\^\(?slots:").unwrap();
+    for path in files(&root().join("src")).iter().filter(|path| knows.is_match(&read(path))) {
+        let name = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap();
+        let name = name.strip_prefix("lock/scripts/").unwrap_or(name);
+        assert!(row.contains(name), "the row of a claim does not name {name}");
     }
 }
 
