@@ -347,8 +347,8 @@ pub(crate) struct LeaseArgs {
     /// Give up, with 75, if a larger N has come
     ///
     /// For deployments: N grows from one pipeline to the next, as $GITHUB_RUN_NUMBER or $CI_PIPELINE_IID do. Once an N has stood in line
-    /// or was granted, a smaller one is not granted any more, also if N fails or gives up: run it again, with the same N. Who has
-    /// the lock is not disturbed, nor are calls without this option. The exit status is then 75, or that of -E. release --force of
+    /// or was granted, a smaller one is not granted any more, also if N fails or gives up: run it again, with the same N. The holder
+    /// is not disturbed, nor are calls without this option. The exit status is then 75, or that of -E. release --force of
     /// the free lock forgets N; else it is remembered for 100 days. From 0 to 9007199254740991.
     #[arg(long, value_name = "N", value_parser = whole(0, LARGEST_NUMBER), hide_short_help = true)]
     #[arg(conflicts_with_all = ["shared", "slots", "reentrant"])]
