@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=given ;;&
-        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
+        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -64,7 +64,7 @@ _redlock() {
     acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
-    status) options='--name --all --token --exit-code --ran-within --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
+    status) options='--name --all --token --exit-code --ran-within --min-hosts --hosts --watch --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     log) options='--name --lines --since --failed --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     wait) options='--name --timeout --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     doctor) options='--redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;

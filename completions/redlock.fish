@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --log --max-run --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
+            case --format --grace --hold-at-least --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -160,6 +160,8 @@ complete -c redlock -n '__redlock_at status' -s a -l all -d 'In a list: also loc
 complete -c redlock -n '__redlock_at status' -l token -x -d 'Exit 0 if this token holds the lock, else 77'
 complete -c redlock -n '__redlock_at status' -l exit-code -d 'Exit 0 if the lock is free, 75 if it is held; so does -q, which prints nothing'
 complete -c redlock -n '__redlock_at status' -l ran-within -x -d 'Exit 0 if a run that ended within the last D succeeded, else 1'
+complete -c redlock -n '__redlock_at status' -l min-hosts -x -d 'With --ran-within: exit 1 also if fewer than N hosts came to the lock within D'
+complete -c redlock -n '__redlock_at status' -l hosts -d 'List the hosts that came to the lock, and what each met'
 complete -c redlock -n '__redlock_at status' -l watch -d 'Refresh every D'
 complete -c redlock -n '__redlock_at status' -l format -xa 'text json prometheus nagios' -d 'Output format: text, json, (acquire only) env for a shell\'s eval, (log only) chart or html for a picture, (status only) prometheus, or (status --ran-within only) nagios'
 complete -c redlock -n '__redlock_at log' -l name -xa '(__redlock_names)' -d 'The name of a lock, instead of NAME'

@@ -508,6 +508,18 @@ pub(crate) struct StatusArgs {
     /// or 3, and one line tells why.
     #[arg(long, value_name = "D", value_parser = remembered, conflicts_with_all = ["token", "exit_code"])]
     pub(crate) ran_within: Option<Duration>,
+    /// With --ran-within: exit 1 also if fewer than N hosts came to the lock within D
+    ///
+    /// From 1 to 100. A host has come when it asked for the lock, whatever the answer was; the latest 100 are known. The line names
+    /// those that last came before.
+    #[arg(long, value_name = "N", value_parser = whole(1_usize, 100))]
+    pub(crate) min_hosts: Option<usize>,
+    /// List the hosts that came to the lock, and what each met
+    ///
+    /// The latest first: when the host last asked for the lock, and whether it took it, others had it, or the job had succeeded
+    /// (--once-per). The latest 100 are known.
+    #[arg(long, conflicts_with = "ran_within")]
+    pub(crate) hosts: bool,
     /// Refresh every D [default: 2s]; on a terminal in place, worst first
     ///
     /// On a terminal q ends it, as Ctrl-C does.

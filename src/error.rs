@@ -3,7 +3,7 @@
 //! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the holder. Either
 //! side alone would need the other's types twice.
 
-use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum};
+use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
 use crate::redis::{Fault, Unusable};
 use crate::sys::{host, signals};
 use crate::text::{escaped, exact, first_of, human, quoted, reason, safe, seconds};
@@ -30,8 +30,9 @@ pub(crate) enum Error {
     Held(Box<NamedObstacle>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than that ago, and succeeded.
-    Ran { name: String, run: Box<Run>, once_per: Duration },
+    /// `--once-per`: this run began less than that ago, and succeeded. `period`: this host comes once in that, so the option leaves
+    /// out some of its runs.
+    Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: a larger number than the caller's has come.
     Superseded { name: String, by: Box<Newest> },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
@@ -98,8 +99,16 @@ impl fmt::Display for Error {
             }
             Error::Held(held) => held.fmt(f),
             Error::OtherClaim(held, claim) => other_claim(f, held, *claim),
-            Error::Ran { name, run, once_per } => {
+            Error::Ran { name, run, once_per, period } => {
                 let ago = run.began_ago().map_or_else(String::new, |ago| format!(" {} ago", seconds(ago)));
+                if let Some(period) = period {
+                    let (period, once_per, better) = (exact(*period), exact(*once_per), exact(shorter(*period)));
+                    return write!(
+                        f,
+                        "{name:?} ran{ago}, and this host comes every {period}: --once-per {once_per} is too long for that, \
+                         and some runs are left out; use {better}"
+                    );
+                }
                 let host = safe(run.owner.host.as_deref().unwrap_or("?"));
                 write!(f, "{name:?} ran on {host}{ago} and succeeded; --once-per {}", exact(*once_per))
             }

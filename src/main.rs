@@ -87,7 +87,7 @@ fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
         (exit, _) => exit,
     };
-    let is_quiet = cli.is_some_and(|cli| cli.common.quiet) && exit.is_talk() && !never_ends(error);
+    let is_quiet = cli.is_some_and(|cli| cli.common.quiet) && exit.is_talk() && !is_trouble(error);
     if !(exit.is_silent() || is_quiet) {
         output::say(&format!("{error:#}"));
     }
@@ -101,7 +101,12 @@ fn is_own(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
-/// A lock that stays held until an operator frees it is trouble, whatever `-E` and `--quiet` say of a held one.
-fn never_ends(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by.never_ends())
+/// A lock that stays held until an operator frees it is trouble, and so is a run that `--once-per` leaves out by mistake, whatever
+/// `-E` and `--quiet` say of a held lock.
+fn is_trouble(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(Error::Held(held)) => held.by.never_ends(),
+        Some(Error::Ran { period, .. }) => period.is_some(),
+        _ => false,
+    }
 }

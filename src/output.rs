@@ -2,6 +2,7 @@
 
 mod chart;
 mod form;
+mod hosts;
 mod log;
 mod metrics;
 mod page;
@@ -21,12 +22,14 @@ use crate::text::{escaped, human, printable, reason, safe, seconds};
 pub(crate) use chart::chart;
 pub(crate) use form::Row;
 use form::{json, object, value};
+pub(crate) use hosts::too_few;
 pub(crate) use log::{forgotten, just_started, nagios, nagios_age, ran_within};
 pub(crate) use metrics::Metrics;
 use nix::libc;
 pub(crate) use page::page;
 pub(crate) use picture::Picture;
 use std::io::{BufWriter, ErrorKind, Write};
+use std::iter::{once, repeat, zip};
 use std::time::Duration;
 pub(crate) use table::{locks, runs};
 
@@ -274,7 +277,8 @@ fn status_text(status: &Status) -> String {
         0 => None,
         more => Some(format!("and {more} more")),
     };
-    let mut rows: Vec<(&str, Option<String>)> = holders.iter().flat_map(holder_rows).collect();
+    let mut rows: Vec<(&str, Option<String>)> =
+        holders.iter().flat_map(|holder| holder_rows(holder, status.memory.usual)).collect();
     rows.push(("", more(status.holder_count, holders.len())));
     rows.push(match (status.state, holders, status.lease()) {
         (State::Reserved, _, Some(left)) => ("for", Some(format!("the next in line, for at most {}", human(left)))),
@@ -289,6 +293,10 @@ fn status_text(status: &Status) -> String {
     rows.extend(named.iter().map(|waiter| ("", Some(waiter_line(waiter)))));
     rows.push(("", more(waiting, named.len()).filter(|_| !named.is_empty())));
     rows.push(("last", last.filter(|_| status.state != State::Free)));
+    if let Some(hosts) = &status.memory.hosts {
+        let lines = if hosts.is_empty() { vec!["none is known".to_owned()] } else { hosts::lines(hosts) };
+        rows.extend(zip(once("hosts").chain(repeat("")), lines.into_iter().map(Some)));
+    }
     let odd = status.nodes.iter().any(|node| node.detail.is_some());
     for node in status.nodes.iter().filter(|_| odd || status.nodes.len() > 1) {
         rows.push(("node", Some(format!("{}  {}", node.node, node.detail.as_deref().unwrap_or(node.answer)))));
@@ -301,11 +309,14 @@ fn status_text(status: &Status) -> String {
 fn waiter_line(waiter: &Waiter) -> String {
     let who = waiter.owner.who(true).unwrap_or_else(|| "one that does not tell its name".to_owned());
     let time = waiter.waited.map_or_else(String::new, |waited| format!(", for {}", seconds(waited)));
-    format!("{who}{time}")
+    let deaf = if waiter.listening == Some(false) { ", not listening: dead or cut off" } else { "" };
+    format!("{who}{time}{deaf}")
 }
 
-/// What is known of a holder, each with its label.
-fn holder_rows(holder: &Holder) -> [(&'static str, Option<String>); 8] {
+/// What is known of a holder, each with its label. `usual`: the time that runs of this lock take.
+fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 9] {
+    let usual = usual.filter(|_| holder.kept.is_none());
+    let usual = usual.map_or_else(String::new, |usual| format!(" (usually {})", human(usual)));
     let since = holder.acquired_at.and_then(local_date).map_or_else(String::new, |since| format!(", since {since}"));
     let fence = holder.fencing_token.map_or_else(String::new, |fence| format!(", fencing token {fence}"));
     // A lease that was extended may last longer than its ttl.
@@ -319,13 +330,31 @@ fn holder_rows(holder: &Holder) -> [(&'static str, Option<String>); 8] {
     [
         ("slot", holder.slot.map(|slot| slot.to_string())),
         ("by", Some(holder.to_string())),
-        ("for", holder.held.map(|held| seconds(held) + &since)),
+        ("for", holder.held.map(|held| seconds(held) + &usual + &since)),
         ("ended", holder.kept.map(|kept| format!("{} ago", human(kept)))),
         ("revoked", holder.revoked.as_ref().map(|by| format!("by {}", safe(by)))),
         (label, Some(lease)),
+        ("", renewal_news(holder)),
         ("token", Some(format!("{}…{fence}", holder.short_token())).filter(|_| !holder.token.is_empty())),
         ("holds", holder.holds.filter(|&holds| holds > 1).map(|holds| holds.to_string())),
     ]
+}
+
+/// Whether the lease is renewed, where that is worth a word.
+fn renewal_news(holder: &Holder) -> Option<String> {
+    let (renewal, left) = (holder.renewal?, holder.lease?);
+    if holder.kept.is_some() || holder.revoked.is_some() {
+        return None;
+    }
+    if renewal.is_zero() {
+        // A job that has re-entered it renews it.
+        return holder.holds.is_none_or(|holds| holds == 1).then(|| "by acquire: nothing renews it".to_owned());
+    }
+    // Extended by more than a renewal asks for, it needs none.
+    let last = renewal.checked_sub(left)?;
+    let is_late = last > renewal_interval(renewal) * 3 / 2;
+    let (last, left) = (human(last), human(left));
+    is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
 /// Prints the doctor's findings with their remedies, worst first: problems; with `--verbose` everything, with `--quiet` failures

@@ -26,10 +26,12 @@ mod commands {
     mod exit_statuses;
     mod extend;
     mod flock;
+    mod hosts;
     mod json;
     mod log;
     mod memory;
     mod mistakes;
+    mod on_call;
     mod once_per;
     mod permissions;
     pub(crate) mod pictures;
@@ -49,7 +51,7 @@ mod run {
     mod basics;
     mod before_the_job;
     mod cold_commands;
-    mod crontab;
+    pub(crate) mod crontab;
     mod ends;
     mod environment;
     mod faults;

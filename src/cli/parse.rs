@@ -155,14 +155,16 @@ fn check_status(args: &StatusArgs, common: &Common) -> Result<(), String> {
     let is_recency = args.ran_within.is_some();
     refuse(is_recency && args.locks.names.is_empty(), "--ran-within asks about locks; give their names")?;
     refuse(common.format == Format::Nagios && !is_recency, "--format nagios is for --ran-within")?;
+    refuse(args.min_hosts.is_some() && !is_recency, "--min-hosts is for --ran-within")?;
+    refuse(args.hosts && args.locks.one().is_none(), "--hosts lists the hosts of one lock; give its name")?;
     let answers = args.token.is_some() || args.exit_code || common.quiet && !is_recency;
     let is_about_one = args.locks.one().is_some();
     refuse(answers && !is_about_one, "--token, --exit-code and -q ask about one lock; give its name")?;
     refuse(common.quiet && args.watch.is_some(), "--watch never ends, so it gives no status; leave out -q")?;
-    let repeats = args.watch.is_some() || args.ran_within.is_some();
+    let is_other = args.watch.is_some() || args.ran_within.is_some() || args.hosts;
     refuse(
-        common.format == Format::Prometheus && repeats,
-        "--format prometheus prints metrics once; leave out --watch and --ran-within",
+        common.format == Format::Prometheus && is_other,
+        "--format prometheus prints metrics once; leave out --watch, --ran-within and --hosts",
     )
 }
 

@@ -46,7 +46,9 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         locks.add(&status);
         Ok(())
     };
-    let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, View::ROW, true, add);
+    // With all that a lock remembers.
+    let view = View::ROW.with_hosts(true);
+    let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;
     let setup = Setup {
         addresses: &settings.nodes,

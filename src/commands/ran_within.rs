@@ -14,13 +14,15 @@ enum Recency {
     Recent,
     /// The only success that is known is in the future: the server's clock was changed.
     Ahead,
+    /// No success, or too few hosts.
     NotRecent,
 }
 
-/// The selected locks: of each whether a run that ended within this time has succeeded.
+/// The selected locks: of each whether a run that ended within this time has succeeded, and whether so many hosts came.
 pub(super) struct Jobs<'a> {
     selection: Selection<'a>,
     within: Duration,
+    min_hosts: usize,
     common: &'a Common,
     /// The patterns that no lock has matched so far.
     unmatched: Vec<&'a str>,
@@ -33,9 +35,15 @@ pub(super) struct Jobs<'a> {
 }
 
 impl<'a> Jobs<'a> {
-    pub(super) fn new(selection: Selection<'a>, within: Duration, common: &'a Common) -> Jobs<'a> {
+    pub(super) fn new(
+        selection: Selection<'a>,
+        within: Duration,
+        min_hosts: Option<usize>,
+        common: &'a Common,
+    ) -> Jobs<'a> {
         let (answers, rows, ages) = (Vec::new(), Vec::new(), Vec::new());
-        Jobs { selection, within, common, unmatched: selection.patterns(), answers, unsure: None, rows, ages }
+        let (min_hosts, unmatched) = (min_hosts.unwrap_or(0), selection.patterns());
+        Jobs { selection, within, min_hosts, common, unmatched, answers, unsure: None, rows, ages }
     }
 
     /// Adds a lock.
@@ -45,12 +53,19 @@ impl<'a> Jobs<'a> {
     pub(super) fn add(&mut self, status: Status) -> Result<(), Error> {
         self.unmatched.retain(|pattern| !stands_for(pattern, &status.name));
         let status = status.with_runs()?;
-        let answer = self.answer(&status);
+        let mut answer = self.answer(&status);
+        let mut line = output::ran_within(&status, answer == Recency::Recent, self.within);
+        let hosts = status.memory.hosts.as_deref().unwrap_or_default();
+        if let Some(few) = output::too_few(hosts, self.within, self.min_hosts) {
+            let but = if answer == Recency::Recent { "but" } else { "and" };
+            line.push_str(&format!("; {but} {few}"));
+            answer = Recency::NotRecent;
+        }
         // A success is one, whoever knows it.
         if status.state == State::Unknown && answer != Recency::Recent {
             self.unsure.get_or_insert_with(|| status.name.clone());
         }
-        self.answers.push((answer, output::ran_within(&status, answer == Recency::Recent, self.within)));
+        self.answers.push((answer, line));
         match self.common.format {
             Format::Json => self.rows.push(Row::of_lock(&status, true, None)),
             Format::Nagios => self.ages.extend(output::nagios_age(&status)),

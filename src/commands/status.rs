@@ -29,7 +29,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     let mut locks = locks_to_look_at(&settings)?;
     // Who watches asks about locks that are free, too.
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
-    let mut jobs = args.ran_within.map(|within| Jobs::new(selection, within, common));
+    let mut jobs = args.ran_within.map(|within| Jobs::new(selection, within, args.min_hosts, common));
     let (is_json, mut rows, mut metrics) = (common.format == Format::Json, Vec::new(), Metrics::default());
     let show = |status: Status| {
         match &mut jobs {
@@ -39,7 +39,8 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         }
         Ok(())
     };
-    let missing = block_on(locks.list(selection, View::ROW, with_free, show));
+    let view = View::ROW.with_hosts(args.min_hosts.is_some());
+    let missing = block_on(locks.list(selection, view, with_free, show));
     let missing = missing.map_err(|error| error.about(args.locks.one()))?;
     if let Some(jobs) = jobs {
         return jobs.tell(missing);
@@ -91,12 +92,13 @@ fn watch_all(
 
 fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exit> {
     let is_json = common.format == Format::Json;
+    let whole = View::WHOLE.with_hosts(args.hosts);
     if let Some(every) = args.watch {
         return block_on(watch(every, is_json, async |_| {
-            Ok(output::status(&lock.inspect(View::WHOLE, None).await?, is_json))
+            Ok(output::status(&lock.inspect(whole, None).await?, is_json))
         }));
     }
-    let view = if common.quiet { View::STATE } else { View::WHOLE };
+    let view = if common.quiet { View::STATE } else { whole };
     let status = block_on(lock.inspect(view, args.token.as_deref()))?;
     if !common.quiet {
         output::show(&output::status(&status, is_json))?;

@@ -6,7 +6,7 @@ use crate::lock::keys::{Keys, beside};
 const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +set +del +exists +type +pttl +pexpire +persist \
                         +time +info +scan +hget +hmget +hgetall +hset +hsetnx +hexists +hdel \
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
-                        +ltrim +lrange +lindex +llen +hincrby +client|setname";
+                        +ltrim +lrange +lindex +llen +hincrby +pubsub|numsub +client|setname";
 
 /// The commands without which locks still work: for the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
@@ -24,7 +24,7 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
 pub(super) fn question(prefix: &str) -> Vec<String> {
     let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);
-    // A lock works without its name in CLIENT LIST.
+    // A lock works without its name in CLIENT LIST, and without a word on waiters that do not listen.
     let commands = COMMANDS.split(' ').filter(|command| !command.contains('|'));
     let commands = commands.map(|command| command.replace('+', ""));
     script.into_iter().chain([lock, base.clone(), base]).chain(commands).collect()

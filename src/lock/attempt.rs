@@ -15,6 +15,7 @@ use super::quorum::{Verdict, middle, quorum};
 use super::run::{self, Run, RunOutcome};
 use super::token::{self, BASE};
 use super::traces::Traces;
+use super::visits::period_left_out;
 use super::{Lock, Request, scripts};
 use crate::error::Error;
 use crate::redis::{Answers, Call, Fault, Reply};
@@ -111,9 +112,11 @@ impl Lock {
         if let Some(error) = self.same_node_twice(&answers) {
             return Attempt::Failure(error);
         }
-        if let (Some(run), Some(once_per)) = (ran(&answers), request.once_per) {
+        if let (Some((run, came_before)), Some(once_per)) = (ran(&answers), request.once_per) {
+            let period = run.began_ago().zip(came_before);
+            let period = period.and_then(|(began_ago, before)| period_left_out(began_ago, before, once_per));
             let run = Box::new(run);
-            return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per });
+            return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per, period });
         }
         let superseded = superseded(&answers);
         let votes = self.votes(answers);
@@ -176,6 +179,7 @@ impl Lock {
             .owner
             .add_to(traces.add_to(Args::default()))
             .time("ttl", request.ttl)
+            .time("renewal", request.is_renewed_by_none().then_some(Duration::ZERO))
             .time("now", seeds.then(unix_time))
             .with_some("quarantine", quarantine)
             .time("once", request.once_per)
@@ -292,10 +296,11 @@ impl Lock {
     }
 }
 
-/// The success that any node knows, for a request that it turns away.
-fn ran(answers: &Answers<Answer>) -> Option<Run> {
+/// The success that any node knows, for a request that it turns away, and the time between this visit of the host and the one before.
+fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
-    Some(Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time()))
+    let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
+    Some((run, take.get("came").as_time()))
 }
 
 /// The largest number that any node knows, for a request with a smaller one. A quorum that has granted it was asked before.

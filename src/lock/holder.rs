@@ -35,6 +35,9 @@ pub(crate) struct Holder {
     /// The rest of the lease; none when it never expires or is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
+    /// The lease that its renewals ask for: zero if nothing renews it.
+    #[serde(rename = "renewal_ms", serialize_with = "ms")]
+    pub(crate) renewal: Option<Duration>,
     /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
     #[serde(skip)]
     pub(crate) kept: Option<Duration>,
@@ -105,6 +108,7 @@ impl Holder {
             holds: fields.get("holds").as_count(),
             ttl: fields.get("ttl").as_time(),
             lease,
+            renewal: fields.get("renewal").as_time(),
             kept: fields.has("kept").then(|| ago("kept").unwrap_or_default()),
             revoked: text("revoked"),
         }

@@ -5,7 +5,8 @@ use super::keys::Keys;
 use super::locks::{BatchQuery, ByNode};
 use super::quorum::reached;
 use super::run::{Run, RunOutcome};
-use super::scripts;
+use super::visits::{self, Visit};
+use super::{holder::ms, scripts};
 use crate::error::Error;
 use crate::redis::{FromReply, Reply};
 use serde::Serialize;
@@ -35,6 +36,8 @@ pub(crate) struct RunQuery {
     pub(crate) since: Option<Duration>,
     /// Those that failed.
     pub(crate) failed: bool,
+    /// The hosts that came, too.
+    pub(crate) hosts: bool,
 }
 
 /// What a lock remembers of its runs.
@@ -44,6 +47,12 @@ pub(crate) struct Memory {
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
+    /// The usual time that a run takes: the middle one of the successes that were asked for, of three at least.
+    #[serde(rename = "usual_ms", serialize_with = "ms")]
+    pub(crate) usual: Option<Duration>,
+    /// The hosts that came, the latest first, if they were asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hosts: Option<Vec<Visit>>,
     /// The runs that were asked for, by their beginning.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
@@ -77,6 +86,7 @@ struct NodeMemory {
     /// The last success and the last failure.
     results: Vec<Run>,
     counts: Counts,
+    visits: Vec<Visit>,
     logged: Option<u64>,
     oldest: Option<Run>,
     more: bool,
@@ -86,12 +96,14 @@ struct NodeMemory {
 
 impl RunQuery {
     /// The last run.
-    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false };
+    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false };
+    pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
     /// The number of locks of which so many nodes are asked in one request.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // Of the log, of those that have ended without a word, the last success and the last failure.
-        let runs = 2 * self.each(nodes).min(PAGE) + 4;
+        // Of the log, of those that have ended without a word, the last success and the last failure; the hosts take as much as
+        // ten runs.
+        let runs = 2 * self.each(nodes).min(PAGE) + 4 + if self.hosts { 10 } else { 0 };
         (RUNS / runs).clamp(1, LOCKS)
     }
 
@@ -130,6 +142,7 @@ impl FromReply for NodeMemory {
         runs.extend(reply.get("ended").items().iter().map(|text| read(text, RunOutcome::Expired)));
         let count = |name: &str| reply.get(name).as_count().unwrap_or(0);
         Some(NodeMemory {
+            visits: Visit::read_all(reply.get("visits"), now.unwrap_or_default()),
             runs,
             running: count("running"),
             results: [run_in("success"), run_in("failure")].into_iter().flatten().collect(),
@@ -170,12 +183,15 @@ impl Memory {
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
         runs.sort_by_key(|run| (run.began, run.fencing_token));
+        let visits: Vec<(&[Visit], &[Run])> = known().map(|node| (&node.visits[..], &node.runs[..])).collect();
         let is_late = |run: &&Run| run.ago() < query.since;
         let oldest = known().map(|node| Some((node.oldest.as_ref().filter(is_late)?.ended?, node.logged?)));
         Memory {
             last: last(|run| run.outcome.weight() > 0),
             last_success: last(|run| run.succeeded()),
             last_failure,
+            usual: usual(&runs),
+            hosts: query.hosts.then(|| visits::merge(&visits, &runs)),
             running: reached(known().map(|node| node.running).collect(), needed).unwrap_or(0),
             counts: nodes.iter().all(Option::is_some).then(|| Counts {
                 succeeded: known().map(|node| node.counts.succeeded).max().unwrap_or(0),
@@ -207,7 +223,8 @@ impl BatchQuery<'_> {
             false => (query.each(nodes), query.since, query.failed),
         };
         let since = since.map(|since| since.min(FOREVER));
-        let args = Args::default().with("most", each.min(PAGE)).time("since", since).flag("failed", failed);
+        let args = Args::default().with("most", each.min(PAGE)).time("since", since);
+        let args = args.flag("failed", failed).flag("hosts", query.hosts);
         let mut told: Vec<ByNode<NodeMemory>> = Vec::new();
         let mut pending: Vec<usize> = (0..keys.len()).collect();
         let mut from = 0;
@@ -238,6 +255,13 @@ fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
     first.filter(|(_, uptime)| *uptime < NEW)
+}
+
+/// The middle one of the durations of the runs that succeeded, of three at least.
+fn usual(runs: &[Run]) -> Option<Duration> {
+    let mut times: Vec<Duration> = runs.iter().filter(|run| run.succeeded()).filter_map(|run| run.duration).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().filter(|_| times.len() >= 3)
 }
 
 /// Adds a further page of a log to what each node has told. A node that does not answer has told all it can.

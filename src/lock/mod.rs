@@ -33,6 +33,7 @@ mod scripts;
 mod status;
 mod token;
 mod traces;
+mod visits;
 mod waiter;
 
 pub(crate) use acquire::ROTATION;
@@ -53,6 +54,7 @@ pub(crate) use revoke::Revocation;
 pub(crate) use run::{End, Run, RunOutcome};
 pub(crate) use status::{State, Status, View};
 pub(crate) use traces::UNDO_TIMEOUT;
+pub(crate) use visits::{Met, Visit, shorter};
 pub(crate) use waiter::Waiter;
 
 use crate::redis::{Call, Fault, Script};
@@ -93,6 +95,13 @@ pub(crate) struct Request {
     pub(crate) newest: Option<u64>,
     /// The number of runs that the log of the lock keeps; zero: it leaves no trace there.
     pub(crate) log: u64,
+}
+
+impl Request {
+    /// True if no process renews the lease.
+    fn is_renewed_by_none(&self) -> bool {
+        self.is_acquired && !self.noted
+    }
 }
 
 /// The choice to re-enter a lease that an ancestor holds, instead of waiting for it.

@@ -12,7 +12,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// A run that began so much later than now was written by a clock that was set back since.
-const FUTURE: Duration = Duration::from_secs(60);
+pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless its entries say another.
 const KEPT: u64 = 20;

@@ -35,7 +35,12 @@ impl View {
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
     /// What a row of a table names.
     pub(crate) const ROW: View = View { holders: 3, waiters: 0, runs: Some(RunQuery::LAST) };
-    pub(crate) const WHOLE: View = View { holders: 200, waiters: 200, runs: Some(RunQuery::LAST) };
+    pub(crate) const WHOLE: View = View { holders: 200, waiters: 200, runs: Some(RunQuery::ALL) };
+
+    /// The same, with the hosts that came or without.
+    pub(crate) fn with_hosts(self, hosts: bool) -> View {
+        View { runs: self.runs.map(|runs| RunQuery { hosts, ..runs }), ..self }
+    }
 
     /// How many locks fit into one answer: a holder takes at most five kilobytes, with the lines of the protocol
     /// (see redis/stream.rs), and the rest of a lock one and a half.
@@ -177,7 +182,9 @@ impl Lock {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
             let nodes = vec![NodeAnswer { node: self.locks.nodes.name(0), answer: "free", detail: None }];
-            return Ok(Status { nodes, waiters: Some(Vec::new()), ..Status::unused(&name, &key) });
+            let hosts = view.runs.filter(|runs| runs.hosts).map(|_| Vec::new());
+            let memory = Memory { hosts, ..Memory::default() };
+            return Ok(Status { nodes, waiters: Some(Vec::new()), memory, ..Status::unused(&name, &key) });
         }
         let named = named.map(|token| token::split(token).0);
         let call = self.call(&scripts::INSPECT, view.args().with_some("named", named));
@@ -266,6 +273,11 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     };
     // A waiter stands in line wherever it can: the longest line lacks the fewest, and is in order.
     let line = known.iter().max_by_key(|answer| answer.count("waiting"));
+    let lines: Vec<Vec<Waiter>> = known.iter().filter_map(|answer| Waiter::read_all(&answer.fields)).collect();
+    let mut waiters = line.and_then(|line| Waiter::read_all(&line.fields));
+    for waiter in waiters.iter_mut().flatten() {
+        waiter.listening = waiter.listens_on_any(&lines);
+    }
     Status {
         holder_count: if by.as_ref().is_some_and(|by| !by.holders().is_empty()) { count } else { 0 },
         memory: Memory::default(),
@@ -277,7 +289,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         limit: mode.and_then(Claim::limit),
         by,
         waiting: line.map(|line| line.count("waiting")),
-        waiters: line.and_then(|line| Waiter::read_all(&line.fields)),
+        waiters,
         nodes: Vec::new(),
         unanswered: None,
     }

@@ -12,11 +12,16 @@ use std::time::Duration;
 /// One that waits in line. What its name does not tell is none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
+    /// Its name in the queue.
+    #[serde(skip)]
+    name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
     /// By its ticket: the time, in µs, at which it came, by the clock of the only server, or by its own.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
+    /// It can be called; false: it is dead or cut off.
+    pub(crate) listening: Option<bool>,
 }
 
 /// A name for the queue that no waiter had before: the initial of the claim and a random identity, then host, pid, user and label.
@@ -33,9 +38,19 @@ pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
 impl Waiter {
     /// The first in line on one node.
     pub(super) fn read_all(answer: &Reply) -> Option<Vec<Waiter>> {
-        let now = answer.get("clock").as_time();
-        let read = |pair: &[Reply]| Waiter::read(pair[0].as_text().unwrap_or_default(), pair[1].as_text(), now);
-        answer.has("waiters").then(|| answer.get("waiters").items().chunks_exact(2).map(read).collect())
+        let (now, listening) = (answer.get("clock").as_time(), answer.get("listening"));
+        let read = |(at, pair): (usize, &[Reply])| {
+            let waiter = Waiter::read(pair[0].as_text().unwrap_or_default(), pair[1].as_text(), now);
+            Waiter { listening: listening.count(at).map(|count| count > 0), ..waiter }
+        };
+        let told = answer.get("waiters").items().chunks_exact(2).enumerate();
+        answer.has("waiters").then(|| told.map(read).collect())
+    }
+
+    /// True if it listens on any of these nodes; false if that is known of some, and of none that it does.
+    pub(super) fn listens_on_any(&self, nodes: &[Vec<Waiter>]) -> Option<bool> {
+        let told = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
+        told.filter_map(|waiter| waiter.listening).max()
     }
 
     fn read(name: &str, ticket: Option<&str>, now: Option<Duration>) -> Waiter {
@@ -47,6 +62,7 @@ impl Waiter {
             user: parts.next(),
             label: parts.next().filter(|label| !label.is_empty()),
         };
-        Waiter { owner, waited: now.zip(came).map(|(now, came)| now.saturating_sub(came)) }
+        let waited = now.zip(came).map(|(now, came)| now.saturating_sub(came));
+        Waiter { name: name.to_owned(), owner, waited, listening: None }
     }
 }

@@ -64,11 +64,11 @@ fn ago(run: &Run) -> Option<String> {
 }
 
 /// A part of a sentence behind what leads to it, if there is one.
-fn led(lead: &str, part: Option<String>) -> String {
+pub(super) fn led(lead: &str, part: Option<String>) -> String {
     part.map_or_else(String::new, |part| format!("{lead}{part}"))
 }
 
-const AHEAD: &str = "in the future: the server's clock was changed";
+pub(super) const AHEAD: &str = "in the future: the server's clock was changed";
 
 /// Whether a run has succeeded within that time, in one line.
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {

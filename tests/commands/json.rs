@@ -26,7 +26,7 @@ fn holder(token: &str, label: &str) -> String {
     format!(
         "{{\"token_prefix\":\"{}\",\"slot\":null,\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":{label},\
          \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":<word>,\"ttl_ms\":30000,\
-         \"lease_ms\":<n>}}",
+         \"lease_ms\":<n>,\"renewal_ms\":<n>}}",
         &token[..8]
     )
 }

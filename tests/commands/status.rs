@@ -30,7 +30,7 @@ fn a_free_lock() {
     let expected = json!({
         "name": "backup", "key": "redlock:backup", "state": "free", "mode": null, "limit": null, "holders": [],
         "holder_count": 0, "waiting": 0, "waiters": [], "last": null, "last_success": null, "last_failure": null,
-        "nodes": [{"node": "socket", "answer": "free"}],
+        "usual_ms": null, "nodes": [{"node": "socket", "answer": "free"}],
     });
     let mut object = steady(status(&redis, "backup"));
     // Of a lock that nobody has, the mode may be null or what it would be.
@@ -50,7 +50,7 @@ fn a_held_lock_in_the_exact_shape() {
         "{{\"name\":\"backup\",\"key\":\"redlock:backup\",\"state\":\"held\",\"mode\":\"exclusive\",\"limit\":null,\"holders\":[{{\
          \"token_prefix\":\"{}\",\"slot\":null,\"host\":\"{host}\",\"pid\":<n>,\"user\":\"{user}\",\"label\":\"nightly\",\
          \"acquired_at\":\"<time>\",\"held_ms\":<n>,\"fencing_token\":<n>,\"holds\":1,\"ttl_ms\":25000,\
-         \"lease_ms\":<n>}}],\"holder_count\":1,\"waiting\":0,\"waiters\":[],\"last\":null,\"last_success\":null,\"last_failure\":null,\
+         \"lease_ms\":<n>,\"renewal_ms\":0}}],\"holder_count\":1,\"waiting\":0,\"waiters\":[],\"last\":null,\"last_success\":null,\"last_failure\":null,\"usual_ms\":null,\
          \"nodes\":[{{\"node\":\"<word>\",\"answer\":\"held\"}}]}}\n",
         &token[..8]
     );
@@ -123,7 +123,7 @@ fn a_foreign_lock() {
     assert_eq!(object["nodes"][0]["answer"], "foreign");
     let holder = &object["holders"][0];
     assert_eq!(holder["token_prefix"], "01234567");
-    for unknown in ["host", "pid", "user", "label", "acquired_at", "held_ms", "fencing_token", "ttl_ms"] {
+    for unknown in ["host", "pid", "user", "label", "acquired_at", "held_ms", "fencing_token", "ttl_ms", "renewal_ms"] {
         assert!(holder[unknown].is_null(), "{unknown}: {holder}");
     }
     let left = holder["lease_ms"].as_u64().unwrap();

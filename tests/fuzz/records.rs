@@ -6,9 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// What the names of keys end with; `-` is the lock itself.
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
-    "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest",
+    "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest", "visits",
 ];
 const FIELDS: [&str; 22] = [
     "token",

@@ -35,15 +35,18 @@ pub(crate) fn dead_waiters(redis: &Redis, count: usize) {
     list(redis, "queue", (1..=count).map(|number| (number.to_string(), format!("dead{number}"))));
 }
 
-/// So many locks that are free, each with two runs: one a minute ago, of a host and a label of wide characters.
+/// So many locks that are free, each with a hundred hosts and two runs: one a minute ago, of a host and a label of wide characters.
 fn remembered(redis: &Redis, locks: usize) {
     const FILL: &str = "local now = redis.call('TIME')[1] - 30
+        local visits = {}
+        for host = 1, 100 do visits[2 * host - 1], visits[2 * host] = now .. '0000', 'web-' .. host end
         for i = 1, ARGV[1] do
           local name = string.format('{redlock:job-%05d}:\\31', i)
           for run = 1, 0, -1 do
             redis.call('LPUSH', name .. 'log', cjson.encode({t = string.format('%08x%024x', i, run), h = string.rep('漢', 60),
               p = '1', u = 'deploy', l = string.rep('字', 40), b = (now - run * 60) .. '000', d = '1000', f = '1', x = '0'}))
           end
+          redis.call('ZADD', name .. 'visits', unpack(visits))
           redis.call('HSET', name .. 'runs', 'success', redis.call('LINDEX', name .. 'log', 0), 'succeeded', '2')
         end";
     redis.command(&["EVAL", FILL, "0", &locks.to_string()]);
@@ -64,6 +67,7 @@ fn thousands_of_locks_are_listed_in_a_few_megabytes() {
     assert_eq!((all.len(), &all[4_999]["last"]["status"]), (5_000, &0.into()));
     assert_eq!(limited("status --format prometheus").matches("redlock_last_run_success{").count(), 5_000);
     assert_eq!(limited("status job-* --ran-within 1h").matches("has succeeded").count(), 5_000);
+    assert_eq!(limited("status job-* --ran-within 1h --min-hosts 100").matches("has succeeded").count(), 5_000);
     // The oldest first, from all locks.
     let log = limited("log --since 1h");
     assert_eq!(log.lines().count(), 10_000);

@@ -14,6 +14,8 @@ pub(super) struct Memory {
     /// Behind the log: what the last call has cut off. Of those that ended in the same millisecond it may be any.
     pub(super) cut: Vec<Json>,
     pub(super) runs: BTreeMap<&'static str, Json>,
+    /// Host, when it came and what it met.
+    pub(super) visits: Scores,
 }
 
 fn number(run: &Json, name: &str) -> i64 {
@@ -281,12 +283,26 @@ impl Model {
         }
     }
 
+    /// The host has come, and what it met.
+    pub(super) fn note_visit(&mut self, met: i64) {
+        if self.args.contains_key("entry") {
+            self.memory.visits.insert(self.args["host"].clone(), self.ms() * 10 + met);
+        }
+    }
+
+    /// How long before this the host came, unless it waits.
+    pub(super) fn came_before(&self) -> Option<i64> {
+        let last = self.memory.visits.get(&self.args["host"]).filter(|_| !self.args.contains_key("waiter"));
+        last.map(|last| self.ms() - last / 10)
+    }
+
     /// The last success that `--once-per` asks for.
     pub(super) fn recent_success(&self) -> Option<Json> {
         let once = self.int("once")?;
         let known = ["once", "once_before"].into_iter().filter_map(|field| self.memory.runs.get(field));
         let run = known.clone().find(|run| run["o"] != "lost")?;
         let is_recent = (self.ms() - number(run, "b")).abs() < once;
-        is_recent.then(|| json!({"outcome": "ran", "success": run, "clock": self.ms().to_string()}))
+        let (clock, came) = (self.ms().to_string(), self.came_before());
+        is_recent.then(|| json!({"outcome": "ran", "success": run, "clock": clock, "came": came}))
     }
 }

@@ -344,8 +344,9 @@ impl Model {
         self.set_counter(count, slot.map(|slot| slot.to_string()).as_deref());
         let since = self.us - 1000 * self.int("held").unwrap_or(0);
         let times = [("fence", fence), ("since", since)].map(|(name, number)| (name.to_owned(), number.to_string()));
-        let told = ["token", "ttl", "host", "pid", "user", "label"];
-        let told = told.map(|name| (name.to_owned(), self.arg(name).unwrap()));
+        let told = ["token", "ttl", "host", "pid", "user", "label"].map(|name| (name, self.arg(name).unwrap()));
+        let renewal = ("renewal", self.arg("renewal").unwrap_or(ttl.to_string()));
+        let told = told.into_iter().chain([renewal]).map(|(name, value)| (name.to_owned(), value));
         let record = self.record_mut(&token);
         record.value.extend(times.into_iter().chain(told));
         record.ends = ends;
@@ -510,17 +511,23 @@ impl Model {
             let fence = self.record(&token).and_then(|record| record.get("fence")).map_or("0", String::as_str);
             return self.with_facts(json!({"outcome": "granted", "fence": fence, "slot": self.place_of(&token)}));
         }
-        if let Some(newest) = self.newest.as_ref().filter(|_| self.largest() > self.int("newest")) {
+        if let Some(newest) = self.newest.clone().filter(|_| self.largest() > self.int("newest")) {
+            self.note_visit(3);
             let clock = self.ms().to_string();
             return json!({"outcome": "superseded", "newest": newest, "clock": clock, "node": node()});
         }
         let is_kept = self.lease.as_ref().is_some_and(|lease| lease.value.contains_key("kept"));
         if let (true, Some(ran)) = (self.lock.is_none() || is_kept, self.recent_success()) {
+            self.note_visit(2);
             return ran;
         }
         if self.lock.is_some() && held.as_ref() != Some(&claim) {
             let is_other = self.value().is_some() && (limit.is_some() || held.is_some_and(|held| held != "shared"));
-            return if is_other { self.with_facts(self.with_holders("other-claim")) } else { self.refused("held") };
+            if !is_other {
+                return self.refused("held");
+            }
+            self.note_visit(3);
+            return self.with_facts(self.with_holders("other-claim"));
         }
         if self.lock.is_none() && self.reserved.is_none() {
             self.keep_for_holder();
@@ -608,6 +615,7 @@ impl Model {
             self.hand_over();
         }
         self.close_runs();
+        self.note_visit(0);
         self.with_facts(json!({"outcome": "granted", "fence": fence.to_string(), "slot": slot}))
     }
 
@@ -620,6 +628,10 @@ impl Model {
         };
         let mut answer = self.with_facts(answer);
         let is_foreign = self.lock.is_some() && self.value().is_none();
+        let has_come = self.arg("waiter").is_none_or(|me| !is_foreign && !self.queue.contains_key(&me));
+        if has_come {
+            self.note_visit(if outcome == "held" { 1 } else { 3 });
+        }
         if let Some(me) = self.arg("waiter").filter(|_| !is_foreign) {
             let known = self.queue.get(&me).copied();
             let ticket = self.int("ticket").or(known).unwrap_or(self.behind_all(&self.queue));
@@ -912,8 +924,11 @@ impl Model {
         for holder in answer["holders"].as_array_mut().into_iter().flatten() {
             holder["holds"] = json!(holds);
         }
-        let first = in_order(&self.queue).into_iter().take(2);
-        answer["waiters"] = json!(first.flat_map(|(name, ticket)| [name, ticket.to_string()]).collect::<Vec<_>>());
+        let first: Vec<_> = in_order(&self.queue).into_iter().take(2).collect();
+        let listening = first.iter().map(|(waiter, _)| i32::from(self.listening.contains(waiter)));
+        answer["listening"] = if first.is_empty() { Json::Null } else { listening.collect() };
+        answer["waiters"] =
+            json!(first.into_iter().flat_map(|(name, ticket)| [name, ticket.to_string()]).collect::<Vec<_>>());
         (answer["waiting"], answer["clock"]) = (json!(self.queue.len()), json!(self.ms().to_string()));
         answer
     }
@@ -945,6 +960,7 @@ impl Model {
             ("ends", texts(&memory.ends), FENCE_MS),
             ("log", json!(memory.log), LOG_MS),
             ("runs", json!(memory.runs), LOG_MS),
+            ("visits", texts(&memory.visits), LOG_MS),
         ];
         let lists = lists.into_iter().filter(|(_, list, _)| ![json!({}), json!([]), json!("")].contains(list));
         let record = |(token, record): (&String, &Timed<Record>)| {

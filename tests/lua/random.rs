@@ -70,7 +70,7 @@ const USUAL: &[Described] = &[
     (3, "fence", "token=TOKEN fence=NUMBER"),
 ];
 /// What is written of a lease, and of its run: what its redlock knows of that, and how many runs the lock is to keep.
-const OWNER: &str = "host=h pid=1 user=u label=|label|\u{1f}\n \
+const OWNER: &str = "host=h|i pid=1 user=u renewal:20=0 label=|label|\u{1f}\n \
     entry:90={\"h\":\"h\",\"n\":\"3\"}|{\"h\":\"h\",\"q\":\"1\",\"n\":\"4\"}|{\"h\":\"h\",\"n\":\"20\"}";
 /// All keys: name, type, content, rest.
 const DUMP: &str = "local read, all = {string = 'GET', list = 'LRANGE', hash = 'HGETALL', zset = 'ZRANGE'}, {}

@@ -231,7 +231,7 @@ fn status_tells_who_waits() {
     for (at, label) in ["nightly", "änd so on", "third"].into_iter().enumerate() {
         let waited = waiters[at]["waited_ms"].as_u64().unwrap();
         let expected = serde_json::json!(
-            {"host": host, "pid": pids[at], "user": user, "label": label, "waited_ms": waited}
+            {"host": host, "pid": pids[at], "user": user, "label": label, "waited_ms": waited, "listening": true}
         );
         assert_eq!(waiters[at], expected);
         assert!(waited < 60_000, "{waited}");
@@ -240,7 +240,7 @@ fn status_tells_who_waits() {
     let line = |at: usize, label| format!("          {user}@{host}, pid {} ({label}), for <duration>\n", pids[at]);
     let line = format!("{}{}{}", line(0, "nightly"), line(1, "änd so on"), line(2, "third"));
     let told = format!(
-        "<any>\n<any>\n<any>\n<any>\n<any>\n  waiting 4\n{line}          one that does not tell its name, for <duration>\n"
+        "<any>\n<any>\n<any>\n<any>\n<any>\n<any>\n  waiting 4\n{line}          one that does not tell its name, for <duration>, not listening: dead or cut off\n"
     );
     redlock(&redis, "status backup").stdout(like(told)).run();
 

@@ -26,7 +26,7 @@ fn shortened(word: &str) -> String {
 }
 
 /// README's crontab whose hosts wait in line.
-fn crontab() -> String {
+pub(crate) fn crontab() -> String {
     let is_it = |block: &Block| block.language == "crontab" && block.text.contains("--wait");
     blocks().into_iter().find(is_it).expect("a crontab in README").text
 }

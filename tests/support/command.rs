@@ -1,15 +1,16 @@
 //! Builds one call of redlock, or of a shell script around it, in a clean environment. Status and output are empty
 //! and 0 unless the test says otherwise, and anything else fails it.
 
-use super::{Directory, Faults, Network, Pattern, Running, Where};
+use super::{Directory, Faults, Network, Pattern, Running, Where, compiled};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How a process ended.
@@ -168,6 +169,13 @@ impl Test {
     pub(crate) fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Test {
         self.environment.insert(name.as_ref().to_owned(), value.as_ref().to_owned());
         self
+    }
+
+    /// The call comes from the host of this name.
+    pub(crate) fn on_host(self, name: &str) -> Test {
+        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+        let library = LIBRARY.get_or_init(|| compiled("host.so", include_str!("host.c"), &["-shared", "-fPIC"]));
+        self.env("LD_PRELOAD", library).env("HOST_NAME", name)
     }
 
     pub(crate) fn env_remove(mut self, name: &str) -> Test {

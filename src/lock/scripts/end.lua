@@ -6,7 +6,6 @@
 -- (ms), q if it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d
 -- duration (ms), and as outcome x (exit status) or s (signal) or o (another one); none of them: its lease ran out. y is
 -- who has revoked it (user@host). As a quote inside a value is escaped, `"b":"` is always the name of a field.
-local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 
 -- The run with this duration (ms, or their text) and outcome in place of what it may have. An expired run may have a
 -- status (`code`).
@@ -29,9 +28,9 @@ local function push(runs, most)
     redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
     if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
   end
-  -- Both are renewed once a day.
+  -- They are renewed once a day.
   if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-    for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
+    for _, key in ipairs({LOG, RUNS, BASE .. 'visits'}) do redis.call('PEXPIRE', key, LOG_MS) end
   end
 end
 

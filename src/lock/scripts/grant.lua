@@ -8,7 +8,8 @@ if value == false then
   redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
 end
 redis.call('HSET', mark and BASE .. 'member:' .. ARG.token or L, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl,
-  'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
+  'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label,
+  'renewal', ARG.renewal or ARG.ttl)
 if mark then
   list(count, slot)
 else

@@ -3,7 +3,8 @@
 --      named too), waiters (how many to name; nil: none)
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, one that redlock wrote
 --      with holds; waiting, clock); clock is in ms;
---      with waiters: waiters (name, ticket, name, ticket, ...; the first in line)
+--      with waiters: waiters (name, ticket, name, ticket, ...; the first in line), listening (of each 1 if it listens, 0
+--      if not; nil where that cannot be asked)
 -- Cost: 7 calls.
 -- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))
@@ -11,6 +12,18 @@ if claim and ARG.named and is_held_by(ARG.named) then fields.holders[#fields.hol
 fields.waiting = redis.call('ZCARD', Q)
 fields.waiters = ARG.waiters and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES')
 fields.clock = ms
+
+-- Whether each of these waiters listens.
+local function listening(waiters)
+  local channels, counts = {}, {}
+  for i = 1, #waiters, 2 do channels[#channels + 1] = BASE .. 'w:' .. waiters[i] end
+  local told = redis.pcall('PUBSUB', 'NUMSUB', unpack(channels))
+  if told.err then return nil end
+  for i = 2, #told, 2 do counts[#counts + 1] = math.min(told[i], 1) end
+  return counts
+end
+
+fields.listening = fields.waiters and fields.waiters[1] and listening(fields.waiters)
 if value == false then
   fields.left, fields.node = redis.call('PTTL', R), node()
   return answer_from_reads(fields.left == -2 and 'free' or 'reserved', fields)

@@ -18,7 +18,8 @@
 -- `node` is uptime (s) and run_id, '' where INFO is refused. The memory of runs has keys that are named here: a longer
 -- request would not be read to its end.
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
---   open), log (list: the last runs that have ended, the last to end in front), runs (hash: see end.lua)
+--   open), log (list: the last runs that have ended, the last to end in front), runs (hash: see end.lua), visits
+--   (sorted set: host -> when it came last, in ms, and behind that a digit for what it met: see note_visit)
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 -- With room for sixteen: a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
@@ -28,8 +29,8 @@ local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels 
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
 -- A queue that no waiter looks after is forgotten; the fencing counters and the runs that go on outlive their last use
--- by 100 days.
-local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+-- by 100 days. What has ended lasts 101, renewed when less than 100 are left: users may ask for runs of 100 days.
+local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The server's clock, as texts.
 local time = redis.call('TIME')

@@ -1,0 +1,340 @@
+//! Who came to a lock: what each host met, which are missing in the morning, and the host whose runs `--once-per` leaves out.
+
+use crate::run::crontab::crontab;
+use crate::support::{
+    Chance, Line, Redis, Running, SOON, Test, acquire, any, eventually, like, message, ms, redlock, release, status,
+    when,
+};
+use serde_json::Value;
+use std::time::Duration;
+
+const VISITS: &str = "{redlock:backup}:\u{1f}visits";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The hosts that `--hosts` tells, the latest first, each with what it met.
+fn hosts<W: crate::support::Where + ?Sized>(servers: &W) -> Vec<(String, String)> {
+    let told = redlock(servers, "status backup --hosts --format json").stdout(any()).run().json();
+    let text = |host: &Value, field: &str| host[field].as_str().unwrap().to_owned();
+    told["hosts"].as_array().unwrap().iter().map(|host| (text(host, "host"), text(host, "met"))).collect()
+}
+
+fn told(hosts: &[(&str, &str)]) -> Vec<(String, String)> {
+    hosts.iter().map(|(host, met)| ((*host).to_owned(), (*met).to_owned())).collect()
+}
+
+#[test]
+fn each_host_is_told_once_with_what_it_met_last() {
+    let redis = Redis::start();
+    redlock(&redis, "status backup --hosts").stdout(like("<any>\n  hosts   none is known\n")).run();
+    redlock(&redis, "run -q backup --log 2 -- true").on_host("db-1").run();
+    redlock(&redis, "run -q backup --log 2 -- sh -c").args(["exit 3"]).on_host("web-1").status(3).run();
+    redlock(&redis, "run -q backup --log 2 --once-per 1h -- true").on_host("web-2").run();
+    for _ in 0..2 {
+        redlock(&redis, "run backup --once-per 1h -E 0 -q -- true").on_host("web-3").run();
+    }
+    let token = redlock(&redis, "acquire backup --log 2").on_host("web-4").stdout(any()).run().token();
+    redlock(&redis, "run backup -- true").on_host("web-5").status(75).stderr(any()).run();
+    let shown = "backup  held\n<lines>  last    <any>\n  \
+        hosts   web-5  <date>  <duration> ago  it was taken\n          \
+                web-4  <date>  <duration> ago  running\n          \
+                web-3  <date>  <duration> ago  it had succeeded\n          \
+                web-2  <date>  <duration> ago  ran, exit 0\n          \
+                web-1  <date>  <duration> ago  ran, exit 3\n          \
+                db-1   <date>  <duration> ago  took it\n";
+    redlock(&redis, "status backup --hosts").stdout(like(shown)).run();
+    release(&redis, "backup", &token);
+    redlock(&redis, "acquire backup --slots 3").on_host("web-1").stdout(any()).run();
+    redlock(&redis, "run backup --slots 4 -- true").on_host("web-5").status(64).stderr(any()).run();
+    let last = like(
+        "<any>\n<lines>  hosts   web-5  <date>  <duration> ago  turned away\n          web-1  <any>  running\n<lines>",
+    );
+    redlock(&redis, "status backup --hosts").stdout(last).run();
+    let expected = [
+        ("web-5", "other"),
+        ("web-1", "took"),
+        ("web-4", "took"),
+        ("web-3", "done"),
+        ("web-2", "took"),
+        ("db-1", "took"),
+    ];
+    assert_eq!(hosts(&redis), told(&expected));
+    let exact = like(
+        "{\"name\":\"backup\",<any>,\"usual_ms\":null,\"hosts\":[{\"host\":\"web-5\",\"came_at\":\"<time>\",\"met\":\"other\"},<any>],\"nodes\":<any>\n",
+    );
+    redlock(&redis, "status backup --hosts --format json").stdout(exact).run();
+    assert_eq!(status(&redis, "backup").get("hosts"), None, "nobody asked");
+}
+
+#[test]
+fn a_visit_is_the_time_at_which_the_host_came_not_of_its_looks_from_the_line() {
+    let redis = Redis::start();
+    let score = || redis.query::<Option<String>>(&["ZSCORE", VISITS, "web-2"]);
+    let token = acquire(&redis, "backup");
+    let waiter = Line::join(&redis, Line::waiter(&redis).on_host("web-2"));
+    let came = score();
+    assert!(came.is_some());
+    redis.command(&["PUBLISH", &format!("{{redlock:backup}}:\u{1f}w:{}", Line::waiters(&redis)[0]), "go"]);
+    let calls = || redis.info("total_commands_processed").parse::<u64>().unwrap();
+    let before = calls();
+    eventually(SOON, "it has looked", || calls() > before + 20);
+    assert_eq!(score(), came);
+    release(&redis, "backup", &token);
+    waiter.finish();
+    assert!(score() > came && score().unwrap().ends_with('0'), "it took the lock");
+}
+
+/// The first try of a host that waits for Redis too meets none: it comes when it joins the line.
+#[test]
+fn a_host_that_waited_for_redis_has_come() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let waiter = Line::waiter(&redis).on_host("web-2").stderr(any()).spawn();
+    redis.restart();
+    let token = acquire(&redis, "other");
+    release(&redis, "other", &token);
+    waiter.finish();
+    assert_eq!(hosts(&redis), told(&[("web-2", "took")]));
+}
+
+#[test]
+fn what_keeps_visits_from_being_written_fails_no_lock() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q backup --log 0 -- true").run();
+    assert!(!redis.exists(VISITS));
+    redis.command(&["SET", VISITS, "x"]);
+    redlock(&redis, "run -q backup --once-per 1h -- true").run();
+    redlock(&redis, "run -q backup --once-per 1h -E 0 -- true").run();
+    redlock(&redis, "status backup").stdout(any()).run();
+    let delete = "redis-cli unlink $'{redlock:backup}:\\x1fvisits'";
+    let unread = || message(["\"backup\"", "wrong type; delete it: ", delete]);
+    redlock(&redis, "status backup --ran-within 1h --min-hosts 1").status(69).stdout(any()).stderr(unread()).run();
+    redlock(&redis, "doctor").any_end().stdout(when("the command", move |text| text.contains(delete))).run();
+}
+
+#[test]
+fn the_latest_hundred_hosts_are_kept_for_as_long_as_the_log() {
+    const DAY_MS: i64 = 24 * 3_600_000;
+    let redis = Redis::start();
+    let host = |number: u32| redlock(&redis, "run -q backup -- true").on_host(&format!("web-{number}")).run();
+    host(0);
+    assert!(redis.pttl(VISITS) > 100 * DAY_MS);
+    let came: u64 = redis.query::<String>(&["ZSCORE", VISITS, "web-0"]).parse().unwrap();
+    for number in 1..100 {
+        redis.command(&["ZADD", VISITS, &(came - 10_000 * number).to_string(), &format!("web-{number}")]);
+    }
+    host(100);
+    assert_eq!(redis.query::<u32>(&["ZCARD", VISITS]), 100);
+    assert_eq!(redis.query::<Option<String>>(&["ZSCORE", VISITS, "web-99"]), None, "the one that came first");
+    // Renewed with the log, when a run ends.
+    for key in [VISITS, "{redlock:backup}:\u{1f}log"] {
+        redis.command(&["PEXPIRE", key, &(50 * DAY_MS).to_string()]);
+    }
+    host(100);
+    assert!(redis.pttl(VISITS) > 100 * DAY_MS);
+    assert_eq!(hosts(&redis).len(), 100);
+    redlock(&redis, "status backup --ran-within 1h --min-hosts 100").stdout(any()).run();
+}
+
+#[test]
+fn too_few_hosts_are_told_with_those_that_came_before() {
+    let redis = Redis::with_clock(&[], 7200);
+    let run = |host: &str| redlock(&redis, "run -q backup -- true").on_host(host).run();
+    let morning = |rest: &str| redlock(&redis, format!("status backup --ran-within 5h {rest}"));
+    morning("--min-hosts 1")
+        .status(1)
+        .stdout(like("\"backup\" has not succeeded within 5h: no success is known<any>; and only 0 of 1 hosts came\n"))
+        .run();
+    run("web-1");
+    redis.clock().set(24 * HOUR);
+    run("web-2");
+    redis.clock().set(72 * HOUR);
+    run("web-3");
+    run("web-4");
+    let well = "\"backup\" has succeeded within 5h: last on web-4, <duration> ago";
+    morning("--min-hosts 2").stdout(like(format!("{well}\n"))).run();
+    let few = format!("{well}; but only 2 of 4 hosts came: web-2 last came 2d<any> ago, web-1 last came 3d<any> ago");
+    morning("--min-hosts 4").status(1).stdout(like(format!("{few}\n"))).run();
+    morning("--min-hosts 4 -q").status(1).run();
+    let nagios = like(format!("CRITICAL - {few} | 'backup'=<n>s\n"));
+    morning("--min-hosts 4 --format nagios").status(2).stdout(nagios).run();
+    morning("--min-hosts 2 --format nagios").stdout(like(format!("OK - {well} | 'backup'=<n>s\n"))).run();
+    let object = morning("--min-hosts 4 --format json").status(1).stdout(any()).run().json();
+    assert_eq!(object["hosts"].as_array().unwrap().len(), 4);
+    // A failed night has hosts all the same; one in the future is none, as its clock was changed.
+    redis.clock().set(80 * HOUR);
+    redlock(&redis, "run -q backup -- false").on_host("web-9").status(1).run();
+    let failed =
+        "\"backup\" has not succeeded within 5h: last on web-4, <duration> ago; last run, <duration> ago: exit 1";
+    morning("--min-hosts 2")
+        .status(1)
+        .stdout(like(format!("{failed}; and only 1 of 2 hosts came: web-4 last came <any>\n")))
+        .run();
+    redis.clock().set(75 * HOUR);
+    morning("--min-hosts 3")
+        .status(1)
+        .stdout(like("<any>: web-9 last came in the future: the server's clock was changed, web-2 last came <any>\n"))
+        .run();
+    for number in 10..22 {
+        let came = (1_000_000_000_000_u64 + number).to_string();
+        redis.command(&["ZADD", VISITS, &came, &format!("old-{number}")]);
+    }
+    morning("--min-hosts 9")
+        .status(1)
+        .stdout(when("ten of them", |text| text.matches("last came").count() == 10 && text.ends_with(" and 5 more\n")))
+        .run();
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    for wrong in [
+        "status backup --min-hosts 3",
+        "status backup --hosts --min-hosts 3",
+        "status backup --watch --min-hosts 3",
+        "status backup --ran-within 1h --min-hosts 0",
+        "status backup --ran-within 1h --min-hosts 101",
+        "status --ran-within 1h --min-hosts 3",
+        "status --hosts",
+        "status a b --hosts",
+        "status a* --hosts",
+        "status backup --hosts --ran-within 1h",
+        "status backup --hosts --format prometheus",
+    ] {
+        Test::bare().args(wrong.split(' ')).status(64).stderr(message([])).run();
+    }
+}
+
+#[test]
+fn one_of_three_masters_slept_or_has_another_clock_and_each_hosts_latest_visit_counts() {
+    let masters: Vec<Redis> = (0..3).map(|_| Redis::with_clock(&[], 7200)).collect();
+    let all = |ahead: [Duration; 3]| masters.iter().zip(ahead).for_each(|(master, ahead)| master.clock().set(ahead));
+    let run = |host: &str| {
+        redlock(&masters, "run -q backup -- true").on_host(host).run();
+        let is_noted = |master: &Redis| master.query::<Option<String>>(&["ZSCORE", VISITS, host]).is_some();
+        eventually(SOON, "all know it", || masters.iter().all(is_noted));
+    };
+    run("web-1");
+    run("web-2");
+    // It hears nothing of the next night.
+    masters[2].pause();
+    all([24 * HOUR; 3]);
+    redlock(&masters, "run -q backup -- true").on_host("web-1").run();
+    masters[2].resume();
+    let morning = |rest: &str| redlock(&masters, format!("status backup --ran-within 5h --min-hosts {rest}"));
+    morning("1").stdout(any()).run();
+    morning("2").status(1).stdout(like("<any>; but only 1 of 2 hosts came: web-2 last came 1d<any> ago\n")).run();
+    // The clocks of the servers differ by minutes, which is no time between visits.
+    all([48 * HOUR, 48 * HOUR + ms(120_000), 48 * HOUR + ms(240_000)]);
+    run("web-2");
+    run("web-3");
+    assert_eq!(hosts(&masters), told(&[("web-3", "took"), ("web-2", "took"), ("web-1", "took")]));
+    let shown = like("<lines>  hosts   web-3  <date>  <duration> ago  ran, exit 0\n<lines>");
+    redlock(&masters, "status backup --hosts").stdout(shown).run();
+    morning("2").stdout(any()).run();
+}
+
+#[test]
+fn thirty_waiters_that_go_home_have_come() {
+    let redis = Redis::start();
+    let job = "while [ \"$(redis-cli -s $SOCKET ZCARD '{redlock:backup}:\u{1f}queue')\" != 29 ]; do sleep 0.05; done";
+    let host = |number: u32| {
+        redlock(&redis, "run backup -q -E 0 --wait 2h --once-per 20h -c")
+            .arg(job)
+            .env("SOCKET", redis.socket())
+            .on_host(&format!("web-{number}"))
+            .within(SOON * 6)
+            .spawn()
+    };
+    let hosts_at_night: Vec<Running> = (0..30).map(host).collect();
+    hosts_at_night.into_iter().for_each(|host| drop(host.finish()));
+    let met = |what: &str| hosts(&redis).iter().filter(|(_, met)| met == what).count();
+    assert_eq!((met("took"), met("done")), (1, 29));
+    redlock(&redis, "status backup --ran-within 5h --min-hosts 30").stdout(any()).run();
+}
+
+/// README's line for the night, with a job that does nothing.
+fn nightly() -> String {
+    let crontab = crontab();
+    let line = crontab.lines().find(|line| line.contains("redlock run")).expect("the line of the night");
+    line.split_whitespace().skip(6).collect::<Vec<_>>().join(" ").replace("/usr/local/bin/backup", "true")
+}
+
+/// A month of nights by the server's clock: hosts come within seconds of three, in any order; one is off for a night, asks another
+/// server for some, or has lost its crontab. At half past seven the morning's line is true.
+#[test]
+fn a_month_of_mornings_tells_each_host_that_is_missing_and_no_other() {
+    const HOSTS: [&str; 4] = ["web-1", "web-2", "web-3", "web-4"];
+    let (redis, elsewhere) = (Redis::with_clock(&[], 7200), Redis::start());
+    let (line, mut chance) = (nightly(), Chance::new(35));
+    let mut ahead = ms(0);
+    for night in 0..30 {
+        let lost = |host: &str| match host {
+            "web-2" => night == 6,
+            "web-3" => (10..14).contains(&night),
+            "web-4" => night >= 25,
+            _ => false,
+        };
+        let mut order = HOSTS;
+        order.rotate_left(usize::try_from(chance.below(4)).unwrap());
+        let mut at = 24 * HOUR * night + ms(chance.below(50));
+        for host in order {
+            at += ms(chance.below(2_000));
+            ahead = ahead.max(at);
+            redis.clock().set(ahead);
+            let server = if lost(host) && host == "web-3" { &elsewhere } else { &redis };
+            if !lost(host) || host == "web-3" {
+                redlock(server, &line).on_host(host).run();
+            }
+        }
+        redis.clock().set(24 * HOUR * night + 9 * HOUR / 2 + ms(chance.below(100)));
+        let missing: Vec<&str> = HOSTS.into_iter().filter(|host| lost(host)).collect();
+        let morning = redlock(&redis, "status backup --ran-within 5h --min-hosts 4");
+        let well = "\"backup\" has succeeded within 5h: last on <host>, <duration> ago";
+        match missing.as_slice() {
+            [] => morning.stdout(like(format!("{well}\n"))).run(),
+            [one] => morning
+                .status(1)
+                .stdout(like(format!("{well}; but only 3 of 4 hosts came: {one} last came <duration> ago\n")))
+                .run(),
+            several => panic!("{several:?}"),
+        };
+    }
+}
+
+#[test]
+fn a_night_that_once_per_leaves_out_by_a_second_is_told_though_the_call_is_quiet() {
+    let redis = Redis::with_clock(&[], 7200);
+    let night = |host: &str, once_per: &str| {
+        redlock(&redis, format!("run backup -q -E 0 --once-per {once_per} -- true")).on_host(host)
+    };
+    night("web-1", "24h").run();
+    night("web-2", "24h").run();
+    redis.clock().set(24 * HOUR - ms(1_500));
+    // Who is new, and who waits, cannot know.
+    night("web-3", "24h").run();
+    let said = like(
+        "redlock: \"backup\" ran <duration> ago, and this host comes every 1d: --once-per 1d is too long for that, and some \
+         runs are left out; use 20h\n",
+    );
+    night("web-1", "24h").stderr(said).run();
+    // Its own visit of just now tells no period.
+    night("web-1", "24h").run();
+    let said = message(["\"backup\" ran ", "use 20h"]);
+    redlock(&redis, "run backup --once-per 24h -- true").on_host("web-2").status(75).stderr(said).run();
+    redis.clock().set(48 * HOUR);
+    night("web-1", "20h").run();
+    night("web-2", "20h").run();
+    redis.clock().set(72 * HOUR - ms(1_500));
+    night("web-2", "20h").run();
+    night("web-1", "20h").run();
+    assert_eq!(hosts(&redis)[..2], told(&[("web-1", "done"), ("web-2", "took")]));
+}
+
+#[test]
+fn a_failure_without_a_visit_is_as_before() {
+    let redis = Redis::start();
+    redlock(&redis, "run -q backup --once-per 1h -- true").run();
+    redis.command(&["DEL", VISITS]);
+    let said = message(["\"backup\" ran on", "and succeeded; --once-per 1h"]);
+    redlock(&redis, "run backup --once-per 1h -- true").status(75).stderr(said).run();
+    assert_eq!(hosts(&redis).len(), 1);
+}

@@ -1,0 +1,191 @@
+//! The questions of an operator on call, which `status NAME` answers: is it slow, is its holder there, who stands in line only on
+//! paper, and why nothing is known.
+
+use crate::support::{
+    Line, Mode, Proxy, Redis, Running, SOON, Test, Where, acquire, any, eventually, job, like, permit, redlock, status,
+};
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::time::Duration;
+
+const LOCK: &str = "redlock:backup";
+const LEASE: &str = "{redlock:backup}:\u{1f}lease";
+
+/// The lines of `status backup`.
+fn lines<W: Where + ?Sized>(servers: &W) -> Vec<String> {
+    let text = redlock(servers, "status backup").stdout(any()).run().stdout;
+    text.lines().map(|line| line.trim_start().to_owned()).collect()
+}
+
+/// What is said of a lease besides.
+fn news(redis: &Redis) -> Option<String> {
+    lines(redis).into_iter().find(|line| line.contains("renewed for") || line.contains("renews"))
+}
+
+fn field(redis: &Redis, name: &str) -> Value {
+    status(redis, "backup")["holders"][0][name].take()
+}
+
+#[test]
+fn the_usual_time_is_the_middle_one_of_three_successes_at_least() {
+    let redis = Redis::start();
+    let run = |seconds: &str, status: i32| {
+        let job = format!("sleep {seconds}; exit {status}");
+        redlock(&redis, "run -q backup -c").arg(job).status(status).run();
+    };
+    run("0.2", 0);
+    run("0", 0);
+    let holds = |line: &str| {
+        let (job, end) = job(&redis, &[], 0);
+        let told = lines(&redis).into_iter().find(|line| line.starts_with("for ")).unwrap();
+        assert!(like(line).matches(&told), "{told}");
+        drop(end);
+        job.finish();
+    };
+    // The second of these is the third success.
+    holds("for     <duration>, since <date>");
+    assert!(status(&redis, "backup")["usual_ms"].is_u64());
+    run("1.5", 3);
+    holds("for     <duration> (usually <n>ms), since <date>");
+    redlock(&redis, "run -q backup -c").arg("sleep 0.4").run();
+    redlock(&redis, "run -q backup --hold-at-least 20s -c").arg("sleep 0.4").run();
+    let usual = status(&redis, "backup")["usual_ms"].as_u64().unwrap();
+    assert!((200..400).contains(&usual), "of two short ones, two of 400 ms and one of 200 ms: {usual}");
+    // Its job has ended.
+    assert!(lines(&redis).iter().all(|line| !line.contains("usually")));
+    let list = redlock(&redis, "status --format json").stdout(any()).run().json();
+    assert!(list["locks"][0]["usual_ms"].is_null());
+}
+
+#[test]
+fn what_acquire_took_is_renewed_by_none_but_a_process_that_it_was_given() {
+    let redis = Redis::start();
+    let token = acquire(&redis, "backup");
+    assert_eq!(
+        (news(&redis).as_deref(), field(&redis, "renewal_ms")),
+        (Some("by acquire: nothing renews it"), 0.into())
+    );
+    // A job that has re-entered it renews it.
+    let hold = redlock(&redis, "acquire backup --reentrant --token").arg(&token).stdout(any()).run().token();
+    assert_eq!(news(&redis), None);
+    redlock(&redis, "release -q backup --token").arg(&hold).run();
+    redlock(&redis, "release -q backup --revoke").stdout(any()).run();
+    assert_eq!(news(&redis), None);
+    redlock(&redis, "release -q backup --token").arg(&token).run();
+    let script = "redlock acquire backup --ttl 20s --while-pid $$; redlock status backup --format json | grep -c '\"renewal_ms\":20000'";
+    Test::sh(&redis, script).stdout(like("<token>\n1\n")).run();
+}
+
+#[test]
+fn a_lease_whose_renewals_are_missing_is_told_with_its_latest_end() {
+    let redis = Redis::start();
+    let left = |ms: &str| redis.command(&["PEXPIRE", LOCK, ms]);
+    let (job, end) = job(&redis, &["--hold-at-least", "5s"], 0);
+    assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, 30_000.into()));
+    // One renewal is due after 7.5 s.
+    left("19500");
+    assert_eq!(news(&redis), None);
+    left("17000");
+    let said = news(&redis).expect("a word");
+    assert!(
+        like("not renewed for 13s: its host may be gone or cut off; free in 17s at the latest").matches(&said),
+        "{said}"
+    );
+    // Extended by hand, it needs none.
+    left("60000");
+    assert_eq!(news(&redis), None);
+    // Of a record without the field nothing is known.
+    left("17000");
+    redis.command(&["HDEL", LEASE, "renewal"]);
+    assert_eq!((news(&redis), field(&redis, "renewal_ms")), (None, Value::Null));
+    redis.command(&["HSET", LEASE, "renewal", "30000"]);
+    assert!(news(&redis).is_some());
+    redis.command(&["HSET", LEASE, "revoked", "ops@adm-1"]);
+    assert_eq!(news(&redis), None);
+    redis.command(&["HDEL", LEASE, "revoked"]);
+    drop(end);
+    job.finish();
+    assert_eq!((status(&redis, "backup")["state"].as_str(), news(&redis)), (Some("kept"), None));
+}
+
+#[test]
+fn a_holder_that_was_stopped_is_told_before_its_lease_ends() {
+    let redis = Redis::start();
+    let holder = redlock(&redis, "run -q backup --ttl 4s -- sleep 60").any_end().stderr(any()).spawn();
+    eventually(SOON, "it holds", || redis.exists(LOCK));
+    assert_eq!(news(&redis), None);
+    holder.send(Signal::SIGSTOP);
+    eventually(SOON, "its renewals are missing", || {
+        news(&redis).is_some_and(|line| line.starts_with("not renewed for "))
+    });
+    assert!(redis.exists(LOCK));
+    holder.send(Signal::SIGCONT);
+    drop(holder);
+}
+
+/// Whether the waiters listen, as `status` says.
+fn listening<W: Where + ?Sized>(servers: &W) -> Vec<Option<bool>> {
+    let waiters = status(servers, "backup")["waiters"].take();
+    waiters.as_array().unwrap().iter().map(|waiter| waiter["listening"].as_bool()).collect()
+}
+
+#[test]
+fn a_waiter_that_was_killed_is_told_from_one_that_waits() {
+    let redis = Redis::with_tcp(&[]);
+    permit(&redis, "");
+    acquire(&redis, "backup");
+    let waiter = || Line::join(&redis, Line::waiter(&redis).any_end());
+    let waiters = [waiter(), waiter(), waiter()];
+    assert_eq!(listening(&redis), [Some(true); 3]);
+    waiters[1].send(Signal::SIGKILL);
+    // The stopped one would hear its call.
+    waiters[2].send(Signal::SIGSTOP);
+    eventually(SOON, "it is told", || listening(&redis) == [Some(true), Some(false), Some(true)]);
+    let told = lines(&redis);
+    let waiting = told.iter().position(|line| line == "waiting 3").expect("all are counted");
+    let is_deaf = |line: &String| line.ends_with(", not listening: dead or cut off");
+    assert_eq!(told[waiting + 1..].iter().map(is_deaf).collect::<Vec<_>>(), [false, true, false], "{told:?}");
+    // Without the right it is not known.
+    let url = redis.tcp_url().replace("redis://", "redis://locks:secret@");
+    assert_eq!(listening(url.as_str()), [Some(true), Some(false), Some(true)]);
+    permit(&redis, "-pubsub");
+    assert_eq!(listening(url.as_str()), [None; 3]);
+    assert!(lines(url.as_str()).iter().all(|line| !is_deaf(line)));
+}
+
+#[test]
+fn a_waiter_that_one_of_three_masters_cannot_call_listens() {
+    let nodes = Redis::several(3);
+    acquire(&nodes, "backup");
+    let proxy = Proxy::new(&nodes[2], Mode::Pass);
+    let urls = [nodes[0].url(), nodes[1].url(), proxy.url()].to_vec();
+    let waiter: Running = Line::waiter(&urls).any_end().stderr(any()).spawn();
+    eventually(SOON, "it waits on all", || {
+        nodes.iter().all(|node| Line::length(node) == 1 && Line::listeners(node) == 1)
+    });
+    proxy.set(Mode::Cut);
+    eventually(SOON, "it is cut off", || Line::listeners(&nodes[2]) == 0);
+    assert_eq!(listening(&nodes), [Some(true)]);
+    waiter.send(Signal::SIGKILL);
+    eventually(SOON, "it is dead", || listening(&nodes) == [Some(false)]);
+}
+
+#[test]
+fn a_lock_that_nothing_is_known_of_names_a_server_that_has_just_started() {
+    let known = |servers: &Vec<Redis>, said: &str| {
+        redlock(servers, "status backup").stdout(like(format!("backup  free; no run is known{said}\n<lines>"))).run();
+    };
+    let mut redis = vec![Redis::with_clock(&[], 20 * 3600)];
+    redlock(&redis, "run -q backup -- true").run();
+    redis[0].kill();
+    redis[0].restart();
+    known(&redis, "; <any> was started <duration> ago");
+    known(&vec![Redis::with_clock(&[], 25 * 3600)], "");
+    // Of three, the one that was started first says how far back they could know.
+    let nodes = Redis::aged(3, 2 * 24 * 3600);
+    known(&nodes, "");
+    redlock(&Redis::several(3), "status backup")
+        .within(Duration::from_secs(20))
+        .stdout(like("<any> was started <duration> ago\n<lines>"))
+        .run();
+}
