@@ -151,8 +151,7 @@ mod tests {
     struct Crontab {
         due: Vec<Duration>,
         once_per: Duration,
-        /// A host misses one of so many calls, and the calls of this time after it.
-        misses: u32,
+        /// Each host is off for so long, now and then.
         off: Duration,
     }
 
@@ -168,28 +167,31 @@ mod tests {
             let due = (0..3 * 365)
                 .filter(|&day| is_meant(day))
                 .flat_map(|day| times.iter().map(move |time| DAY * day + *time));
-            Crontab { due: due.collect(), once_per, misses: 50, off: Duration::ZERO }
+            Crontab { due: due.collect(), once_per, off: Duration::ZERO }
         }
 
         fn every(period: Duration, days: u32, once_per: Duration) -> Crontab {
             let calls = u32::try_from((DAY * days).as_millis() / period.as_millis()).expect("small");
-            Crontab { due: (0..calls).map(|call| period * call).collect(), once_per, misses: 500, off: Duration::ZERO }
+            Crontab { due: (0..calls).map(|call| period * call).collect(), once_per, off: Duration::ZERO }
+        }
+
+        fn is_off(&self, host: usize, now: Duration) -> bool {
+            let cycle = (self.off * 40).as_millis().max(1);
+            let shift = DAY.as_millis() * 7 * host as u128;
+            (now.as_millis() + shift) % cycle < self.off.as_millis()
         }
 
         /// Every call of every host: the runs, and the periods that are told.
         fn simulate(&self, hosts: usize) -> (u32, Vec<Duration>) {
             let (mut seed, mut runs, mut told) = (35, 0, Vec::new());
-            let (mut success, mut visits, mut off_until) = (None, vec![None; hosts], vec![Duration::ZERO; hosts]);
+            let (mut success, mut visits) = (None, vec![None; hosts]);
             for due in &self.due {
                 // The clocks of the hosts differ, and cron is late by up to a second.
                 let mut calls: Vec<(Duration, usize)> =
                     (0..hosts).map(|host| (*due + SECOND / 1000 * chance(&mut seed, 1_500), host)).collect();
                 calls.sort_unstable();
                 for (now, host) in calls {
-                    if chance(&mut seed, self.misses) == 0 {
-                        off_until[host] = now + self.off;
-                    }
-                    if now <= off_until[host] {
+                    if self.is_off(host, now) {
                         continue;
                     }
                     let ago = |time: Duration| now - time;
