@@ -74,7 +74,7 @@ pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
         format!("{}{}{}\n", padded(name, names), padded(host, hosts), line.trim_end())
     });
     let mut times = String::new();
-    for (time, shown) in picture.round_times((width / TIME) as u64) {
+    for (time, shown) in picture.round_times((width / TIME) as u64 + 1) {
         let at = column(picture.place(time), width);
         if at >= times.len() && at + TIME <= width + 2 {
             times = padded(&times, at) + &format!("|{shown} ");

@@ -3,17 +3,13 @@
 
 use super::log::{self, result};
 use super::picture::{Mark, Part, Picture};
-use crate::cli::values::LONGEST_NAME;
 use crate::lock::Run;
 use crate::sys::clock::local_date;
 use crate::text::{escaped, exact, seconds};
 use std::time::Duration;
 
-/// The height of a line of the picture, and where its bars begin: its label stands above them.
-const LINE: usize = 36;
-const BARS: usize = 18;
 /// The most times at the edge: so many have room on a phone.
-const TIMES: u64 = 7;
+const TIMES: u64 = 9;
 /// What is shorter is drawn so wide, in percent.
 const THINNEST: f64 = 0.3;
 
@@ -23,16 +19,19 @@ const STYLE: &str = "
 @media(prefers-color-scheme:dark){:root{--ran:#6fc08f;--failed:#ff7b72;--on:#7ab0ff;--dim:#999;--line:#3a3a3a;--text:#ddd;--page:#161616}}
 @media print{:root{--ran:#3f7d5a;--failed:#c62f2f;--on:#3f6fb5;--dim:#666;--line:#ccc;--text:#000;--page:#fff}*{print-color-adjust:exact}}
 body{font:14px/1.4 system-ui,sans-serif;margin:1.5em auto;padding:0 1.5em;max-width:1400px;color:var(--text);background:var(--page)}
-h1{font-size:1.3em}p{color:var(--dim)}svg{display:block;width:100%;overflow:visible}
-text{font-size:12px;fill:var(--text)}.t{fill:var(--dim);text-anchor:middle}line{stroke:var(--line)}
+h1{font-size:1.3em}p{color:var(--dim)}svg{display:block;width:100%;height:22px;overflow:visible}
+.l{display:grid;grid-template-columns:14em 1fr;gap:0 1em;font-size:12px;line-height:22px;break-inside:avoid}
+.l+.l{border-top:1px solid var(--line)}.l span{display:block;overflow-wrap:anywhere;line-height:1.4;padding:3px 0}
+.t text{font-size:12px;fill:var(--dim);text-anchor:middle}
 .r{fill:var(--ran);color:var(--ran)}.f{fill:var(--failed);color:var(--failed)}.g{fill:var(--on);color:var(--on)}
 .w{fill:var(--dim);color:var(--dim)}.q{fill:var(--line);color:var(--line)}
-.f text{fill:var(--failed);text-anchor:middle;stroke:var(--page);stroke-width:2px;paint-order:stroke;font-weight:bold}.scroll{overflow-x:auto}
-table{border-collapse:collapse;margin-top:1.5em;font-variant-numeric:tabular-nums}
+.f text{fill:var(--page);stroke:var(--failed);stroke-width:4px;paint-order:stroke;text-anchor:middle;font:bold 13px sans-serif}
+.scroll{overflow-x:auto}table{border-collapse:collapse;margin-top:1.5em;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid var(--line);vertical-align:top}
-th,td:first-child,td:nth-child(3),td:nth-child(4){white-space:nowrap}tr{break-inside:avoid}td.f{font-weight:bold}
-@media(max-width:600px){td:first-child{white-space:normal;min-width:6em}}
-@media print{.scroll{overflow:visible}table{font-size:11px}td:first-child{white-space:normal}}
+th,td:first-child,td:nth-child(3),td:nth-child(4),td:last-child{white-space:nowrap}tr{break-inside:avoid}td.f{font-weight:bold}
+td{overflow-wrap:anywhere;min-width:5em}
+@media(max-width:600px){.l{display:block}td:first-child{white-space:normal;min-width:6em}td:nth-child(6){min-width:16em}}
+@media print{.scroll{overflow:visible}table{font-size:10px}.l{grid-template-columns:11em 1fr;font-size:10px}}
 ";
 
 /// The page, in parts. `runs` are those of the picture.
@@ -44,17 +43,21 @@ pub(crate) fn page(
 ) -> Vec<String> {
     let until = local_date(picture.end()).unwrap_or_default();
     let title = format!("Runs of the last {}, until {until}", exact(span));
+    let place = |(time, shown)| (format!("{:.2}%", 100.0 * picture.place(time)), shown);
+    let times: Vec<(String, String)> = picture.round_times(TIMES).into_iter().map(place).collect();
+    let rule = |(place, _): &(String, String)| format!("linear-gradient(var(--line) 0 0) {place} 0/1px 100% no-repeat");
+    let rules = times.iter().map(rule).collect::<Vec<_>>().join(",");
     let mut parts = vec![format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>redlock: {title}</title>\n<style>{STYLE}</style>\n\
+         <meta name=\"viewport\" content=\"width=device-width\"><title>redlock: {title}</title>\n<style>{STYLE}.b{{background:{rules}}}</style>\n\
          <h1>{title}</h1>\n",
     )];
     if runs.is_empty() {
         parts.push("<p>No run.\n".to_owned());
         return parts;
     }
-    drawing(picture, runs, &mut parts);
+    drawing(picture, runs, &times, &mut parts);
     let meanings =
         [("r", "■", "ran"), ("f", "✗", "failed"), ("g", "■", "goes on"), ("w", "▬", "waited"), ("q", "■", "forgotten")];
     let meanings =
@@ -73,31 +76,25 @@ pub(crate) fn page(
     parts
 }
 
-/// The picture: its lines, and the times below.
-fn drawing(picture: &Picture<'_>, runs: &[(String, Run)], parts: &mut Vec<String>) {
-    let height = picture.lines.len() * LINE;
-    parts.push(format!("<svg height=\"{}\" role=\"img\" aria-label=\"The runs of the table below\">\n", height + 24));
-    for (time, shown) in picture.round_times(TIMES) {
-        let x = percent(picture.place(time));
-        parts.push(format!(
-            "<line x1=\"{x}%\" x2=\"{x}%\" y2=\"{height}\"/><text class=\"t\" x=\"{x}%\" y=\"{}\">{shown}</text>\n",
-            height + 16
-        ));
-    }
-    for (at, ((name, host), of_line)) in picture.lines.iter().enumerate() {
-        let top = at * LINE;
-        parts.push(format!("<text y=\"{}\">{} · {}</text>\n", top + 13, text(name), text(host)));
+/// The picture: its lines, between the times.
+fn drawing(picture: &Picture<'_>, runs: &[(String, Run)], times: &[(String, String)], parts: &mut Vec<String>) {
+    let shown = |(place, shown): &(String, String)| format!("<text x=\"{place}\" y=\"15\">{shown}</text>");
+    let times: String = times.iter().map(shown).collect();
+    let times = format!("<div class=\"l\"><span></span><svg class=\"t\">{times}</svg></div>\n");
+    parts.push(format!("<div role=\"img\" aria-label=\"The runs of the table below\">\n{times}"));
+    for ((name, host), of_line) in &picture.lines {
+        parts.push(format!("<div class=\"l\"><span>{} · {}</span><div class=\"b\"><svg>\n", text(name), text(host)));
         // What is shown before all else is drawn last.
         let mut of_line: Vec<&Part> = of_line.iter().collect();
         of_line.sort_by_key(|part| part.mark);
-        let bar = |part: &&Part| bar(picture, part, top + BARS, part.run.map(|run| &runs[run]));
-        parts.extend(of_line.iter().map(bar));
+        parts.extend(of_line.iter().map(|part| bar(picture, part, part.run.map(|run| &runs[run]))));
+        parts.push("</svg></div></div>\n".to_owned());
     }
-    parts.push("</svg>\n".to_owned());
+    parts.push(format!("{times}</div>\n"));
 }
 
 /// A bar, with what is known of its run as its title.
-fn bar(picture: &Picture<'_>, part: &Part, top: usize, run: Option<&(String, Run)>) -> String {
+fn bar(picture: &Picture<'_>, part: &Part, run: Option<&(String, Run)>) -> String {
     let (from, to) = (100.0 * picture.place(part.from), 100.0 * picture.place(part.to));
     let width = (to - from).max(THINNEST);
     let from = from.min(100.0 - width);
@@ -117,17 +114,13 @@ fn bar(picture: &Picture<'_>, part: &Part, top: usize, run: Option<&(String, Run
         None => "<title>forgotten</title>".to_owned(),
     };
     let cross = match part.mark {
-        Mark::Failed => format!("<text x=\"{:.2}%\" y=\"{}\">✗</text>", from + width / 2.0, top + 11),
+        Mark::Failed => format!("<text x=\"{:.2}%\" y=\"16\">✗</text>", from + width / 2.0),
         _ => String::new(),
     };
-    let (y, height) = (top + inset, 14 - 2 * inset);
+    let (y, height) = (4 + inset, 14 - 2 * inset);
     format!(
         "<g class=\"{class}\">{title}<rect x=\"{from:.2}%\" y=\"{y}\" width=\"{width:.2}%\" height=\"{height}\"/>{cross}</g>\n"
     )
-}
-
-fn percent(place: f64) -> String {
-    format!("{:.2}", 100.0 * place)
 }
 
 fn table_row(name: &str, run: &Run) -> String {
@@ -154,6 +147,6 @@ fn cells(name: &str, run: &Run) -> [String; 7] {
 
 /// What others wrote as text of the page, where it is a part of neither an element nor an attribute.
 fn text(text: &str) -> String {
-    let text = escaped(text, LONGEST_NAME).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let text = escaped(text, super::LINE).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }

@@ -115,6 +115,8 @@ fn a_chart_is_as_wide_as_its_terminal() {
         let width = |line: &&str| line.chars().count();
         assert_eq!(lines.len(), 7, "{shown}");
         assert!(lines.iter().all(|line| width(line) <= usize::from(columns)), "{shown}");
+        // A day has its noon, and one that follows.
+        assert!(shown.contains("|12:00") && shown.contains("|00:00"), "{shown}");
         // What goes on goes on until now, at the right.
         let going = lines.iter().find(|line| line.contains("vacuum")).unwrap();
         assert!(width(going) == usize::from(columns) && going.ends_with('▒'), "{shown}");
@@ -230,12 +232,14 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
     let redis = at(MORNING);
     let evil = "</title></svg><script>alert(1)</script>";
     let by = json!({"o": "revoked", "y": "\"'><b onload=x>me&amp;"});
-    log(&redis, "<img src=x onerror=alert(1)>", &[run("<i>", evil, MORNING - HOUR, HOUR / 2, MINUTE, &failed())]);
+    let broken = "<img src=x onerror=alert(1)>";
+    let failure = run("<i>", evil, MORNING - HOUR, HOUR / 2, MINUTE, &failed());
+    log(&redis, broken, &[failure]);
     log(&redis, "' onclick='x", &[run("\"/><a href=x>", "\u{1b}[31m", MORNING - HOUR, HOUR / 2, 0, &by)]);
     let hostile = page(&redis, "");
     let known = [
-        "!doctype", "html", "meta", "title", "/title", "h1", "/h1", "svg", "/svg", "line", "line/", "text", "/text",
-        "g", "/g", "rect", "p", "span", "/span", "div", "/div", "table", "/table", "thead", "tbody", "tr", "th", "td",
+        "!doctype", "html", "meta", "title", "/title", "h1", "/h1", "svg", "/svg", "text", "/text", "g", "/g", "rect",
+        "p", "span", "/span", "div", "/div", "table", "/table", "thead", "tbody", "tr", "th", "td",
         "/html", "",
     ];
     for page in [&usual, &hostile] {
@@ -247,6 +251,10 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
         }
     }
     assert!(hostile.contains("&lt;script&gt;alert(1)&lt;/script&gt;") && !hostile.contains('\u{1b}'), "{hostile}");
+    log(&redis, "bell", &[run("\u{1b}[2J", "x", MORNING - HOUR, HOUR / 2, 0, &ok())]);
+    chart(&redis, "")
+        .stdout(when("no control character", |text| text.contains("\\u{1b}[2J") && !text.contains('\u{1b}')))
+        .run();
     // Inside a tag stands nothing of theirs.
     let tag = Regex::new("<[^>]*>").unwrap();
     assert!(tag.find_iter(&hostile).all(|tag| !tag.as_str().contains("onclick")), "{hostile}");
