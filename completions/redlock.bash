@@ -36,7 +36,7 @@ _redlock() {
         --redis | --prefix | --password-file | --tls-ca | --tls-cert | --tls-key) nodes+=("${words[@]:i:2}") ;;&
         --redis=* | --prefix=* | --password-file=* | --tls-*=*) nodes+=("${words[i]}") ;;
         --name | --name=*) name=given ;;&
-        --format | --grace | --hold-at-least | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
+        --format | --grace | --hold-at-least | --keep-errors | --kill-after | --label | --log | --max-run | --min-hosts | --name | --newest | --node-timeout | --on-lost | --once-per | --password-file | --prefix | --quarantine | --ran-within | --redis | --replicas | --since | --slots | --status | --timeout | --tls-ca | --tls-cert | --tls-key | --token | --ttl | --while-pid | -E | --conflict-exit-code | -c | --lines)
             ((++i == last)) && option=${words[i - 1]}
             ;;
         --watch | -w | --wait)
@@ -60,7 +60,7 @@ _redlock() {
     local options candidates=() head= candidate
     case $command in
     '') options='--version --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
-    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --wait --grace --kill-after --on-lost --hold-at-least --once-per --max-run --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
+    run) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --wait --grace --kill-after --on-lost --hold-at-least --once-per --max-run --keep-errors --whole -c --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --quiet --verbose --help' ;;
     acquire) options='--name --ttl --nonblock --shared --exclusive --slots --conflict-exit-code --reentrant --token --newest --wait --while-pid --on-lost --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --label --log --format --quiet --verbose --help' ;;
     extend) options='--name --token --ttl --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
     release) options='--name --token --revoke --force --status --redis --prefix --node-timeout --quarantine --password-file --tls-ca --tls-cert --tls-key --replicas --format --quiet --verbose --help' ;;
@@ -77,7 +77,7 @@ _redlock() {
     if [[ $option ]]; then
         case $option in
         --name) mapfile -t candidates < <(_redlock_names "${nodes[@]}") ;;
-        --password-file | --tls-ca | --tls-cert | --tls-key) compopt -o default ;;
+        --keep-errors | --password-file | --tls-ca | --tls-cert | --tls-key) compopt -o default ;;
         --on-lost) candidates=(stop continue) ;;
         --format)
             case $command in

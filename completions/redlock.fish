@@ -30,7 +30,7 @@ function __redlock_parse --no-scope-shadowing
                 set name given
         end
         switch $rest[1]
-            case --format --grace --hold-at-least --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
+            case --format --grace --hold-at-least --keep-errors --kill-after --label --log --max-run --min-hosts --name --newest --node-timeout --on-lost --once-per --password-file --prefix --quarantine --ran-within --redis --replicas --since --slots --status --timeout --tls-ca --tls-cert --tls-key --token --ttl --while-pid -E --conflict-exit-code -c --lines
                 set -e rest[1]
             case --watch -w --wait
                 string match -q -- '-*' "$rest[2]"; or set -e rest[1]
@@ -125,6 +125,7 @@ complete -c redlock -n '__redlock_at run' -l on-lost -xa 'stop continue' -d 'Whe
 complete -c redlock -n '__redlock_at run' -l hold-at-least -x -d 'Keep the lock for at least D'
 complete -c redlock -n '__redlock_at run' -l once-per -x -d 'Run nothing if it succeeded less than D ago; D is shorter than the period (daily: 20h)'
 complete -c redlock -n '__redlock_at run' -l max-run -x -d 'Stop the job after D, and exit with 124'
+complete -c redlock -n '__redlock_at run' -l keep-errors -rF -d 'Append the job\'s standard error to FILE'
 complete -c redlock -n '__redlock_at run' -l whole -d 'The job lasts until its last process ends'
 complete -c redlock -n '__redlock_at run' -s c -x -d 'Run LINE with /bin/sh -c instead of COMMAND'
 complete -c redlock -n '__redlock_at run' -l label -x -d 'How the holder appears to others; for run and acquire only'

@@ -9,6 +9,7 @@ pub(crate) mod values;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 use values::{
     FOREVER, LARGEST_NUMBER, duration, hold_time, lock_name, pattern, remembered, token, ttl, wait_time, watch, whole,
@@ -407,6 +408,12 @@ pub(crate) struct RunArgs {
     /// SIGTERM, then SIGKILL after the grace. 0, the default, means no limit, as with timeout(1).
     #[arg(long, value_name = "D", value_parser = duration)]
     pub(crate) max_run: Option<Duration>,
+    /// Append the job's standard error to FILE
+    ///
+    /// redlock's own messages stay on its standard error. Of a run that fails, the last 1,024 bytes of it are kept in the log of the
+    /// lock, for log -v and status. What the job prints there may hold secrets. FILE is created for this user alone.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
+    pub(crate) keep_errors: Option<PathBuf>,
     /// The job lasts until its last process ends
     ///
     /// Without this option the job ends with COMMAND, and anything COMMAND left in the background runs on without the lock.

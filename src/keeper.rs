@@ -25,6 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -48,6 +49,8 @@ pub(crate) struct Task {
     pub(crate) command: Vec<OsString>,
     /// Variables for the job besides the caller's and those of the lease.
     pub(crate) environment: Vec<(OsString, OsString)>,
+    /// The job's standard error, if it is not the caller's.
+    pub(crate) errors: Option<File>,
     /// The time between SIGTERM and SIGKILL after `max_run`.
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
@@ -280,7 +283,7 @@ impl<'a> KeeperProcess<'a> {
         }
         // A slow exec (a cold binary on NFS) holds the keeper here. Deadlines that pass meanwhile are met right after it, and
         // redlock kills a keeper that comes back too late.
-        match self.program.start(!self.terminal) {
+        match self.program.start(!self.terminal, self.task.errors.as_ref().map(File::as_fd)) {
             Ok(pid) => {
                 self.phase = Phase::Run;
                 self.root = Root { child: Some(pid), group: (!self.terminal).then_some(pid) };

@@ -293,6 +293,7 @@ fn status_text(status: &Status) -> String {
     rows.extend(named.iter().map(|waiter| ("", Some(waiter_line(waiter)))));
     rows.push(("", more(waiting, named.len()).filter(|_| !named.is_empty())));
     rows.push(("last", last.filter(|_| status.state != State::Free)));
+    rows.push(("errors", status.memory.last.as_ref().and_then(log::last_error)));
     if let Some(hosts) = &status.memory.hosts {
         let lines = if hosts.is_empty() { vec!["none is known".to_owned()] } else { hosts::lines(hosts) };
         rows.extend(zip(once("hosts").chain(repeat("")), lines.into_iter().map(Some)));

@@ -55,6 +55,7 @@ mod run {
     mod ends;
     mod environment;
     mod faults;
+    mod keep_errors;
     mod keeper;
     mod kept;
     mod losses;

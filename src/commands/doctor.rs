@@ -47,7 +47,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         Ok(())
     };
     // With all that a lock remembers.
-    let view = View::ROW.with_hosts(true);
+    let view = View::ROW_AND_ERRORS.with_hosts(true);
     let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;
     let setup = Setup {

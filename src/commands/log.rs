@@ -14,9 +14,14 @@ pub(crate) fn run(args: &LogArgs, common: &Common) -> anyhow::Result<Exit> {
     let settings = settings(common, Duration::ZERO)?;
     let mut locks = locks_to_look_at(&settings)?;
     let selection = Selection { prefix: &settings.prefix, names: &args.locks.names };
-    let query =
-        RunQuery { most: args.lines.unwrap_or(usize::MAX), since: args.since, failed: args.failed, hosts: false };
     let (is_json, of_one) = (common.format == Format::Json, args.locks.one().is_some());
+    let query = RunQuery {
+        most: args.lines.unwrap_or(usize::MAX),
+        since: args.since,
+        failed: args.failed,
+        hosts: false,
+        errors: is_json || common.verbose && common.format != Format::Chart,
+    };
     if matches!(common.format, Format::Chart | Format::Html) {
         let span = args.since.unwrap_or(DAY);
         let named = |name: &str, run: &Run| (name.to_owned(), run.clone());

@@ -8,10 +8,13 @@ use crate::exit::Exit;
 use crate::keeper::Task;
 use crate::label;
 use crate::lock::Request;
+use crate::redis::Unusable;
 use crate::run::timeline::{default_grace, largest_grace};
 use crate::run::{self, Job};
-use crate::sys::files::find_command;
+use crate::sys::files::{find_command, open_regular};
 use crate::text::exact;
+use std::fs::{File, OpenOptions};
+use std::path::Path;
 use std::time::Duration;
 
 pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
@@ -27,6 +30,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
     // A missing command must not be found out after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
+    let errors = args.keep_errors.as_deref().map(open_errors).transpose()?;
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
     let locks = taking.names.iter().map(lock).collect::<Result<_, Error>>()?;
     let job = Job {
@@ -38,6 +42,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
             file,
             command: args.command.clone(),
             environment: settings.environment.clone(),
+            errors,
             grace: args.grace.unwrap_or_else(|| default_grace(taking.ttl)),
             max_run: args.max_run,
             kill_after: args.kill_after,
@@ -53,6 +58,12 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     run::run(job, locks)
 }
 
+/// The file for the job's errors. Nothing could be kept of what goes into a pipe or a device.
+fn open_errors(path: &Path) -> Result<File, Error> {
+    let opened = open_regular(path, OpenOptions::new().read(true).append(true));
+    opened.map_err(|error| Unusable::of(&error).within(|why| format!("--keep-errors {path:?}: {why}")).into())
+}
+
 /// Refuses unsafe combinations that cli/parse.rs cannot see: they depend on the settings, or on the timeline of a run.
 fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
     let largest = largest_grace(args.taking.ttl);
@@ -61,8 +72,9 @@ fn check(args: &RunArgs, settings: &Settings) -> Result<(), String> {
         let (ttl, largest) = (exact(args.taking.ttl), exact(largest));
         return Err(format!("--grace leaves no time for three renewals within a ttl of {ttl}; at most {largest}"));
     }
-    if args.once_per.is_some() && settings.log == 0 {
-        return Err("--once-per needs the log, which --log 0 switches off".to_owned());
+    let of_log = [("--once-per", args.once_per.is_some()), ("--keep-errors", args.keep_errors.is_some())];
+    match of_log.into_iter().find(|(_, is_given)| *is_given && settings.log == 0) {
+        Some((option, _)) => Err(format!("{option} needs the log, which --log 0 switches off")),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -39,7 +39,8 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         }
         Ok(())
     };
-    let view = View::ROW.with_hosts(args.min_hosts.is_some());
+    let row = if args.ran_within.is_some() { View::ROW_AND_ERRORS } else { View::ROW };
+    let view = row.with_hosts(args.min_hosts.is_some());
     let missing = block_on(locks.list(selection, view, with_free, show));
     let missing = missing.map_err(|error| error.about(args.locks.one()))?;
     if let Some(jobs) = jobs {

@@ -10,7 +10,7 @@ pub(super) const SEPARATOR: char = '\u{1f}';
 /// The other keys of a lock, each with its type: first those that a request names, behind the lock's own, in the order that the
 /// scripts expect; then those that the scripts name themselves (keys.lua, newest.lua): a longer request would not be read to
 /// its end (see scripts.rs).
-const PARTS: [(&str, &str); 14] = [
+const PARTS: [(&str, &str); 15] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
     ("queue", "zset"),      // The waiters, by ticket.
@@ -25,6 +25,7 @@ const PARTS: [(&str, &str); 14] = [
     ("runs", "hash"),       // The last success, the last failure, and counts.
     ("newest", "string"),   // The largest number of --newest.
     ("visits", "zset"),     // The hosts that came, by the time of that.
+    ("errors", "list"),     // The last lines that jobs wrote to their standard error.
 ];
 /// The number of those that a request names.
 const NAMED: usize = 8;

@@ -4,7 +4,7 @@ use super::fields::Args;
 use super::keys::Keys;
 use super::locks::{BatchQuery, ByNode};
 use super::quorum::reached;
-use super::run::{Run, RunOutcome};
+use super::run::{KeptErrors, Run, RunOutcome};
 use super::visits::{self, Visit};
 use super::{holder::ms, scripts};
 use crate::error::Error;
@@ -18,6 +18,8 @@ use std::time::Duration;
 const PAGE: usize = 200;
 /// The number of runs that a request may ask for, of all locks together: one takes a kilobyte at most.
 const RUNS: usize = 2_000;
+/// The number of runs whose errors are kept.
+const KEPT_ERRORS: usize = 10;
 /// The number of further runs that each of several nodes is asked for: those that a quorum does not know are left out.
 const SPARE: usize = 10;
 /// Longer than any run is remembered.
@@ -38,6 +40,8 @@ pub(crate) struct RunQuery {
     pub(crate) failed: bool,
     /// The hosts that came, too.
     pub(crate) hosts: bool,
+    /// With what their jobs wrote last to their standard error.
+    pub(crate) errors: bool,
 }
 
 /// What a lock remembers of its runs.
@@ -90,20 +94,23 @@ struct NodeMemory {
     logged: Option<u64>,
     oldest: Option<Run>,
     more: bool,
+    errors: Vec<KeptErrors>,
     /// The time since the start of the server, if it remembers nothing.
     uptime: Option<Duration>,
 }
 
 impl RunQuery {
     /// The last run.
-    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false };
+    pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
     /// The number of locks of which so many nodes are asked in one request.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         // Of the log, of those that have ended without a word, the last success and the last failure; the hosts take as much as
-        // ten runs.
-        let runs = 2 * self.each(nodes).min(PAGE) + 4 + if self.hosts { 10 } else { 0 };
+        // ten runs, the errors of a run as much as a run.
+        let hosts = if self.hosts { 10 } else { 0 };
+        let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
+        let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
         (RUNS / runs).clamp(1, LOCKS)
     }
 
@@ -150,6 +157,12 @@ impl FromReply for NodeMemory {
             logged: reply.get("logged").as_count(),
             oldest: run_in("oldest"),
             more: reply.has("further"),
+            errors: reply
+                .get("errors")
+                .items()
+                .iter()
+                .filter_map(|text| serde_json::from_str(text.as_text()?).ok())
+                .collect(),
             uptime: reply.get("node").get("uptime").as_count().map(Duration::from_secs),
         })
     }
@@ -168,6 +181,12 @@ impl Memory {
         let mut runs = merge(&all, needed);
         let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
         let mut results = merge(&results, needed);
+        // Those of any node.
+        let errors: BTreeMap<&str, &String> =
+            known().flat_map(|node| &node.errors).map(|kept| (kept.token.as_str(), &kept.lines)).collect();
+        for run in runs.iter_mut().chain(&mut results) {
+            run.errors = errors.get(run.token.as_str()).copied().cloned();
+        }
         results.retain(|result| runs.iter().all(|run| run.token != result.token));
         results.extend(runs.iter().cloned());
         let last =
@@ -224,7 +243,7 @@ impl BatchQuery<'_> {
         };
         let since = since.map(|since| since.min(FOREVER));
         let args = Args::default().with("most", each.min(PAGE)).time("since", since);
-        let args = args.flag("failed", failed).flag("hosts", query.hosts);
+        let args = args.flag("failed", failed).flag("hosts", query.hosts).flag("errors", query.errors);
         let mut told: Vec<ByNode<NodeMemory>> = Vec::new();
         let mut pending: Vec<usize> = (0..keys.len()).collect();
         let mut from = 0;

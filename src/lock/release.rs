@@ -6,7 +6,7 @@ use super::ask::straggler_wait;
 use super::fields::Args;
 use super::lease::{Backing, Lease};
 use super::quorum::Verdict;
-use super::run::{End, RunOutcome};
+use super::run::{End, KeptErrors, RunOutcome};
 use super::token::{self, BASE};
 use super::traces::LONG_UNDO_TIMEOUT;
 use super::{Lock, scripts};
@@ -41,7 +41,7 @@ struct Release<'a> {
     lease: Option<&'a Lease>,
     /// The lock stays taken until then.
     keep_until: Option<Boot>,
-    end: Option<End>,
+    end: Option<End<'a>>,
     /// It is repeated until then.
     until: Boot,
 }
@@ -53,7 +53,7 @@ impl Lock {
     /// # Errors
     /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few nodes
     /// answered.
-    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End) -> Result<u64, Error> {
+    pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End<'_>) -> Result<u64, Error> {
         let release = Release {
             token: &lease.token,
             stem: lease.stem(),
@@ -191,7 +191,8 @@ impl Lock {
         match (lease, end) {
             (Some(lease), Some(end)) if lease.entry.is_some() => {
                 let ended = Some(end.at.elapsed()).filter(|ended| ended.as_millis() > 0);
-                self.call(&scripts::RELEASE, lease.add_run_to(args, node).time("ended", ended))
+                let args = lease.add_run_to(args, node).time("ended", ended);
+                self.call(&scripts::RELEASE, args.with_some("errors", release.kept_errors(false)))
             }
             (Some(_), _) => self.call(&scripts::RELEASE, args),
             (None, _) => self.call_noted(&scripts::RELEASE, stem, args),
@@ -200,7 +201,7 @@ impl Lock {
 
     /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
     /// may still have it. Where it is one, the others hear of it too if they have noted a success for `--once-per`.
-    async fn report_end(&mut self, release: &Release<'_>, end: End, answers: &Answers<Answer>, is_lost: bool) {
+    async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
         let all_hear = is_loss && release.is_once();
@@ -208,6 +209,7 @@ impl Lock {
         let outcome = if is_loss { RunOutcome::Lost.to_string() } else { end.word() };
         let args = Args::default().with("token", release.stem).with_some("hold", release.hold).with("gone", outcome);
         let args = args.with_some("code", end.code).time("ended", end.at.elapsed()).flag("once", release.is_once());
+        let args = args.with_some("errors", release.kept_errors(is_loss));
         let call = |node| self.call(&scripts::RELEASE, lease.add_run_to(args.clone(), node));
         let calls: BTreeMap<usize, Call> =
             answers.iter().filter(|(_, _, answer)| hears(answer)).map(|(node, ..)| (node, call(node))).collect();
@@ -237,8 +239,14 @@ impl Lock {
 impl Release<'_> {
     /// True if it tells a success that counts for `--once-per`.
     fn is_once(&self) -> bool {
-        let has_succeeded = |end: End| end.outcome == Some(RunOutcome::Exited) && end.code == Some(0);
-        self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(has_succeeded)
+        self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
+    }
+
+    /// What is kept of the errors of a job whose run has not succeeded.
+    fn kept_errors(&self, is_loss: bool) -> Option<String> {
+        let end = self.end.filter(|end| is_loss || !end.has_succeeded())?;
+        let kept = KeptErrors { token: self.stem.to_owned(), lines: end.errors?.to_owned() };
+        serde_json::to_string(&kept).ok()
     }
 
     /// True if the node has released it, now or when it was told before, or has forgotten it.

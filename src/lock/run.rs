@@ -51,6 +51,9 @@ pub(crate) struct Run {
     /// Who has revoked the lease: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
+    /// The last lines that its job wrote to its standard error, if they were kept and asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) errors: Option<String>,
     /// The same clock when the server answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
@@ -82,7 +85,7 @@ pub(crate) enum RunOutcome {
 
 /// The end of a run, as the release of its lease reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct End<'a> {
     /// None if no command was started under the lease: it leaves nothing.
     pub(crate) outcome: Option<RunOutcome>,
     /// The exit status, or the signal.
@@ -91,19 +94,27 @@ pub(crate) struct End {
     pub(crate) at: Boot,
     /// The job ended in time, and the lease may have run out since. False: a lease that is gone was lost.
     pub(crate) has_run_out: bool,
+    /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
+    pub(crate) errors: Option<&'a str>,
 }
 
-impl End {
-    pub(crate) const UNUSED: End = End { outcome: None, code: None, at: Boot::NEVER, has_run_out: false };
+impl End<'_> {
+    pub(crate) const UNUSED: End<'static> =
+        End { outcome: None, code: None, at: Boot::NEVER, has_run_out: false, errors: None };
 
     /// An end without a status, now.
-    pub(crate) fn now(outcome: RunOutcome) -> End {
+    pub(crate) fn now(outcome: RunOutcome) -> End<'static> {
         End { outcome: Some(outcome), at: Boot::now(), ..End::UNUSED }
     }
 
     /// Its name in the scripts.
     pub(super) fn word(self) -> String {
         self.outcome.map_or_else(|| "unused".to_owned(), |outcome| outcome.to_string())
+    }
+
+    /// True if the command has exited with status 0.
+    pub(super) fn has_succeeded(self) -> bool {
+        self.outcome == Some(RunOutcome::Exited) && self.code == Some(0)
     }
 
     /// True if it is another end than the one that was told, should a quorum of the nodes have lost the lease.
@@ -158,6 +169,15 @@ pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> S
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
 }
 
+/// Kept errors of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct KeptErrors {
+    #[serde(rename = "t")]
+    pub(super) token: String,
+    #[serde(rename = "e")]
+    pub(super) lines: String,
+}
+
 impl Run {
     /// The run in this text, whose outcome is `untold` if it does not say one; run.lua says what each letter means. Every value is
     /// text: the precision of numbers is a setting of the whole server there. `now` is the node's clock.
@@ -191,6 +211,7 @@ impl Run {
             signal: code("s"),
             revoked_by: owned("y"),
             fencing_token: number("f"),
+            errors: None,
             now,
             is_acquired: part("a").is_some(),
         };

@@ -35,7 +35,11 @@ impl View {
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
     /// What a row of a table names.
     pub(crate) const ROW: View = View { holders: 3, waiters: 0, runs: Some(RunQuery::LAST) };
-    pub(crate) const WHOLE: View = View { holders: 200, waiters: 200, runs: Some(RunQuery::ALL) };
+    /// The same, and why the last run failed.
+    pub(crate) const ROW_AND_ERRORS: View =
+        View { runs: Some(RunQuery { errors: true, ..RunQuery::LAST }), ..View::ROW };
+    pub(crate) const WHOLE: View =
+        View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }) };
 
     /// The same, with the hosts that came or without.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {

@@ -1,5 +1,6 @@
 //! Runs in the log of a lock, as text and JSON.
 
+use super::LINE;
 use crate::cli::values::LONGEST_NAME;
 use crate::lock::{Run, RunOutcome, Status};
 use crate::sys::clock::{local_date, unix_time};
@@ -16,7 +17,18 @@ pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String>
     let who = run.owner.who(false).unwrap_or_else(unknown);
     let slot = run.slot.map_or_else(String::new, |slot| format!("slot {slot}, "));
     let waited = run.waited.filter(|_| verbose).map_or_else(String::new, |time| format!(", waited {}", human(time)));
-    cells.chain([duration, who, format!("{slot}{}{waited}", result(run))]).collect()
+    let errors: String = errors(run).map(|line| format!("\n    {line}")).collect();
+    cells.chain([duration, who, format!("{slot}{}{waited}{errors}", result(run))]).collect()
+}
+
+/// The last lines that its job wrote to its standard error, where they are known. Many are indented by tabs.
+pub(super) fn errors(run: &Run) -> impl Iterator<Item = String> {
+    run.errors.iter().flat_map(|errors| errors.lines()).map(|line| escaped(&line.replace('\t', "    "), LINE))
+}
+
+/// The last of them.
+pub(super) fn last_error(run: &Run) -> Option<String> {
+    errors(run).last().map(|line| line.trim_start().to_owned())
 }
 
 /// The line about a log that does not reach back to the time that was asked for.
@@ -78,7 +90,9 @@ pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> 
         status.memory.last_success.as_ref().map(|run| format!("last{}{}", led(" ", on(run)), led(", ", ago(run))));
     let success = success.unwrap_or_else(|| format!("no success is known{}", just_started(&status.memory.started)));
     let last = status.memory.last.as_ref().filter(|last| status.memory.last_success.as_ref() != Some(last));
-    let last = last.map_or_else(String::new, |last| format!("; last run{}: {}", led(", ", ago(last)), result(last)));
+    let last = last.map_or_else(String::new, |last| {
+        format!("; last run{}: {}{}", led(", ", ago(last)), result(last), led(": ", last_error(last)))
+    });
     let going = status.memory.runs.iter().find(|run| run.outcome == RunOutcome::Running);
     let going = going.map_or_else(String::new, |run| {
         format!("; running{} for {}", led(" ", on(run)), run.duration.map_or_else(String::new, seconds))

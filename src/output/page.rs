@@ -29,9 +29,9 @@ h1{font-size:1.3em}p{color:var(--dim)}svg{display:block;width:100%;height:22px;o
 .scroll{overflow-x:auto}table{border-collapse:collapse;margin-top:1.5em;font-variant-numeric:tabular-nums}
 th,td{text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid var(--line);vertical-align:top}
 th,td:first-child,td:nth-child(3),td:nth-child(4),td:last-child{white-space:nowrap}tr{break-inside:avoid}td.f{font-weight:bold}
-td{overflow-wrap:anywhere;min-width:5em}
+td{overflow-wrap:anywhere;min-width:5em}pre{margin:.2em 0;font-size:12px;font-weight:normal;color:var(--text);white-space:pre-wrap}
 @media(max-width:600px){.l{display:block}td:first-child{white-space:normal;min-width:6em}td:nth-child(6){min-width:16em}}
-@media print{.scroll{overflow:visible}table{font-size:10px}.l{grid-template-columns:11em 1fr;font-size:10px}}
+@media print{.scroll{overflow:visible}table,pre{font-size:10px}.l{grid-template-columns:11em 1fr;font-size:10px}}
 ";
 
 /// The page, in parts. `runs` are those of the picture.
@@ -126,7 +126,9 @@ fn bar(picture: &Picture<'_>, part: &Part, run: Option<&(String, Run)>) -> Strin
 fn table_row(name: &str, run: &Run) -> String {
     let [began, name, lasted, waited, by, end, fence] = cells(name, run);
     let (class, cross) = if run.went_wrong() { (" class=\"f\"", "✗ ") } else { ("", "") };
-    format!("<tr><td>{began}<td>{name}<td>{lasted}<td>{waited}<td>{by}<td{class}>{cross}{end}<td>{fence}\n")
+    let errors = log::errors(run).map(|line| text(&line)).collect::<Vec<_>>().join("\n");
+    let errors = if errors.is_empty() { errors } else { format!("<pre>{errors}</pre>") };
+    format!("<tr><td>{began}<td>{name}<td>{lasted}<td>{waited}<td>{by}<td{class}>{cross}{end}{errors}<td>{fence}\n")
 }
 
 /// What is known of a run, as text of the page.

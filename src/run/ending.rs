@@ -7,6 +7,9 @@ use crate::sys::clock::Boot;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
+/// The bytes that the log keeps of what a job wrote last.
+pub(super) const KEPT: usize = 1024;
+
 /// The end of a job, by itself or because it was stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobEnd {
@@ -37,7 +40,7 @@ impl JobEnd {
 }
 
 /// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
-pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End {
+pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors: Option<&str>) -> End<'_> {
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
         Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
@@ -45,7 +48,30 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool) -> End
         Exit::INTERNAL => (RunOutcome::Released, None),
         exit => (RunOutcome::Exited, Some(exit.status().into())),
     };
-    End { outcome: Some(outcome), code, at, has_run_out }
+    End { outcome: Some(outcome), code, at, has_run_out, errors }
+}
+
+/// The last lines of what a job wrote, as the log of its lock keeps them: in JSON [`KEPT`] bytes at most, the longest line perhaps
+/// without its beginning. `written` begins where the job did, or has more than `KEPT` bytes.
+pub(super) fn last_lines(written: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(written);
+    let mut room = KEPT;
+    let fits = |(at, letter): (usize, char)| {
+        room = room.checked_sub(length_in_json(letter))?;
+        Some(at)
+    };
+    let (before, end) = text.split_at(text.char_indices().rev().map_while(fits).last()?);
+    let is_whole = before.is_empty() || before.ends_with('\n');
+    let behind_first = end.split_once('\n').map(|(_, lines)| lines).filter(|lines| !lines.is_empty() && !is_whole);
+    Some(behind_first.unwrap_or(end).trim_end().to_owned()).filter(|lines| !lines.is_empty())
+}
+
+fn length_in_json(letter: char) -> usize {
+    match letter {
+        '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
+        letter if letter < ' ' => 6,
+        letter => letter.len_utf8(),
+    }
 }
 
 #[cfg(test)]
@@ -73,8 +99,8 @@ mod tests {
             (Exit::TOO_LONG, RunOutcome::TooLong, None),
         ] {
             let at = Boot::now();
-            let end = End { outcome: Some(outcome), code, at, has_run_out: false };
-            assert_eq!(end_for_log(JobEnd { exit, at }, false), end, "{exit:?}");
+            let end = End { outcome: Some(outcome), code, at, has_run_out: false, errors: None };
+            assert_eq!(end_for_log(JobEnd { exit, at }, false, None), end, "{exit:?}");
         }
     }
 }

@@ -102,7 +102,7 @@ async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>
 /// Releases leases without a job; a signal does not wait long for that.
 pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
-        exit @ (Exit::NOT_FOUND | Exit::CANNOT_EXECUTE) => end_for_log(JobEnd { exit, at: Boot::now() }, false),
+        exit @ (Exit::NOT_FOUND | Exit::CANNOT_EXECUTE) => end_for_log(JobEnd { exit, at: Boot::now() }, false, None),
         _ => End::UNUSED,
     };
     let releases = join_all(grants.iter_mut().map(|grant| grant.lock.release(&grant.lease, None, end)));

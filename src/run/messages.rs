@@ -8,7 +8,8 @@ use crate::output;
 use crate::sys::clock::Boot;
 use crate::sys::process::Handle;
 use crate::sys::signals;
-use crate::text::{exact, first_of, human, quoted};
+use crate::text::{exact, first_of, human, quoted, reason};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,6 +145,12 @@ impl Messages {
         self.news(&format!(
             "{name} stays locked: a redlock run --reentrant of the job still holds it; if that was killed, it is free in {left}"
         ));
+    }
+
+    /// Reports that a job's errors cannot be kept with its run.
+    pub(super) fn unread_errors(&self, error: &io::Error) {
+        let (name, why) = (&self.name, reason(error));
+        self.news(&format!("the errors of the job of {name} are not in its log: their file cannot be read: {why}"));
     }
 
     pub(super) fn time_limit(&self, limit: Duration) {

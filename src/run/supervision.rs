@@ -1,6 +1,6 @@
 //! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
 
-use super::ending::{JobEnd, end_for_log};
+use super::ending::{JobEnd, KEPT, end_for_log, last_lines};
 use super::grants::{Grant, lost_before_start};
 use super::loss::Loss;
 use super::renewal::Renewer;
@@ -11,6 +11,7 @@ use crate::exit::Exit;
 use crate::keeper::{Cause, Order, Progress, Report};
 use crate::lock::{End, Lease, RunOutcome, UNDO_TIMEOUT};
 use crate::sys::clock::Boot;
+use crate::sys::files;
 use crate::sys::signals::SignalEvent;
 use crate::sys::wait::{sleep_until, within};
 use futures_util::future::join_all;
@@ -27,6 +28,8 @@ pub(super) struct Supervision<'a> {
     watchdog: Watchdog,
     /// The first loss, and the number of the lease.
     loss: OnceCell<(usize, Loss)>,
+    /// The length that the file for the job's errors had before.
+    written_before: u64,
 }
 
 impl<'a> Supervision<'a> {
@@ -39,6 +42,7 @@ impl<'a> Supervision<'a> {
             renewers: grants.iter().map(renewer).collect(),
             watchdog: Watchdog::new(),
             loss: OnceCell::new(),
+            written_before: supervisor.job.task.errors.as_ref().map_or(0, files::length),
         }
     }
 
@@ -208,11 +212,25 @@ impl<'a> Supervision<'a> {
         }
     }
 
+    /// The last lines that the job wrote to its file for errors, as far as the log keeps them.
+    fn last_errors(&self) -> Option<String> {
+        let file = self.supervisor.job.task.errors.as_ref()?;
+        match files::end_of(file, self.written_before, KEPT + 1) {
+            Ok(written) => last_lines(&written),
+            Err(error) => {
+                self.supervisor.messages.unread_errors(&error);
+                None
+            }
+        }
+    }
+
     /// Releases the leases, and reports how the run ended.
     pub(super) async fn conclude(&self, mut grants: Vec<Grant<'_>>, acquired_at: Boot, end: JobEnd) -> Exit {
         let Supervisor { job, keeper, .. } = self.supervisor;
         // The keeper has nothing left to do, and ends while the leases are being released.
         keeper.get().hang_up();
+        let errors = self.last_errors();
+        let errors = errors.as_deref();
         let lost = self.loss.get().map(|(at, _)| *at);
         if let Some((at, loss)) = self.loss.get()
             && !job.continue_when_lost
@@ -226,13 +244,13 @@ impl<'a> Supervision<'a> {
                 // It is not worth a long wait for the nodes that may still have it.
                 within(
                     Boot::now() + UNDO_TIMEOUT,
-                    lock.release(lease, None, End { at: end.at, ..End::now(RunOutcome::Lost) }),
+                    lock.release(lease, None, End { at: end.at, errors, ..End::now(RunOutcome::Lost) }),
                 )
                 .await;
                 return None;
             }
             let has_run_out = end.is_before(self.renewers[at].valid_until());
-            Some(lock.release(lease, keep, end_for_log(end, has_run_out)).await)
+            Some(lock.release(lease, keep, end_for_log(end, has_run_out, errors)).await)
         };
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
         let mut exit = if lost.is_some() { Exit::LOST } else { end.exit };

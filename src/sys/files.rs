@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -55,6 +55,25 @@ pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result
         Err(error) if error.raw_os_error() != Some(Errno::ENXIO as i32) => Err(error),
         _ => Err(io::Error::other("it is not a regular file")),
     }
+}
+
+/// The length of a file.
+pub(crate) fn length(file: &File) -> u64 {
+    file.metadata().map_or(0, |file| file.len())
+}
+
+/// The last bytes of a file, at most so many: those behind `from`, or of a file that is shorter by now any.
+///
+/// # Errors
+/// The reason why it cannot be read.
+pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    let from = if length < from { 0 } else { from };
+    let begin = from.max(length.saturating_sub(most as u64));
+    let mut bytes = vec![0; usize::try_from(length - begin).unwrap_or(most)];
+    let read = file.read_at(&mut bytes, begin)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 /// The file of a command, found as execvp(3) does.

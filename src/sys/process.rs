@@ -335,12 +335,12 @@ impl Program {
     }
 
     /// Starts the program, and moves this process into a process group of its own. The program stays in the old group, or
-    /// with `apart` gets its own. It is killed when this process ends. This process must have a single thread and block all
+    /// with `apart` gets its own. Its standard error is `errors`, or this process's. It is killed when this process ends. This process must have a single thread and block all
     /// signals. Returns the pid, which is valid until the program is reaped.
     ///
     /// # Errors
     /// The reason why it could not be executed: ENOENT and the like.
-    pub(crate) fn start(&self, apart: bool) -> nix::Result<i32> {
+    pub(crate) fn start(&self, apart: bool, errors: Option<BorrowedFd<'_>>) -> nix::Result<i32> {
         let pointers = |lines: &[CString]| {
             let end = std::iter::once(std::ptr::null());
             let all = lines.iter().map(|line| line.as_ptr()).chain(end);
@@ -356,6 +356,7 @@ impl Program {
             environment: environment.as_ptr(),
             inherited: self.inherited,
             apart,
+            errors,
             parent: unistd::getpid(),
             parents_status: c_string(format!("/proc/{}/status", unistd::getpid()).as_bytes()),
             room: vec![0; 1 << 20],
@@ -389,12 +390,13 @@ impl Program {
 }
 
 /// Everything that a child needs between clone and exec.
-struct ChildSetup {
+struct ChildSetup<'a> {
     file: *const libc::c_char,
     arguments: *const *const libc::c_char,
     environment: *const *const libc::c_char,
     inherited: Inheritance,
     apart: bool,
+    errors: Option<BorrowedFd<'a>>,
     parent: Pid,
     parents_status: CString,
     /// For that file, which has all of a user's groups.
@@ -403,7 +405,7 @@ struct ChildSetup {
     errno: i32,
 }
 
-impl ChildSetup {
+impl ChildSetup<'_> {
     /// Takes over what was typed at the terminal before the child was there. Each key must reach it exactly once: one that is lost
     /// leaves the job running, without renewals if Ctrl-Z has stopped redlock, and many programs take a second one for "at once".
     ///
@@ -438,6 +440,9 @@ impl ChildSetup {
                 setup.take_over_keys();
             }
             setup.inherited.restore();
+            if let Some(errors) = setup.errors {
+                let _ = unistd::dup2_stderr(errors);
+            }
             // SAFETY: all are C strings, or arrays of them that end with a null pointer.
             unsafe { libc::execvpe(setup.file, setup.arguments, setup.environment) };
             setup.errno = Errno::last_raw();

@@ -408,7 +408,7 @@ const COMMANDS: &[&[&str]] =
 /// Counters of fencing tokens, the register of --newest, and the memory of runs outlive the locks.
 fn is_memory(key: &str) -> bool {
     let (_, last) = key.split_once('\u{1f}').unwrap_or_default();
-    let memory = ["fence", "fences", "newest", "runs", "visits", "open", "ends"];
+    let memory = ["fence", "fences", "newest", "runs", "visits", "errors", "open", "ends"];
     memory.contains(&last) || last.starts_with("log")
 }
 

@@ -234,12 +234,15 @@ fn a_page_needs_nothing_else_and_no_text_of_others_is_an_element() {
     let by = json!({"o": "revoked", "y": "\"'><b onload=x>me&amp;"});
     let broken = "<img src=x onerror=alert(1)>";
     let failure = run("<i>", evil, MORNING - HOUR, HOUR / 2, MINUTE, &failed());
+    let errors = json!({"t": failure["t"], "e": "</pre><iframe src=x>\n\u{1b}[2J"}).to_string();
+    redis.command(&["LPUSH", &part(broken, "errors"), "not one of ours", &errors]);
     log(&redis, broken, &[failure]);
     log(&redis, "' onclick='x", &[run("\"/><a href=x>", "\u{1b}[31m", MORNING - HOUR, HOUR / 2, 0, &by)]);
-    let hostile = page(&redis, "");
+    let hostile = page(&redis, "-v");
+    assert!(hostile.contains("exit 1<pre>&lt;/pre&gt;&lt;iframe src=x&gt;\n\\u{1b}[2J</pre>"), "{hostile}");
     let known = [
         "!doctype", "html", "meta", "title", "/title", "h1", "/h1", "svg", "/svg", "text", "/text", "g", "/g", "rect",
-        "p", "span", "/span", "div", "/div", "table", "/table", "thead", "tbody", "tr", "th", "td",
+        "p", "span", "/span", "div", "/div", "table", "/table", "thead", "tbody", "tr", "th", "td", "pre", "/pre",
         "/html", "",
     ];
     for page in [&usual, &hostile] {

@@ -6,9 +6,9 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// What the names of keys end with; `-` is the lock itself.
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
-    "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest", "visits",
+    "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest", "visits", "errors",
 ];
 const FIELDS: [&str; 22] = [
     "token",

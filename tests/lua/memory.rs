@@ -16,6 +16,8 @@ pub(super) struct Memory {
     pub(super) runs: BTreeMap<&'static str, Json>,
     /// Host, when it came and what it met.
     pub(super) visits: Scores,
+    /// The newest in front.
+    pub(super) errors: Vec<Json>,
 }
 
 fn number(run: &Json, name: &str) -> i64 {
@@ -221,6 +223,17 @@ impl Model {
         } else {
             self.remember_end(token, word, code.as_deref(), by.as_deref());
         }
+        self.keep_errors();
+    }
+
+    /// The newest ten, once each.
+    fn keep_errors(&mut self) {
+        let Some(given) = self.arg("errors") else { return };
+        let (given, errors) = (serde_json::from_str::<Json>(&given).unwrap(), &mut self.memory.errors);
+        if errors.iter().all(|kept| kept["t"] != given["t"]) {
+            errors.insert(0, given);
+            errors.truncate(10);
+        }
     }
 
     /// A lease that is not here is released. What the memory knows of its run.
@@ -234,8 +247,10 @@ impl Model {
             if let (Some(word), Some(run)) = (word, self.told_run()) {
                 self.log_end(run.clone(), self.end_of(&run), &outcome_of(&word, code.as_deref(), None), None);
             }
+            self.keep_errors();
         } else if let Some(gone) = gone {
             self.correct_end(&token, &gone, code.as_deref(), None, false);
+            self.keep_errors();
         } else if code.is_some() && !self.args.contains_key("began") {
             self.correct_end(&token, "expired", code.as_deref(), None, true);
         }

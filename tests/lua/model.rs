@@ -961,6 +961,7 @@ impl Model {
             ("log", json!(memory.log), LOG_MS),
             ("runs", json!(memory.runs), LOG_MS),
             ("visits", texts(&memory.visits), LOG_MS),
+            ("errors", json!(memory.errors), LOG_MS),
         ];
         let lists = lists.into_iter().filter(|(_, list, _)| ![json!({}), json!([]), json!("")].contains(list));
         let record = |(token, record): (&String, &Timed<Record>)| {

@@ -32,7 +32,7 @@ const ALL: &[Described] = &[
         18,
         "release",
         "token=TOKEN hold:60=base|base|h1|h2|0 keep:20=250000 outcome:80=exited|exited|signaled|unused|lost code=0|3 ended:25=1 \
-         gone:25=lost|lost|too-long began:60=SINCE run_id:25=another|this once:30=1 OWNER",
+         gone:25=lost|lost|too-long began:60=SINCE run_id:25=another|this once:30=1 errors:30=1 OWNER",
     ),
     (11, "undo", "token:60=TOKEN waiter:80=WAITER stay:50=1 ticket:75=1|7|20|40 earlier:15=TOKEN|ANY"),
     (8, "extend", "token=TOKEN ttl:50=TTL default=150000 hold:50=base|h1|h2|h3|0 renew:40=1"),
@@ -239,11 +239,14 @@ impl Run<'_> {
         let entry = args.remove("entry").filter(|_| args.contains_key("began"));
         let Some(entry) = entry else {
             args.remove("once");
+            args.remove("errors");
             return;
         };
         let mut run: Json = serde_json::from_str(&entry).unwrap();
         (run["t"], run["f"]) = (json!(args["token"]), json!(fence));
         args.insert("entry", run.to_string());
+        let errors = format!(r#"{{"t":"{}","e":"of {fence}"}}"#, args["token"]);
+        args.entry("errors").and_modify(|given| *given = errors);
     }
 
     /// One call of a script, by chance.

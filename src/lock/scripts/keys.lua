@@ -19,7 +19,8 @@
 -- request would not be read to its end.
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
 --   open), log (list: the last runs that have ended, the last to end in front), runs (hash: see end.lua), visits
---   (sorted set: host -> when it came last, in ms, and behind that a digit for what it met: see note_visit)
+--   (sorted set: host -> when it came last, in ms, and behind that a digit for what it met: see note_visit), errors
+--   (list: objects of t token and e the last lines that the job wrote to its standard error, the newest in front)
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 -- With room for sixteen: a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,

@@ -4,7 +4,8 @@
 --      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
 --      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
---      here; nil: not known), once (the job of a run with --once-per has succeeded)
+--      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (what the job of a failed
+--      run wrote last to its standard error: an object)
 --      of the run itself, nil for a release by token: began (ms ago), entry (the run without its beginning; nil: no
 --      memory), run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
@@ -16,7 +17,7 @@
 
 -- The plain case: the job of the only hold has ended, and nobody waits.
 local is_plain = value == ARG.token and ARG.began and (ARG.outcome == 'exited' or ARG.outcome == 'signaled')
-  and not (ARG.gone or ARG.keep or ARG.note or ARG.once) and (ARG.hold or 'base') == 'base'
+  and not (ARG.gone or ARG.keep or ARG.note or ARG.once or ARG.errors) and (ARG.hold or 'base') == 'base'
 if is_plain and redis.call('EXISTS', H, Q) == 0 then
   redis.call('DEL', K, L)
   local run, reply = redis.pcall('HGET', OPEN, ARG.token), {'outcome', 'released'}
@@ -147,10 +148,21 @@ local function remember_forgotten(word)
   end
 end
 
+-- Keeps what the job wrote last to its standard error, once, and of the newest failures only.
+local function keep_errors()
+  local errors, front = BASE .. 'errors', '{"t":"' .. ARG.token .. '"'
+  for _, kept in ipairs(redis.call('LRANGE', errors, 0, -1)) do
+    if string.sub(kept, 1, #front) == front then return end
+  end
+  redis.call('LPUSH', errors, ARG.errors)
+  redis.call('LTRIM', errors, 0, 9)
+  redis.call('PEXPIRE', errors, LOG_MS)
+end
+
 -- Writes the end of the run: `once` before all else.
 local function remember(write, ...)
   unnoted = ARG.once and failure_of(note_once)
-  unwritten = failure_of(write, ...)
+  unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
 end
 
 if is_held then

@@ -1,14 +1,14 @@
 -- Tells the memory of a lock: its runs, as end.lua says. Changes nothing.
 -- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended
 --      less than that ago), failed (only those that have not ended well: by status 0, or released without one),
---      hosts (those that came, too)
+--      hosts (those that came, too), errors (those that were kept, too)
 -- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced),
 --      logged (how many are in a log that was cut),
 --      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them),
 --      oldest (the last of them, with since), and unless `from` is given:
 --      over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
 --      going (the first runs that go on), running (how many do), visits (host, score, host, score, ...: see keys.lua),
---      node (of a lock that nothing is known of)
+--      errors (of `most` runs), node (of a lock that nothing is known of)
 -- Cost: 10 calls, with one run.
 -- include lease
 local PAGE = 200
@@ -62,6 +62,7 @@ if not ARG.from then
   local over = redis.call('ZRANGE', ENDS, claim and ms or '+inf', '-inf', 'BYSCORE', 'REV', 'LIMIT', 0, most, 'WITHSCORES')
   fields.over = open_runs(over, 2)
   fields.visits = ARG.hosts and redis.call('ZRANGE', BASE .. 'visits', 0, -1, 'WITHSCORES')
+  fields.errors = ARG.errors and redis.call('LRANGE', BASE .. 'errors', 0, most - 1)
   -- A server that remembers nothing may have been restarted.
   local knows_any = page[1] or fields.going[1] or fields.over[1] or fields.success or fields.failure
   fields.node = not knows_any and node() or nil
