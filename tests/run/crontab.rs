@@ -62,6 +62,8 @@ impl Night {
             .filter(|line| line.contains("/redlock "))
             .map(|line| {
                 let words = line.split_whitespace().skip(5).map(shortened).collect::<Vec<_>>().join(" ");
+                // The three hosts have one name.
+                let words = words.replace("--min-hosts 30", "--min-hosts 1");
                 words.replace("/usr/local/bin/", "./").replace("/usr/bin/", "./").replacen(" -- ", " --ttl 5s -- ", 1)
             })
             .collect();
@@ -124,7 +126,7 @@ impl Night {
     }
 }
 
-const SUCCESS: &str = "has succeeded within 45s: last on <host>, <duration> ago";
+const SUCCESS: &str = "has succeeded within 50s: last on <host>, <duration> ago";
 
 #[test]
 fn the_next_host_in_line_repeats_what_failed_and_the_others_go_home() {
@@ -135,7 +137,7 @@ fn the_next_host_in_line_repeats_what_failed_and_the_others_go_home() {
         night.ends(hosts, &mails, (fails + 1).min(3), usize::from(fails < 3));
         match fails {
             0..3 => night.dawns(0, SUCCESS),
-            _ => night.dawns(1, "has not succeeded within 45s: no success is known; last run, <duration> ago: exit 1"),
+            _ => night.dawns(1, "has not succeeded within 50s: no success is known; last run, <duration> ago: exit 1"),
         }
         // A host whose clock is late: it takes part if nobody has succeeded.
         let late = night.line(&night.lines[0]).env("HOST", "late").run();
@@ -150,7 +152,7 @@ fn a_job_that_hangs_is_stopped_and_the_next_host_runs_it() {
     let night = Night::new(&["sleep 1000"]);
     let hosts = night.falls();
     night.is_under_way();
-    night.dawns(1, "has not succeeded within 45s: no success is known; running on <host> for <duration>");
+    night.dawns(1, "has not succeeded within 50s: no success is known; running on <host> for <duration>");
     night.ends(hosts, &[(124, "redlock: <any>--max-run<any>\n")], 2, 1);
     night.dawns(0, SUCCESS);
 }
@@ -238,7 +240,8 @@ fn where_redis_is_away_all_night_each_host_says_that_the_job_did_not_run() {
     let morning = night.line(&night.lines[1]).status(69);
     morning.stderr(like("redlock: \"backup\": <node> is unreachable <any>\n")).run();
     night.redis[0].restart();
-    night.dawns(1, "has not succeeded within 45s: no success is known; <node> was started <duration> ago");
+    let said = "no success is known; <node> was started <duration> ago; and only 0 of 1 hosts came";
+    night.dawns(1, &format!("has not succeeded within 50s: {said}"));
 }
 
 /// The number in README before these words, in its list of what the crontab costs.
