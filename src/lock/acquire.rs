@@ -11,22 +11,21 @@ use crate::sys::random::full_jitter;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// Rivals that try at the same time, and each get a part, wait up to these times before each further try.
+/// The longest pauses before further tries, when rivals tried at the same time and each got a part.
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// For so long a password or certificate that is refused may be in the middle of a rotation: a caller that waits tries again.
+/// How long a refused password or certificate may be in the middle of a rotation: a caller that waits tries again.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
 impl Lock {
-    /// Takes the lock, re-enters a lease that an enclosing job holds, or waits in line for as long as the request says. `notify`
-    /// is called when the wait begins and whenever something about it has changed. `interrupted` ends it at any moment.
-    /// Unless it succeeds, nothing stays on a node that answers.
+    /// Takes the lock, re-enters a lease that an enclosing job holds, or waits in line for as long as the request says.
+    /// `notify` is called when the wait begins and whenever it changes. `interrupted` ends the wait at any moment. A
+    /// failed call leaves nothing on a node that answers.
     ///
     /// # Errors
-    /// The error of `interrupted`;
-    /// [`Error::Held`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when a lease had to be re-entered that has
-    /// ended; [`Error::Usage`] when two addresses lead to the same node.
+    /// The error of `interrupted`; [`Error::Held`] and [`Error::NoQuorum`]; [`Error::NotOurs`] when the lease
+    /// to re-enter has ended; [`Error::Usage`] when two addresses lead to the same node.
     pub(crate) async fn acquire(
         &mut self,
         request: &Request,
@@ -45,7 +44,7 @@ impl Lock {
         acquired
     }
 
-    /// May be dropped at any await; then, and after an error, `traces` says what has to be withdrawn.
+    /// May be dropped at any await; then, and after an error, `traces` holds all that has to be withdrawn.
     async fn obtain(
         &mut self,
         traces: &mut Traces,
@@ -61,7 +60,7 @@ impl Lock {
                 self.step_out(traces).await;
                 return Ok(*lease);
             }
-            // In line behind the job that it is part of, it would wait for itself.
+            // A call in line behind the job that it is part of would wait for itself.
             Attempt::Denied(denial) if request.wait.is_zero() || denial.by.is_held_by(&request.ancestors) => {
                 return Err(self.held_error(&denial.by, request, None));
             }
@@ -72,15 +71,16 @@ impl Lock {
         self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
-    /// Tries. Tries again for a while if rivals tried at the same time and each got a part, since one of them should get all, or
-    /// if a password may be in the middle of its rotation.
+    /// Tries, and tries again for a while if rivals have each got a part, since one of them should get all, or if a
+    /// password may be in the middle of its rotation.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
-        // A single try ends by itself.
+        // A single try needs no end: it ends by itself.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
         let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
-            // The last try, when the wait is over, has time for an answer too: "timed out" would hide what the others have met.
+            // Even the last try, when the wait is over, has time for an answer: "timed out" would hide what earlier
+            // tries have met.
             let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,

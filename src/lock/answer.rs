@@ -6,19 +6,19 @@ use serde::Deserialize;
 use serde::de::value::{Error as NotAWord, StrDeserializer};
 use std::time::Duration;
 
-/// The outcome of a script, in the word of its answer.
+/// The outcome of a script: the word in its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Outcome {
     #[default]
     Free,
     Held,
-    /// Free, but promised to the next in line.
+    /// The lock is free, but promised to the next in line.
     Reserved,
     Granted,
-    /// The slot that was asked for is not free, but others are.
+    /// The slot that was asked for is taken, but others are free.
     Taken,
-    /// Others hold it in another way, or with another number of slots.
+    /// Others hold the lock with another claim, or with another number of slots.
     OtherClaim,
     /// The node is in quarantine, and does not know the lock.
     Quarantined,
@@ -26,26 +26,26 @@ pub(super) enum Outcome {
     Ran,
     /// With `newest`: a larger number has come.
     Superseded,
-    /// The lease that was named is not there: the lock is free.
+    /// The named lease is gone, and the lock is free.
     Gone,
-    /// The lease that was named is not there: others have the lock.
+    /// The named lease is gone, and others have the lock.
     Other,
-    /// The lease is there: it was extended or entered.
+    /// The lease is there, and was extended or entered.
     Extended,
     Revoked,
-    /// The hold that was named has been released.
+    /// The named hold has been released.
     NoHold,
-    /// Re-creation only: the server was restarted since it was asked.
+    /// Re-creation only: the server has restarted since it was asked.
     Restarted,
     /// The lock has had a later holder.
     Higher,
-    /// The node stands at the fencing token of the lease now.
+    /// The node's counter now stands at the fencing token of the lease.
     Raised,
     Released,
     StillHeld,
-    /// The newest hold.
+    /// The answer tells the newest hold.
     Newest,
-    /// Those whose tokens begin in a certain way.
+    /// The answer tells the tokens with the given beginning.
     Found,
     /// The holder cannot be told to stop.
     Foreign,
@@ -54,23 +54,24 @@ pub(super) enum Outcome {
     Done,
 }
 
-/// The answer of a script; by default that of a lock that is free. A field that one script alone gives is read by its name.
+/// The answer of a script; by default the answer for a free lock. A field that only one script gives is read by its
+/// name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// What has the lock, where the outcome is that others do, or did.
+    /// The holders, if the outcome is that others have the lock, or had it.
     pub(super) by: Option<Obstacle>,
     /// The longest ttl of the leases that the node shows.
     pub(super) longest: Duration,
-    /// The time since the start of the server, to the second; none where INFO is refused.
+    /// The time since the start of the server, to the second; none if INFO is refused.
     pub(super) uptime: Option<Duration>,
-    /// It differs after a restart of the server; none where INFO is refused.
+    /// The server's run_id, which changes with each restart; none if INFO is refused.
     pub(super) run_id: Option<String>,
     pub(super) fields: Reply,
 }
 
 impl Answer {
-    /// True if the node shows no lease on the lock, other than one that it has just granted.
+    /// True if the node shows no lease on the lock, except one that it has just granted.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
             self.outcome,
@@ -92,7 +93,7 @@ impl Answer {
         self.get(name).as_count().unwrap_or(0)
     }
 
-    /// The fencing token of the lease; zero for another library's.
+    /// The fencing token of the lease; zero for a lock of another library.
     pub(super) fn fence(&self) -> u64 {
         self.count("fence")
     }

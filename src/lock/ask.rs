@@ -1,4 +1,4 @@
-//! One question to all nodes, and the worth of their answers together: quorum, patience, quarantine, the error for too few.
+//! One question to all nodes, and the judgement of their answers: quorum, patience, quarantine, the error for too few.
 
 use super::answer::{Answer, Outcome};
 use super::claim::Claim;
@@ -16,16 +16,16 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes, and does not stop at a quorum, as each node should do or say its part: once the answers have `decided`, it
-    /// waits for the slower nodes too, but not much longer than the decision has taken. What a node in quarantine may have
-    /// forgotten counts as not answered.
+    /// Asks all nodes, and does not stop at a quorum, since every node should do its part: once the answers have
+    /// `decided`, it waits for the slower nodes too, but not much longer than the decision took. The answer of a node
+    /// in quarantine counts as missing if the node may have forgotten the lock.
     pub(super) async fn ask_each(
         &mut self,
         call: &Call,
         decided: impl Fn(&Answers<Answer>) -> bool,
     ) -> Answers<Answer> {
         let start = Boot::now();
-        // A node that is still being connected to has not even been told.
+        // A node whose connection is still being opened has not got the request yet.
         let cold = (0..self.nodes.len()).any(|node| !self.nodes.may_have_been_sent(node));
         let mut until = None;
         let patience = |answers: &Answers<Answer>| {
@@ -43,13 +43,13 @@ impl Locks {
         answers.replies().for_each(|answer| self.quarantine.cover(answer.longest));
     }
 
-    /// The answers, without those of nodes that may have forgotten the lock in a restart.
+    /// The answers, except from nodes that may have forgotten the lock in a restart.
     pub(super) fn without_quarantined(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
         self.cover(&answers);
         answers.discard(|answer| self.may_have_forgotten(answer))
     }
 
-    /// The fault of an answer that knows nothing of the lock: its node was started too recently, or does not say when.
+    /// The fault of a node that knows nothing of the lock, and was started too recently or does not say when.
     pub(super) fn may_have_forgotten(&self, answer: &Answer) -> Option<Fault> {
         if !answer.knows_no_lease() {
             return None;
@@ -61,7 +61,7 @@ impl Locks {
         (!left.is_zero()).then_some(Fault::Quarantined { uptime, left })
     }
 
-    /// The error for a question about this lock, or all, that no quorum has answered.
+    /// The error when no quorum has answered a question about this lock, or about all locks.
     pub(super) fn unanswered<'a>(
         &self,
         name: Option<&str>,
@@ -84,12 +84,12 @@ impl Lock {
         self.locks.unanswered(Some(&self.name), answers.faults(), answers.replies().count())
     }
 
-    /// A lock that others have.
+    /// The refusal of a lock that others hold, for messages.
     pub(super) fn held_by(&self, by: Obstacle) -> NamedObstacle {
         NamedObstacle::of(&self.name, by)
     }
 
-    /// The error for a lock that others have.
+    /// The error for a lock that others hold.
     pub(super) fn held_error(&self, by: &Obstacle, request: &Request, waited: Option<Duration>) -> Error {
         Error::Held(Box::new(NamedObstacle { waited, ..self.held(by, request) }))
     }
@@ -107,7 +107,8 @@ impl Lock {
         Error::NotOurs { name: self.name.clone(), token: token.to_owned(), found: Box::new(found) }
     }
 
-    /// The error for what no quorum has done to the lease of this token: too few nodes could tell, or it is not there.
+    /// The error when no quorum has done the request to the lease of this token: too few nodes answered, or the lease
+    /// is gone.
     pub(super) fn not_done(&self, token: &str, answers: &Answers<Answer>, is_done: impl Fn(&Answer) -> bool) -> Error {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
@@ -118,23 +119,25 @@ impl Lock {
     }
 }
 
-/// What a quorum of answers says. Here, as `redis/` knows no quorum.
+/// The verdict of a quorum; stands here because `redis/` knows nothing of a quorum.
 impl<A> Answers<A> {
-    /// True if so many nodes say something else than `yes` that no quorum is left for it. Nodes that failed do not count.
+    /// True if so many nodes answer something other than `yes` that no quorum for it is left. Nodes that failed do not
+    /// count.
     pub(super) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {
         let no = self.count(|answer| !yes(answer));
         Tally { nodes: self.nodes(), yes: 0, no }.verdict() == Verdict::No
     }
 
-    /// The verdict for a question that a quorum has to answer with `yes`. Every other answer, and a node that failed, is a no.
+    /// The verdict on a question that a quorum has to answer with `yes`. Every other answer, and a node that failed, is
+    /// a no.
     pub(super) fn verdict(&self, yes: impl Fn(&A) -> bool) -> Verdict {
         let yes = self.count(yes);
         Tally { nodes: self.nodes(), yes, no: self.finished() - yes }.verdict()
     }
 }
 
-/// The patience with slower nodes once the answers have decided. Where a node fails, there is no hurry, and slow nodes
-/// should not be blamed too.
+/// How long to wait for slower nodes once the answers have decided. Once a node has failed there is no hurry, and slow
+/// nodes should not be blamed too.
 pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

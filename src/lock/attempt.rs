@@ -1,7 +1,7 @@
 //! One try to get a lock on all nodes: the conditions under which it counts, and the way to undo it.
 //!
-//! A try may be dropped at any await: a signal, the end of the wait. What it has sent stays sent. Its caller then calls
-//! [`Lock::withdraw`] with the same [`Traces`], whose requests arrive behind it on the same connections.
+//! A try may be dropped at any await, by a signal or the end of the wait, but its requests have been sent. Its caller
+//! then calls [`Lock::withdraw`] with the same [`Traces`]; those requests follow on the same connections.
 
 use super::answer::{Answer, Outcome};
 use super::ask::straggler_wait;
@@ -23,7 +23,7 @@ use crate::sys::clock::{Boot, unix_time};
 use crate::sys::random::{below, one_of};
 use std::time::Duration;
 
-/// How often one try is repeated at once, because it has asked for a slot that is taken.
+/// How often a try is repeated at once because the slot that it asked for is taken.
 const AGAIN: u32 = 5;
 
 /// The result of one try.
@@ -36,17 +36,17 @@ pub(super) enum Attempt {
 }
 
 impl Attempt {
-    /// Rivals have got a part each.
+    /// Several rivals have each got a part of the lock.
     fn split() -> Attempt {
         Attempt::Denied(Box::new(Denial { split: true, ..Denial::default() }))
     }
 }
 
-/// The answers of the nodes that have not granted the lock, together.
+/// The combined answers of the nodes that have not granted the lock.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Denial {
     pub(super) by: Obstacle,
-    /// The run of the node, where there is only one.
+    /// The run_id of the node, if there is only one.
     pub(super) run_id: Option<String>,
     /// The time until the lock may become free, unless it is extended.
     pub(super) left: Option<Duration>,
@@ -54,25 +54,26 @@ pub(super) struct Denial {
     pub(super) rank: Option<u64>,
     /// Its position in line.
     pub(super) ticket: Option<String>,
-    /// Nodes where it had not been in line.
+    /// The nodes where it was not in line before.
     pub(super) queued: Vec<usize>,
-    /// No rival has a quorum: several took it at the same time, and each got a part.
+    /// Several rivals took the lock at the same time; each got a part, and none a quorum.
     pub(super) split: bool,
 }
 
-/// The lease that a waiter saw on a single server, for the case that the server restarts without its memory.
+/// The lease that a waiter saw on a single server, in case the server restarts without its memory.
 #[derive(Clone, Debug)]
 pub(super) struct LastSeenLease {
     pub(super) holder: Holder,
     pub(super) run_id: Option<String>,
     /// The latest end of that lease.
     pub(super) until: Boot,
-    /// The longest time that it may last. None once `until` counts it from the end of the connection.
+    /// The longest time that it may last; none once `until` includes it, counted from the end of the connection.
     pub(super) longest: Option<Duration>,
 }
 
 impl Lock {
-    /// One try on all nodes, and not after `until`. A slot that is taken while others are free does not count as an obstacle.
+    /// One try on all nodes, until `until` at most. A slot that is taken while others are free is no obstacle: the try
+    /// is repeated with another.
     pub(super) async fn attempt(
         &mut self,
         traces: &mut Traces,
@@ -95,7 +96,7 @@ impl Lock {
         }
     }
 
-    /// The same, with a token of its own, whatever is in its way.
+    /// One try with a token of its own, whatever the answer.
     async fn try_once(
         &mut self,
         traces: &mut Traces,
@@ -130,7 +131,8 @@ impl Lock {
         self.why_not(&votes)
     }
 
-    /// Sends each node these arguments, and the tries that it is still to undo. Waits as long as further answers matter.
+    /// Sends each node these arguments, and the tries that it still has to undo. Waits as long as further answers
+    /// matter.
     async fn ask_to_take(&mut self, traces: &Traces, args: Args, is_once: bool, until: Boot) -> Answers<Answer> {
         let start = Boot::now();
         let calls = (0..self.locks.nodes.len())
@@ -159,12 +161,13 @@ impl Lock {
         // Nodes that refuse INFO cannot be put into quarantine.
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
-        // A node that has granted the lock loses its vote, too, if another one shows a lease that makes the quarantine longer.
+        // Even a node that has granted the lock loses its vote if another node shows a lease that makes the quarantine
+        // longer.
         self.locks.without_quarantined(known)
     }
 
-    /// The slot of the next try, of a lock that has several: over several nodes it belongs to the try, as the token does, so that they
-    /// all mean the same one. One node gives any.
+    /// The slot that the next try asks for, if the lock has slots. Several nodes must all be asked for the same slot; a
+    /// single node chooses one itself.
     fn slot_to_ask_for(&self, known: Option<u32>) -> Option<u32> {
         let limit = self.claim().limit().filter(|_| self.locks.nodes.len() > 1)?;
         Some(known.unwrap_or_else(|| below(limit)))
@@ -172,8 +175,8 @@ impl Lock {
 
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
-        // All nodes get the same clock, so that they agree on the fencing token at once. A shared lease needs no clock: it has the
-        // last writer's token, and a node that has not lost its counter knows that.
+        // All nodes get the same clock, so that they agree on the fencing token at once. A shared lease needs no clock:
+        // it has the last writer's token, which every node knows that has not lost its counter.
         let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner
@@ -197,8 +200,8 @@ impl Lock {
         args
     }
 
-    /// Enough nodes have granted the lock. Makes sure that a quorum of them stands at the lease's fencing token, and that the
-    /// lease is still worth something.
+    /// Completes a try that enough nodes have granted: makes sure that a quorum of them stands at the fencing token,
+    /// and that the lease is still valid.
     async fn complete(
         &mut self,
         token: String,
@@ -219,7 +222,7 @@ impl Lock {
         lease.slot = slot;
         lease.entry = run::entry(request, waited);
         lease.fencing_token = fence.token;
-        // A node that was merely slower than the others has no fault.
+        // A node that was only slower than the others has no fault.
         let faults = answers.faults().filter(|(_, fault)| **fault != Fault::Slower);
         lease.faults = faults.map(|(node, fault)| (node, fault.clone())).collect();
         for (node, sent, by) in grants {
@@ -249,7 +252,7 @@ impl Lock {
         }
     }
 
-    /// Two addresses that lead to the same run of the same server would vote twice.
+    /// The error if two addresses lead to the same server, which would vote twice.
     fn same_node_twice(&self, answers: &Answers<Answer>) -> Option<Error> {
         let runs: Vec<(usize, &String)> =
             answers.iter().filter_map(|(node, _, take)| Some((node, take.run_id.as_ref()?))).collect();
@@ -261,7 +264,7 @@ impl Lock {
         runs.iter().find_map(same)
     }
 
-    /// Tells apart "others have it" from "too few nodes can answer".
+    /// Decides between "others have the lock" and "too few nodes can answer".
     fn why_not(&self, answers: &Answers<Answer>) -> Attempt {
         let nodes = answers.nodes();
         let refusals: Vec<(usize, &Answer)> =
@@ -272,7 +275,8 @@ impl Lock {
             return Attempt::Failure(self.no_quorum(answers));
         }
         let Some((at, votes)) = most_named(&obstacles) else {
-            // Rivals have got a part of the lock or of the slot at the same time; or no node has said anything of the lock.
+            // Either rivals have got parts of the lock or of the slot at the same time, or no node has told anything of
+            // the lock.
             return match answers.count(|take| is_granted(take) || is_held(take)) {
                 0 => Attempt::Failure(self.no_quorum(answers)),
                 _ => Attempt::split(),
@@ -282,7 +286,7 @@ impl Lock {
         if answers.verdict(|take| take.outcome == Outcome::OtherClaim) == Verdict::Yes {
             return Attempt::Failure(Error::OtherClaim(Box::new(self.held_by(by)), self.claim()));
         }
-        // A node that has said nothing may have granted it to the same holder.
+        // A node that has not answered may have granted the lock to the same holder.
         let silent = answers.faults().filter(|(_, fault)| !matches!(fault, Fault::Quarantined { .. })).count();
         Attempt::Denied(Box::new(Denial {
             by,
@@ -296,19 +300,21 @@ impl Lock {
     }
 }
 
-/// The success that any node knows, for a request that it turns away, and the time between this visit of the host and the one before.
+/// The success for which any node turns the request away, and the time between this visit of the host and the one
+/// before.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
     Some((run, take.get("came").as_time()))
 }
 
-/// The largest number that any node knows, for a request with a smaller one. A quorum that has granted it was asked before.
+/// The largest number that any node knows, for a request with a smaller one. The quorum of that larger number was asked
+/// before.
 fn superseded(answers: &Answers<Answer>) -> Option<Newest> {
     Newest::largest(answers.replies().filter(|take| take.outcome == Outcome::Superseded))
 }
 
-/// True if the reason for the refusal is known: on enough nodes others hold the lock, or enough nodes cannot grant it.
+/// True if the refusal is explained: others hold the lock on enough nodes, or enough nodes cannot grant it.
 fn is_explained(answers: &Answers<Answer>) -> bool {
     let cannot = answers.faults().count() + answers.count(|take| take.outcome == Outcome::Quarantined);
     answers.is_denied(|take| !is_held(take)) || cannot + quorum(answers.nodes()) > answers.nodes()
@@ -325,8 +331,9 @@ fn is_granted(take: &Answer) -> bool {
     take.outcome == Outcome::Granted
 }
 
-/// How long to wait for slower nodes when a quorum has granted the lock: they should have the lease too, in case a node of the
-/// quorum is lost. Longer if a part of the quorum has lost its fencing counter: a slower node may still have it.
+/// How long to wait for slower nodes once a quorum has granted the lock: they should have the lease too, in case a node
+/// of the quorum is lost. Longer if nodes of the quorum have lost their fencing counter: a slower node may still have
+/// it.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
@@ -335,15 +342,15 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// The slots to ask for next, where the one that was asked for is taken: those that the most nodes have free, if a quorum may grant
-/// them.
+/// The slots to ask for next when the one that was asked for is taken: the slots that are free on the most nodes, if a
+/// quorum may grant them.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> =
         answers.replies().flat_map(|take| take.get("free").items()).filter_map(Reply::as_small_count).collect();
     free.sort_unstable();
     let slots: Vec<&[u32]> = free.chunk_by(|a, b| a == b).collect();
     let most = slots.iter().map(|nodes| nodes.len()).max().unwrap_or(0);
-    // A node that granted the slot that was asked for does not name others.
+    // A node that has granted the slot names no others.
     let is_enough = most > 0 && most + answers.count(is_granted) >= quorum(answers.nodes());
     slots.iter().filter(|nodes| is_enough && nodes.len() == most).map(|nodes| nodes[0]).collect()
 }

@@ -2,14 +2,14 @@
 
 use serde::{Serialize, Serializer};
 
-/// The claim of a lease on its lock. Two claims fit beside each other or they do not; `fits` in line.lua decides: exclusive
-/// beside none, shared beside shared, a slot beside the other slots of as many.
+/// The claim of a lease on its lock. `fits` in line.lua decides which leases can hold the lock together: an exclusive
+/// one holds it alone, a shared one beside other shared ones, a slot beside other slots if their number is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Claim {
     #[default]
     Exclusive,
     Shared,
-    /// One slot of so many.
+    /// One slot of this many.
     Slots(u32),
 }
 
@@ -32,7 +32,7 @@ impl Claim {
         }
     }
 
-    /// The first letter of the name of a waiter with this claim: from it the scripts know whether the waiter fits.
+    /// The first letter of the name of a waiter with this claim, by which the scripts know whether the waiter fits.
     pub(super) fn initial(self) -> &'static str {
         match self {
             Claim::Exclusive => "",
@@ -41,7 +41,7 @@ impl Claim {
         }
     }
 
-    /// The number of slots, if it is about slots.
+    /// The number of slots, for a claim to a slot.
     pub(crate) fn limit(self) -> Option<u32> {
         match self {
             Claim::Slots(limit) => Some(limit),
@@ -50,7 +50,7 @@ impl Claim {
     }
 }
 
-/// Its mode, in a word; the limit is a field of its own.
+/// The claim as `mode` in JSON, in one word; the limit is a field of its own.
 impl Serialize for Claim {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(match self {

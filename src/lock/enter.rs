@@ -1,4 +1,4 @@
-//! Re-entering a lease that an ancestor holds: one more hold, with a token of its own.
+//! Re-enters a lease that an ancestor holds: adds one more hold, with a token of its own.
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -12,11 +12,11 @@ use crate::sys::clock::Boot;
 use std::time::Duration;
 
 impl Lock {
-    /// Re-enters the lease of the token that the request names, or of the innermost ancestor that still holds one, if the request
-    /// asks for that.
+    /// If the request asks for it, re-enters the lease of the token that it names, or of the innermost ancestor that
+    /// still holds one.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when there is none and it must be; [`Error::NoQuorum`].
+    /// [`Error::NotOurs`] when there is no lease and there must be one; [`Error::NoQuorum`].
     pub(super) async fn reenter(&mut self, traces: &mut Traces, request: &Request) -> Result<Option<Lease>, Error> {
         match &request.reenter {
             Reenter::No | Reenter::Excluded => {}
@@ -27,7 +27,8 @@ impl Lock {
                     }
                 }
             }
-            // A job leaves the ttl of the lease that it re-enters as it is; the lease of `--token` gets the ttl of this call.
+            // A job does not change the ttl of the lease that it re-enters; the lease of `--token` gets the ttl of this
+            // call.
             Reenter::Must(token) => {
                 let entered = self.enter(traces, token, request, Some(request.ttl)).await?;
                 return entered.map(Some).ok_or_else(|| self.not_ours(token, NotOurs::NoneToReenter));
@@ -36,7 +37,7 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of this ancestor, and gives it this ttl; none when it does not hold it any more.
+    /// Re-enters the lease of this ancestor, and gives it this ttl; none when the ancestor holds it no more.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -52,7 +53,8 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
-        // If the counters differ, a node granted too late or was not raised: only all of them together tell the fencing token.
+        // If the counters differ, a node has granted too late or was not raised: only all of them together tell the
+        // fencing token.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,
@@ -60,19 +62,19 @@ impl Lock {
         let answers = self.locks.ask_each(&call, decided).await;
         if answers.verdict(is_entered) != Verdict::Yes {
             if answers.count(is_entered) > 0 || answers.faults().next().is_some() {
-                // The id of the hold is new, so that taking it back can hurt no other.
+                // The id of the hold is new, so taking it back can hurt no other hold.
                 self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
             }
             traces.hold = None;
             return if answers.is_denied(is_entered) { Ok(None) } else { Err(self.no_quorum(&answers)) };
         }
         let mut lease = Lease::new(token::of_hold(&stem, &hold), hold, request, self.locks.nodes.len());
-        // q nodes stand at the number of the lease: fewer stand lower, and fewer higher.
+        // q nodes stand at the lease's fencing token; fewer than q stand lower, and fewer than q higher.
         lease.fencing_token = middle(counters(&answers), self.locks.nodes.len()).unwrap_or_default();
         let entered = answers.iter().filter(|(_, _, answer)| is_entered(answer));
         for (_, _, by) in entered.clone() {
             lease.holds = lease.holds.max(by.count("holds"));
-            // Renewal works with the ttl that the lease has.
+            // Renewals ask for the ttl that the lease has.
             lease.ttl = ttl.or(by.get("ttl").as_time()).unwrap_or(lease.ttl);
         }
         for (node, sent, by) in entered {

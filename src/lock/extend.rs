@@ -8,16 +8,16 @@ use super::{Lock, scripts, token};
 use crate::error::{Error, NotOurs};
 use std::time::Duration;
 
-/// A lease that was extended.
+/// The result of extending a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension {
-    /// It surely lasts this much longer.
+    /// The lease is sure to last this much longer.
     pub(crate) validity: Duration,
     pub(crate) holds: u64,
 }
 
 impl Lock {
-    /// Extends the lease that `token` names to at least `ttl` from now; none: the ttl it was taken with.
+    /// Extends the lease of `token`, to last at least `ttl` from now; without `ttl`, the ttl with which it was taken.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].
@@ -30,7 +30,7 @@ impl Lock {
         let mut deadlines = vec![None; answers.nodes()];
         let mut most_holds = 1;
         for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by)) {
-            // Without an expiry it lasts forever, or as long as JSON can say.
+            // A lease that never expires lasts as long as JSON can say.
             let left = by.get("left").as_time().unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
             deadlines[node] = Some(sent + less_drift(left));
             most_holds = most_holds.max(by.count("holds"));

@@ -1,15 +1,15 @@
 //! Fencing tokens that only ever grow, over N nodes. Pure: no clock, no I/O.
 //!
 //! Each node counts the leases of a lock: counter = max(counter + 1, the client's clock in ms). A lease's token is the
-//! largest counter among the nodes that granted it, and q of them must stand at it before it is used; those that are
-//! behind are raised, on the condition that they still have the lease and are not ahead. Two winners' quorums share such
-//! a node, where the later one's grant came after the earlier one's token, and is larger.
+//! largest counter among the nodes that granted it, and q of them must stand at it before it is used. Nodes that are
+//! behind are raised, if they still have the lease and are not ahead by then. The quorums of two winners share such a
+//! node: there the later grant came after the earlier token, so its token is larger.
 //!
-//! A shared lease counts nothing. Over several nodes, a node that has lost its counter answers 0 to it, and is ignored. If q of
-//! the nodes that granted have a counter, one of them knows the last writer's. If fewer have one, the client's clock takes part:
-//! it is larger than any writer's counter.
+//! A shared lease raises no counter. Over several nodes, a node that has lost its counter answers 0, and is ignored. If
+//! q of the nodes that granted have a counter, one of them knows the last writer's. If fewer have one, the client's
+//! clock counts too: it is larger than any writer's counter.
 //!
-//! The models (tests/model) include this file by its path: of redlock it imports only the other files that they include.
+//! The models (tests/model) include this file by its path, so it imports only other files that they include.
 
 use super::quorum::quorum;
 
@@ -18,18 +18,18 @@ use super::quorum::quorum;
 pub(super) struct FenceVote {
     /// The fencing token of the lease.
     pub(super) token: u64,
-    /// Nodes that granted the lease and stand lower.
+    /// The nodes that granted the lease and stand lower.
     pub(super) behind: Vec<usize>,
-    /// The number of them that have to be raised.
+    /// The number of nodes behind that have to be raised.
     pub(super) needed: usize,
 }
 
-/// Decides from the counter of each node that granted the lease: node, counter; 0: the node has none. `clock` is the client's, in
-/// ms since 1970.
+/// Decides from the counters of the nodes that granted the lease: (node, counter), 0 for a node without one. `clock` is
+/// the client's, in ms since 1970.
 pub(super) fn vote(grants: &[(usize, u64)], nodes: usize, clock: u64) -> FenceVote {
     let largest = grants.iter().map(|&(_, counter)| counter).max().unwrap_or(0);
     let counted = grants.iter().filter(|&&(_, counter)| counter > 0).count();
-    // Fewer than q that have a counter may all have missed the last writer.
+    // Fewer than q counters may all have missed the last writer.
     let token = if counted < quorum(nodes) { largest.max(clock) } else { largest };
     let behind: Vec<usize> = grants.iter().filter(|&&(_, counter)| counter < token).map(|&(node, _)| node).collect();
     let needed = quorum(nodes).saturating_sub(grants.len() - behind.len());
@@ -45,7 +45,7 @@ mod tests {
         let agreed = FenceVote { token: 7, behind: Vec::new(), needed: 0 };
         assert_eq!(vote(&[(0, 7)], 1, 9), agreed);
         assert_eq!(vote(&[(0, 7), (2, 7)], 3, 9), agreed);
-        // Here one is behind, but a quorum stands at the token without it.
+        // One node is behind, but the others are a quorum at the token.
         let one_behind = FenceVote { token: 7, behind: vec![1], needed: 0 };
         assert_eq!(vote(&[(0, 7), (1, 5), (2, 7)], 3, 9), one_behind);
     }

@@ -1,5 +1,4 @@
-//! Names and values: the form of the arguments and the answers of the scripts. The one place that knows the layout:
-//! name, value, name, value. The other side is in prelude.lua.
+//! The form of the scripts' arguments and answers: name, value, name, value. Only this file and keys.lua know it.
 
 use crate::redis::Reply;
 use std::fmt::Display;
@@ -25,12 +24,12 @@ impl Args {
         self.with_some(name, time.into().map(|time| time.as_millis()))
     }
 
-    /// Adds a flag, if it is so.
+    /// Adds a flag, if it is set.
     pub(super) fn flag(self, name: &str, is_so: bool) -> Args {
         self.with_some(name, is_so.then_some(1))
     }
 
-    /// Adds a value that may be no text.
+    /// Adds a value that may be any bytes.
     pub(super) fn with_bytes(mut self, name: &str, value: &[u8]) -> Args {
         self.0.extend([name.into(), value.into()]);
         self
@@ -41,7 +40,7 @@ impl Args {
     }
 }
 
-/// Here, as `redis/` knows no names in an answer.
+/// Stands here because `redis/` knows nothing of names in an answer.
 impl Reply {
     /// The value of this name; nil if there is none.
     pub(super) fn get(&self, name: &str) -> &Reply {
@@ -53,7 +52,7 @@ impl Reply {
         *self.get(name) != Reply::Nil
     }
 
-    /// The rest of a life, in milliseconds; none when it has no end.
+    /// A remaining time, in milliseconds; none if the key never expires.
     pub(super) fn as_time(&self) -> Option<Duration> {
         self.as_count().map(Duration::from_millis)
     }

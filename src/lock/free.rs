@@ -1,4 +1,4 @@
-//! `redlock wait`: until a lock is free, taking nothing.
+//! `redlock wait`: waits until a lock is free, and takes nothing.
 
 use super::answer::Answer;
 use super::fields::Args;
@@ -11,14 +11,14 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The pause between the looks of `redlock wait`: no release knows of it.
+/// The pause between looks: no release calls a `redlock wait`, which is not in line.
 const LOOKS: Duration = Duration::from_millis(500);
 
 impl Lock {
     /// Waits until the lock is free and no waiter is in line for it, and takes nothing.
     ///
     /// # Errors
-    /// [`Error::Held`] when the time is over, [`Error::NoQuorum`] when waiting cannot help or was in vain.
+    /// [`Error::Held`] when the time is over, [`Error::NoQuorum`] when waiting cannot help or did not.
     pub(crate) async fn wait_until_free(
         &mut self,
         timeout: Duration,
@@ -26,7 +26,7 @@ impl Lock {
     ) -> Result<(), Error> {
         let start = Boot::now();
         let end = start + timeout;
-        // The error of a last look that has shown nothing. Another one may then take as long as a node may.
+        // The error of the last look, if it failed. The next look may then take as long as a node may.
         let mut unanswered = None;
         loop {
             let status = match unanswered.take() {
@@ -41,7 +41,8 @@ impl Lock {
                 return Ok(());
             }
             if status.state == State::Free {
-                // Though it is free and promised to no waiter, there is a line: its first are dead, or do not know yet.
+                // The lock is free and promised to no waiter, but has a line: its first waiters are dead, or do not
+                // know yet.
                 let call = self.keys.call(&scripts::UNDO, Args::default());
                 let _: Answers<Answer> =
                     self.locks.nodes.ask(&call, self.locks.nodes.deadline(), |_| Boot::NEVER).await;

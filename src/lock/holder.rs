@@ -1,4 +1,4 @@
-//! The holders of a lock: the word of each node, and the agreement of most.
+//! The holders of a lock: the word of each node, and the agreement of the majority.
 
 use super::claim::Claim;
 use super::owner::Owner;
@@ -10,38 +10,38 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// A holder of a lock, as its key and its owner record say. All but the token is unknown of a lock of another library.
+/// A holder of a lock, from its key and its owner record. For a lock of another library only the token is known.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Holder {
-    /// The value of the lock's key; any bytes for another library's lock.
+    /// The value of the lock's key; any bytes for a lock of another library.
     #[serde(rename = "token_prefix", serialize_with = "shown")]
     pub(crate) token: Vec<u8>,
     #[serde(skip)]
     pub(crate) claim: Claim,
-    /// Its slot, of a lock that has several.
+    /// Its slot, if the lock has slots.
     pub(crate) slot: Option<u32>,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// By the server's clock: time since 1970.
+    /// Time since 1970 by the server's clock.
     #[serde(serialize_with = "date")]
     pub(crate) acquired_at: Option<Duration>,
     #[serde(rename = "held_ms", serialize_with = "ms")]
     pub(crate) held: Option<Duration>,
     pub(crate) fencing_token: Option<u64>,
     pub(crate) holds: Option<u64>,
-    /// The ttl that the lease was taken with.
+    /// The ttl with which the lease was taken.
     #[serde(rename = "ttl_ms", serialize_with = "ms")]
     pub(crate) ttl: Option<Duration>,
     /// The rest of the lease; none when it never expires or is not known.
     #[serde(rename = "lease_ms", serialize_with = "ms")]
     pub(crate) lease: Option<Duration>,
-    /// The lease that its renewals ask for: zero if nothing renews it.
+    /// The ttl that its renewals ask for; zero if nothing renews it.
     #[serde(rename = "renewal_ms", serialize_with = "ms")]
     pub(crate) renewal: Option<Duration>,
     /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
     #[serde(skip)]
     pub(crate) kept: Option<Duration>,
-    /// Who has revoked it: `deploy@web-3`.
+    /// The name of the one who has revoked it: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
 }
@@ -50,22 +50,23 @@ pub(crate) struct Holder {
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Obstacle {
     Leases(Leases),
-    /// A key of a type that no lock has, and the rest of its life.
+    /// The key has a type that no lock has; and its remaining time.
     OtherType(Option<Duration>),
-    /// It is free, but reserved for the first waiter, or for the holder before a restart; for this long, if that is known.
+    /// The lock is free, but reserved for the first waiter, or for the holder before a restart; for this long, if
+    /// known.
     Reserved(Option<Duration>),
     #[default]
     Unknown,
 }
 
-/// The leases on a lock: one at least.
+/// The leases on a lock, at least one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leases {
-    /// Those that are named: all of them, or the first.
+    /// The named holders: all of them, or the first.
     pub(crate) holders: Vec<Holder>,
-    /// The number of all.
+    /// The number of all holders.
     pub(crate) count: u64,
-    /// The time until one of them runs out, unless it is extended.
+    /// The time until the first lease runs out, unless it is extended.
     pub(super) next: Option<Duration>,
 }
 
@@ -124,12 +125,12 @@ impl Holder {
         escaped(&token::shown(&String::from_utf8_lossy(&self.token)), SHOWN_OF_TOKEN)
     }
 
-    /// Who and what it is, without the pid: "deploy@web-3 (nightly)".
+    /// Its owner without the pid: "deploy@web-3 (nightly)".
     pub(crate) fn in_short(&self) -> String {
         self.owner.who(false).unwrap_or_else(|| self.to_string())
     }
 
-    /// True if its token begins so.
+    /// True if its token begins with this text.
     pub(crate) fn begins_with(&self, text: &str) -> bool {
         self.token.starts_with(text.as_bytes())
     }
@@ -140,17 +141,17 @@ impl Holder {
         std::str::from_utf8(&self.token).is_ok_and(|own| stem(own) == stem(token))
     }
 
-    /// The longest time that this lease can last, as far as it is known.
+    /// The longest time that this lease can last, as far as known.
     pub(crate) fn longest(&self) -> Duration {
         self.ttl.max(self.lease).unwrap_or_default()
     }
 
-    /// One holder from the words of several nodes; its lease lasts as long as `needed` of them have it.
+    /// One holder from the words of several nodes; its lease lasts for as long as `needed` of them have it.
     pub(super) fn agreed(same: &[&Holder], needed: usize) -> Holder {
         // The node with the highest fencing token; others may have an older record.
         let best =
             same.iter().max_by_key(|holder| holder.fencing_token).map_or_else(Holder::default, |&best| best.clone());
-        // A node where it never expires counts, too.
+        // A node on which the lease never expires counts too.
         let left = same.iter().map(|holder| holder.lease.unwrap_or(Duration::MAX)).collect();
         let lease = reached(left, needed).filter(|&left| left < Duration::MAX);
         Holder { lease, holds: same.iter().filter_map(|holder| holder.holds).max(), ..best }
@@ -158,7 +159,7 @@ impl Holder {
 }
 
 impl Obstacle {
-    /// Reads the holders of a lock that is not free, or what else its key is.
+    /// Reads the holders of a lock that is not free, or another obstacle.
     pub(super) fn read(answer: &Reply) -> Obstacle {
         let told = answer.get("holders").items();
         if let Some(other) = told.iter().find(|holder| holder.has("type")) {
@@ -166,7 +167,7 @@ impl Obstacle {
         }
         let mut holders: Vec<Holder> = Vec::new();
         for holder in told.iter().map(Holder::read) {
-            // One that was asked for by its token may be among the first.
+            // A holder that was asked for by its token may be among the first.
             if holders.iter().all(|known| known.token != holder.token) {
                 holders.push(holder);
             }
@@ -175,7 +176,7 @@ impl Obstacle {
         Obstacle::Leases(Leases { holders, count, next: answer.get("next").as_time() })
     }
 
-    /// The holders of leases, each with its own token.
+    /// The holders, each with its own token.
     pub(crate) fn holders(&self) -> &[Holder] {
         match self {
             Obstacle::Leases(leases) => &leases.holders,
@@ -183,7 +184,8 @@ impl Obstacle {
         }
     }
 
-    /// True if leases of these tokens are in the way, to the end. Of slots all have to be theirs: another comes free before.
+    /// True if leases of these tokens stay in the way to the end: one of them holds the lock, or they hold all its
+    /// slots.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
@@ -194,18 +196,18 @@ impl Obstacle {
         }
     }
 
-    /// The claim of the leases, which is one for all; exclusive of everything else.
+    /// The claim that all its leases share; exclusive for any other obstacle.
     pub(crate) fn claim(&self) -> Claim {
         self.holders().first().map(|holder| holder.claim).unwrap_or_default()
     }
 
-    /// True if it has no expiry, so that waiting for its end is in vain: a lock of another library, or another key.
+    /// True if it never expires, so that waiting is in vain: a lock of another library, or a key of another type.
     pub(crate) fn never_ends(&self) -> bool {
         let lease_never_ends = self.holders().iter().any(|holder| holder.lease.is_none());
         lease_never_ends || matches!(self, Obstacle::OtherType(None))
     }
 
-    /// The time until it may end, unless it is extended; none when that is forever, or not known.
+    /// The time until it may end, unless it is extended; none if it never ends, or that is not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
             Obstacle::Leases(Leases { holders, next, .. }) => {
@@ -216,7 +218,7 @@ impl Obstacle {
         }
     }
 
-    /// True if both are the same obstacle, seen on two nodes: they have one lease at least in common.
+    /// True if both are the same obstacle, seen on two nodes: they have at least one lease in common.
     fn is(&self, other: &Obstacle) -> bool {
         match (self, other) {
             (Obstacle::Leases(ours), Obstacle::Leases(theirs)) => {
@@ -227,7 +229,7 @@ impl Obstacle {
     }
 }
 
-/// What the nodes say of each lease, which its token and its slot identify.
+/// The nodes' words on each lease; a token and a slot identify a lease.
 pub(super) fn leases<'a>(obstacles: &[&'a Obstacle]) -> Vec<Vec<&'a Holder>> {
     let mut leases: Vec<Vec<&Holder>> = Vec::new();
     for holder in obstacles.iter().flat_map(|by| by.holders()) {
@@ -255,7 +257,7 @@ pub(super) fn ms<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok,
     time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)).serialize(to)
 }
 
-/// In UTC; null when what was written is a time that no calendar has.
+/// In UTC; null if no calendar has the time that was written.
 pub(super) fn date<S: Serializer>(since: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
     since.and_then(rfc3339).serialize(to)
 }

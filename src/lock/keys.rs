@@ -3,18 +3,18 @@
 use super::fields::Args;
 use crate::redis::{Call, Script};
 
-/// Separates the lock's key from the part, and the parts of a waiter's name. No name has a control character, so no lock's key
-/// can look like one of redlock's.
+/// Separates the lock's key from the part, and the parts of a waiter's name. Names have no control characters, so a
+/// lock's own key never looks like one of its other keys.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-/// The other keys of a lock, each with its type: first those that a request names, behind the lock's own, in the order that the
-/// scripts expect; then those that the scripts name themselves (keys.lua, newest.lua): a longer request would not be read to
-/// its end (see scripts.rs).
+/// The other keys of a lock, each with its type. The first are named in each request, behind the lock's own key, in the
+/// order that the scripts expect. The scripts name the rest themselves (keys.lua, newest.lua), since a server would not
+/// read a longer request to its end (see scripts.rs).
 const PARTS: [(&str, &str); 15] = [
     ("lease", "hash"),      // The owner record of the present lease.
     ("fence", "string"),    // The counter of fencing tokens, which outlives the lease.
     ("queue", "zset"),      // The waiters, by ticket.
-    ("reserved", "string"), // The waiter that the free lock is promised to.
+    ("reserved", "string"), // The waiter to which the free lock is promised.
     ("holds", "zset"),      // The holds of a re-entrant lease.
     ("members", "zset"),    // The leases of a lock that several hold, by deadline.
     ("slots", "zset"),      // The same by slot, if it has slots.
@@ -24,13 +24,13 @@ const PARTS: [(&str, &str); 15] = [
     ("log", "list"),        // The last runs that have ended.
     ("runs", "hash"),       // The last success, the last failure, and counts.
     ("newest", "string"),   // The largest number of --newest.
-    ("visits", "zset"),     // The hosts that came, by the time of that.
+    ("visits", "zset"),     // The hosts that came, by the time at which they came.
     ("errors", "list"),     // The last lines that jobs wrote to their standard error.
 ];
-/// The number of those that a request names.
+/// The number of parts that a request names.
 const NAMED: usize = 8;
 
-/// The keys of the memory that show that a lock has one.
+/// The keys that show that a lock remembers runs.
 const OF_MEMORY: [&str; 2] = ["log", "open"];
 
 /// The keys and the channels of one lock, all in one Cluster slot.
@@ -38,7 +38,7 @@ const OF_MEMORY: [&str; 2] = ["log", "open"];
 pub(crate) struct Keys {
     /// The lock itself: a plain string, its value the token.
     pub(crate) lock: String,
-    /// The prefix of the names of the other keys, and of the channels: `w:` and a waiter.
+    /// The prefix of the other keys, and of the waiters' channels (`w:` and the waiter's name).
     pub(crate) base: String,
 }
 
@@ -63,7 +63,7 @@ impl Keys {
         Call::new(script, self.all(), args.into_list(), (self.base.clone(), &PARTS))
     }
 
-    /// The note that the release of this lease leaves.
+    /// The key of the note that the release of this lease leaves.
     pub(super) fn note(&self, token: &str) -> String {
         format!("{}released:{token}", self.base)
     }
@@ -74,7 +74,7 @@ impl Keys {
     }
 }
 
-/// The lock to whose memory this key belongs.
+/// The lock whose memory this key belongs to; none if it is another key.
 pub(super) fn remembered(key: &str) -> Option<String> {
     let front = key.split_once(SEPARATOR)?.0;
     let with_tag = front.split_once("}:").map(|(_, lock)| lock);
@@ -83,8 +83,8 @@ pub(super) fn remembered(key: &str) -> Option<String> {
     [without, with_tag].into_iter().flatten().find(is_of).map(str::to_owned)
 }
 
-/// The prefix of all names besides the locks themselves, for locks whose keys begin with `prefix` and have no hash tag
-/// behind it.
+/// The prefix of the other keys and the channels of all locks whose own keys begin with `prefix` and have no hash tag
+/// after it.
 pub(crate) fn beside(prefix: &str) -> String {
     match hash_tag(prefix) {
         Some(tag) => format!("{{{tag}}}:{prefix}"),
@@ -92,7 +92,7 @@ pub(crate) fn beside(prefix: &str) -> String {
     }
 }
 
-/// The part of a key that Redis Cluster hashes in its stead: between the first `{` and the first `}` behind it, unless
+/// The part of a key that Redis Cluster hashes instead of the whole: between the first `{` and the next `}`, unless
 /// that is empty (Redis Cluster specification, "Hash tags").
 pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
@@ -100,8 +100,8 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// True if all keys of the lock can be put into its hash slot: they carry the lock's own hash tag, or else its whole key as
-/// the tag. A `}` in the key would end that tag too early.
+/// True if all keys of the lock fit into its hash slot. They carry the lock's own hash tag, or else its whole key as
+/// the tag, which a `}` in the key would end too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')
 }

@@ -10,7 +10,7 @@ use crate::sys::clock::Boot;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The ttl of a lease that nothing says it of; cli.rs has the same in words.
+/// The ttl without --ttl; cli.rs has the same in words.
 pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// One grant of a lock, limited in time.
@@ -18,27 +18,27 @@ pub(crate) const DEFAULT_TTL: Duration = Duration::from_secs(30);
 pub(crate) struct Lease {
     /// The random identity of the lease, with the suffix of this process's hold if it has re-entered a lease.
     pub(crate) token: String,
-    /// This process's hold: [`token::BASE`], or the id of the one with which the lease was entered.
+    /// This process's hold: [`token::BASE`], or the id of the hold with which it entered the lease.
     pub(super) hold: String,
-    /// Larger than that of every earlier lease on this lock.
+    /// Larger than the fencing token of every earlier lease on this lock.
     pub(crate) fencing_token: u64,
     pub(crate) ttl: Duration,
-    /// Its slot, from zero, if the lock has several; `slots`.
+    /// Its slot, from zero, if the lock has several.
     pub(crate) slot: Option<u32>,
-    /// The time since which this process has it.
+    /// The moment at which this process got it.
     pub(super) since: Boot,
     /// The number of holds of the lease, this process's included.
     pub(crate) holds: u64,
     pub(super) owner: Owner,
     /// Its run for the memory, if there is one.
     pub(super) entry: Option<String>,
-    /// A success of it counts for `--once-per`.
+    /// A success of its job counts for `--once-per`.
     pub(crate) is_once: bool,
     /// Its number of `--newest`.
     pub(super) newest: Option<u64>,
     /// The confirmation of each node.
     pub(super) backing: Vec<Backing>,
-    /// The nodes that failed to grant it, and why. Not handed to another process.
+    /// The nodes that failed to grant it, and why; not passed on to another process.
     #[serde(skip)]
     pub(super) faults: Vec<(usize, Fault)>,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Lease {
 pub(super) type Backing = recreate::Backing<Boot, String>;
 
 impl Lease {
-    /// A lease as it was asked for, which no node has confirmed yet.
+    /// A lease that was asked for, and that no node has confirmed yet.
     pub(super) fn new(token: String, hold: String, request: &Request, nodes: usize) -> Lease {
         Lease {
             token,
@@ -66,17 +66,18 @@ impl Lease {
         }
     }
 
-    /// A node has granted it for this long from the moment at which it was asked.
+    /// Records that a node has granted it for this long, counted from the moment at which the request was sent.
     pub(super) fn granted(&mut self, node: usize, sent: Boot, ttl: Duration, by: &Answer) {
         self.backing[node] = Backing { until: Some(sent + less_drift(ttl)), run: by.run_id.clone(), removed: false };
     }
 
-    /// True if it was granted to this process, rather than entered inside a job that holds it.
+    /// True if it was granted to this process; false if this process re-entered an ancestor's lease.
     pub(crate) fn is_outermost(&self) -> bool {
         self.hold == token::BASE
     }
 
-    /// The end of validity: before this moment a quorum of nodes surely has the key. In the distant past without a quorum.
+    /// The end of validity: until then a quorum of nodes is sure to have the key. In the distant past if no quorum has
+    /// it.
     pub(crate) fn valid_until(&self) -> Boot {
         recreate::valid_until(&self.backing).unwrap_or(Boot::at(Duration::ZERO))
     }
@@ -86,8 +87,8 @@ impl Lease {
         token::split(&self.token).0
     }
 
-    /// Adds what a node needs to write the end of the run, also after a restart without its memory: the run of the server when it
-    /// last confirmed the lease, the beginning (ms ago), and what the run is.
+    /// Adds the facts from which a node writes the end of the run, even if it has restarted without its memory: the
+    /// server's run_id when it last confirmed the lease, the beginning (ms ago), and the run itself.
     pub(super) fn add_run_to(&self, args: Args, node: usize) -> Args {
         let entry = self.entry.as_ref().map(|entry| run::told(entry, &self.token, self.fencing_token, self.slot));
         args.with_some("run_id", self.backing[node].run.as_ref())

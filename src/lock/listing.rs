@@ -1,4 +1,4 @@
-//! A list of locks, or of the runs of several: which keys are meant, and what the nodes together say of each.
+//! A list of locks, or of the runs of several locks: selects the keys, and combines the nodes' words on each.
 
 use super::answer::Answer;
 use super::keys::{Keys, SEPARATOR, remembered};
@@ -13,26 +13,26 @@ use std::collections::BTreeSet;
 use std::iter::zip;
 use std::time::Duration;
 
-/// How many more runs than are asked for may be in memory before the oldest are dropped.
+/// The number of runs beyond the requested ones that may be in memory before the oldest are dropped.
 const SURPLUS: usize = 10_000;
 
 /// The locks of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Selection<'a> {
     pub(crate) prefix: &'a str,
-    /// A `*` in a name stands for anything. Without a name: all that there are.
+    /// A `*` in a name stands for anything; no name selects all locks.
     pub(crate) names: &'a [String],
 }
 
-/// The runs of several locks, by their beginning, each as the caller's row.
+/// The runs of several locks, in the order of their beginnings, each as the caller's row.
 #[derive(Debug)]
 pub(crate) struct RunListing<R> {
     pub(crate) runs: Vec<R>,
-    /// The number of runs that go on of each lock that has more than are listed.
+    /// Each lock with more runs that go on than are listed, and their number.
     pub(crate) running: Vec<(String, u64)>,
-    /// The locks that have forgotten runs of the time that was asked for; see [`Memory`].
+    /// The locks that have forgotten runs of the requested time; see [`Memory`].
     pub(crate) forgotten: Vec<(String, Duration, u64)>,
-    /// The server that may have forgotten the runs of a lock without any; see [`Memory`].
+    /// The server that may have forgotten the runs of a lock that shows none; see [`Memory`].
     pub(crate) started: Option<(String, Duration)>,
     pub(crate) missing: Missing,
 }
@@ -45,22 +45,22 @@ struct Found<R> {
     row: R,
 }
 
-/// What a list lacks: the nodes that did not answer, and the locks that too few nodes can tell of.
+/// The gaps in a list: nodes that did not answer, and locks on which too few nodes can tell.
 #[derive(Debug, Default)]
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
     pub(crate) locks: Vec<Error>,
-    /// The error about the locks in [`State::Unknown`], if there are any. What is remembered of them is known as far as it goes.
+    /// The error about the locks in [`State::Unknown`], if there are any. Their memory is known as far as it goes.
     pub(crate) unknown: Option<Error>,
-    /// The state of some lock is known.
+    /// True if the state of any lock is known.
     has_known: bool,
 }
 
 impl Missing {
-    /// The same, if anything is known.
+    /// The gaps, if the state of any lock is known.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if the state of no lock is.
+    /// [`Error::NoQuorum`] if no lock's state is known.
     pub(crate) fn known(self) -> Result<Missing, Error> {
         match self.unknown {
             Some(error) if !self.has_known => Err(error),
@@ -70,13 +70,13 @@ impl Missing {
 }
 
 impl Locks {
-    /// Gives each of the selected locks to `show`, by their names; with `free` also those that are free and remember something.
-    /// With an empty prefix a name with a `*` finds only those with an owner record of redlock's: everything else in the
-    /// database is other data. A lock for which `show` returns an error is one that cannot be shown. There may be very many:
-    /// no more than a page of them is held at a time.
+    /// Gives each of the selected locks to `show`, ordered by name; with `free` also free locks that remember
+    /// something. With an empty prefix, a name with a `*` finds only locks with redlock's owner record, since the rest
+    /// of the database is other data. A lock for which `show` returns an error cannot be shown. There may be very many
+    /// locks, so only a page of them is in memory at a time.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`], perhaps behind locks that were shown.
+    /// [`Error::NoQuorum`], perhaps after some locks were shown.
     pub(crate) async fn list(
         &mut self,
         selection: Selection<'_>,
@@ -95,7 +95,7 @@ impl Locks {
             keys.extend(batch.remembered_keys(selection).await?);
         }
         if keys.is_empty() {
-            // A replica answers SCAN, too: its answer about one lock tells that it is one.
+            // A replica answers SCAN too; only a question about a lock shows that it is a replica.
             keys.insert(prefix.to_owned());
         }
         let keys: Vec<String> = keys.into_iter().collect();
@@ -122,8 +122,8 @@ impl Locks {
         Ok(missing)
     }
 
-    /// The runs of the selected locks: of all together the newest, as many as the query says. `row` makes
-    /// of each, and the name of its lock, what stays in memory: there may be very many.
+    /// The newest runs of all selected locks together, as many as the query says. `row` turns each run, with its lock's
+    /// name, into the part that stays in memory, since there may be very many runs.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].
@@ -142,7 +142,7 @@ impl Locks {
             keys.extend(selection.exact());
         }
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        // With many locks of many runs, only as many runs stay in memory as the caller asks for.
+        // Only as many runs stay in memory as the caller asks for, even with many locks of many runs.
         for page in keys.chunks(query.locks_at_a_time(batch.locks.nodes.len())) {
             for (key, memory) in zip(page, batch.remember(page, query).await?) {
                 let name = &key[selection.prefix.len()..];
@@ -182,20 +182,20 @@ impl BatchQuery<'_> {
         self.faults.into_iter().map(|(node, fault)| (self.locks.nodes.asked(node), fault)).collect()
     }
 
-    /// The keys of all locks that are named, and of those that there are and a pattern matches.
+    /// The keys of all locks that are named, and of all existing locks that a pattern matches.
     async fn held_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
         let mut keys: BTreeSet<String> = selection.exact().collect();
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
-            // A key that the pattern does not match, or that is not the lock's own, is left out.
+            // SCAN may return keys that are not meant: without the prefix, or beside a lock's own key.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
         }
         Ok(keys)
     }
 
-    /// The keys of the locks that a pattern selects and that remember runs.
+    /// The keys of the locks that remember runs and that a pattern selects.
     async fn remembered_keys(&mut self, selection: Selection<'_>) -> Result<BTreeSet<String>, Error> {
         let patterns = selection.patterns();
         if patterns.is_empty() {
@@ -219,7 +219,7 @@ impl BatchQuery<'_> {
         for (node, found) in found.iter().enumerate() {
             self.faults.extend(found.as_ref().err().map(|fault| (node, fault.clone())));
         }
-        // Without a quorum of scans, a missing key proves nothing.
+        // A missing key proves nothing unless a quorum of nodes was scanned.
         let reached = found.iter().flatten().count();
         if reached < self.locks.quorum() {
             return Err(self.no_quorum(reached));
@@ -227,7 +227,7 @@ impl BatchQuery<'_> {
         Ok(found.into_iter().flatten().flatten().collect())
     }
 
-    /// What is shown of each of these locks, or why too few nodes can tell.
+    /// The status of each of these locks, or why too few nodes can tell.
     async fn look_at_all(
         &mut self,
         prefix: &str,
@@ -261,7 +261,7 @@ impl<'a> Selection<'a> {
         self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
     }
 
-    /// The names with a `*`; of a selection without a name one for all.
+    /// The names with a `*`; a single `*` if the selection has no name.
     pub(crate) fn patterns(&self) -> Vec<&'a str> {
         match self.names {
             [] => vec!["*"],
@@ -270,7 +270,7 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Leaves the newest of these runs.
+/// Keeps the newest of these runs only.
 fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
     if found.len() > most {
         found.sort_by_key(|found| found.age);
@@ -278,13 +278,13 @@ fn leave_newest<R>(found: &mut Vec<Found<R>>, most: usize) {
     }
 }
 
-/// The text without the meaning that SCAN gives to some characters.
+/// The text, escaped so that SCAN matches each character as it is.
 fn glob_escaped(text: &str) -> String {
     let is_special = |c| matches!(c, '*' | '?' | '[' | ']' | '\\' | '^' | '-');
     text.chars().flat_map(|c| is_special(c).then_some('\\').into_iter().chain([c])).collect()
 }
 
-/// True if the name is one that the pattern stands for.
+/// True if the pattern matches the name.
 pub(crate) fn stands_for(pattern: &str, name: &str) -> bool {
     let mut parts: Vec<&str> = pattern.split('*').collect();
     let first = parts.remove(0);

@@ -16,11 +16,11 @@ pub(crate) struct Locks {
     pub(crate) quarantine: Quarantine,
 }
 
-/// The answer of each node about a lock, if it has come, or why too few nodes can tell.
+/// The answer of each node about a lock, if it has come; or why too few nodes can tell.
 pub(super) type ByNode<A> = Result<Vec<Option<A>>, Error>;
 
 impl Locks {
-    /// No node is contacted yet. Timeouts that are not given are derived from `ttl`.
+    /// Contacts no node yet. Timeouts that are not given are derived from `ttl`.
     pub(crate) fn new(
         nodes: &[Address],
         node_timeout: Option<Duration>,
@@ -56,7 +56,7 @@ impl Locks {
 #[derive(Debug)]
 pub(super) struct BatchQuery<'a> {
     pub(super) locks: &'a mut Locks,
-    /// The nodes that have failed so far. One that hangs costs a timeout once, and is not asked again.
+    /// The nodes that have failed so far. A node that hangs costs one timeout, and is not asked again.
     pub(super) faults: BTreeMap<usize, Fault>,
 }
 
@@ -65,13 +65,13 @@ impl BatchQuery<'_> {
         BatchQuery { locks, faults: BTreeMap::new() }
     }
 
-    /// The error for a look that only so many nodes have answered.
+    /// The error when only this many nodes have answered.
     pub(super) fn no_quorum(&self, reached: usize) -> Error {
         self.locks.unanswered(None, self.faults.iter().map(|(&node, fault)| (node, fault)), reached)
     }
 
-    /// Asks the nodes about several locks. Of each lock the answers by node, or why too few nodes can tell; that error does not name
-    /// the lock.
+    /// Asks the nodes about several locks. Returns for each lock the answers by node, or why too few nodes can tell;
+    /// that error does not name the lock.
     ///
     /// # Errors
     /// [`Error::NoQuorum`] if too few nodes answer at all.

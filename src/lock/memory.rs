@@ -1,4 +1,4 @@
-//! What a lock remembers of its runs: the word of each node (runs.lua), and of all together.
+//! The memory that a lock has of its runs: the word of each node (runs.lua), and of all together.
 
 use super::fields::Args;
 use super::keys::Keys;
@@ -16,13 +16,13 @@ use std::time::Duration;
 
 /// The number of runs of the log that runs.lua looks at.
 const PAGE: usize = 200;
-/// The number of runs that a request may ask for, of all locks together: one takes a kilobyte at most.
+/// The number of runs that a request may ask for, of all locks together: a run takes a kilobyte at most.
 const RUNS: usize = 2_000;
 /// The number of runs whose errors are kept.
 const KEPT_ERRORS: usize = 10;
-/// The number of further runs that each of several nodes is asked for: those that a quorum does not know are left out.
+/// The number of further runs that each of several nodes is asked for, since runs that no quorum knows are left out.
 const SPARE: usize = 10;
-/// Longer than any run is remembered.
+/// A time longer than any run is remembered.
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
 /// A server that was started less than this ago may have been asked for runs before its start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
@@ -32,26 +32,26 @@ const LOCKS: usize = 500;
 /// The runs that are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunQuery {
-    /// At most so many: the newest.
+    /// At most this many, the newest.
     pub(crate) most: usize,
-    /// Those that ended within this time, or go on.
+    /// Only runs that ended within this time, or go on.
     pub(crate) since: Option<Duration>,
-    /// Those that failed.
+    /// Only runs that failed.
     pub(crate) failed: bool,
-    /// The hosts that came, too.
+    /// The hosts that came to the lock are asked for too.
     pub(crate) hosts: bool,
-    /// With what their jobs wrote last to their standard error.
+    /// The last lines of each job's standard error are asked for too.
     pub(crate) errors: bool,
 }
 
-/// What a lock remembers of its runs.
+/// The memory that a lock has of its runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Memory {
     /// The last run that has ended, and the last that succeeded and that failed.
     pub(crate) last: Option<Run>,
     pub(crate) last_success: Option<Run>,
     pub(crate) last_failure: Option<Run>,
-    /// The usual time that a run takes: the middle one of the successes that were asked for, of three at least.
+    /// The usual duration of a run: the median of the successes that were asked for, if there are three.
     #[serde(rename = "usual_ms", serialize_with = "ms")]
     pub(crate) usual: Option<Duration>,
     /// The hosts that came, the latest first, if they were asked for.
@@ -60,17 +60,17 @@ pub(crate) struct Memory {
     /// The runs that were asked for, by their beginning.
     #[serde(skip)]
     pub(crate) runs: Vec<Run>,
-    /// The number of runs that go on, of which `runs` has the first.
+    /// The number of runs that go on; `runs` has the first of them.
     #[serde(skip)]
     pub(crate) running: u64,
-    /// The number of ends that were told, if all nodes have answered.
+    /// The number of ends that were told; none unless all nodes have answered.
     #[serde(skip)]
     pub(crate) counts: Option<Counts>,
-    /// With `since`: the end of the oldest run of a log that has been cut, and how many it keeps.
+    /// With `since`, for a log that has been cut: the end of its oldest run, and the number of runs that it keeps.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// Of a lock that no node remembers anything of, the server that was started first, and the time since, if that is
-    /// [`NEW`]: there may have been runs before.
+    /// If no node remembers anything of the lock and all servers are [`NEW`]: the one that was started first, and the
+    /// time since. Earlier runs may have been forgotten.
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
 }
 
-/// What one node remembers.
+/// The memory of one node.
 #[derive(Clone, Debug, Default)]
 struct NodeMemory {
     runs: Vec<Run>,
@@ -95,7 +95,7 @@ struct NodeMemory {
     oldest: Option<Run>,
     more: bool,
     errors: Vec<KeptErrors>,
-    /// The time since the start of the server, if it remembers nothing.
+    /// The time since the start of the server, if the server remembers nothing.
     uptime: Option<Duration>,
 }
 
@@ -104,17 +104,17 @@ impl RunQuery {
     pub(crate) const LAST: RunQuery = RunQuery { most: 1, since: None, failed: false, hosts: false, errors: false };
     pub(crate) const ALL: RunQuery = RunQuery { most: usize::MAX, ..RunQuery::LAST };
 
-    /// The number of locks of which so many nodes are asked in one request.
+    /// The number of locks that one request to this many nodes may ask about.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
-        // Of the log, of those that have ended without a word, the last success and the last failure; the hosts take as much as
-        // ten runs, the errors of a run as much as a run.
+        // A lock's answer has up to `each` runs of the log, as many that ended without a word, the last success and the
+        // last failure. The hosts take the space of ten runs, the errors of a run that of a run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
         (RUNS / runs).clamp(1, LOCKS)
     }
 
-    /// The number of runs that each of so many nodes is asked for.
+    /// The number of runs to ask each of this many nodes for.
     fn each(self, nodes: usize) -> usize {
         self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
     }
@@ -136,7 +136,7 @@ impl FromReply for NodeMemory {
                 runs.push(run);
             }
         }
-        // Who has freed the lock for all its holders has ended the leases that there were then.
+        // A release that freed the lock for all its holders has ended all leases of that time.
         if let Some(force) = run_in("forced").filter(|force| force.began <= now) {
             let is_ended =
                 |run: &&mut Run| run.began <= force.began && run.ended.is_none_or(|end| Some(end) >= force.began);
@@ -174,14 +174,14 @@ impl Memory {
         self.last.is_some() || !self.runs.is_empty()
     }
 
-    /// What the nodes that have answered remember together.
+    /// The combined memory of the nodes that have answered.
     fn of(nodes: &[Option<NodeMemory>], needed: usize, query: RunQuery) -> Memory {
         let known = || nodes.iter().flatten();
         let all: Vec<&[Run]> = known().map(|node| node.runs.as_slice()).collect();
         let mut runs = merge(&all, needed);
         let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
         let mut results = merge(&results, needed);
-        // Those of any node.
+        // The errors that any node has kept.
         let errors: BTreeMap<&str, &String> =
             known().flat_map(|node| &node.errors).map(|kept| (kept.token.as_str(), &kept.lines)).collect();
         for run in runs.iter_mut().chain(&mut results) {
@@ -193,11 +193,11 @@ impl Memory {
             |is: fn(&&Run) -> bool| results.iter().filter(is).min_by_key(|run| (run.is_ahead(), run.age())).cloned();
         let last_failure = last(|run| run.failed());
         runs.retain(|run| !query.failed || run.went_wrong());
-        // A failure is kept when the log has lost it.
+        // The last failure is kept even when the log has dropped it.
         let kept =
             last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
         runs.extend(kept);
-        // The script leaves out what is too old in the log alone.
+        // The script leaves out old runs of the log only.
         runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
@@ -225,18 +225,18 @@ impl Memory {
 }
 
 impl BatchQuery<'_> {
-    /// What each of these locks remembers, or why too few nodes can tell; that error does not name the lock. No more than
-    /// [`RunQuery::locks_at_a_time`].
+    /// The memory of each of these locks, or why too few nodes can tell; that error does not name the lock. Takes at
+    /// most [`RunQuery::locks_at_a_time`] locks.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] if so few nodes answer at all.
+    /// [`Error::NoQuorum`] if too few nodes answer at all.
     pub(super) async fn remember(
         &mut self,
         keys: &[&str],
         query: RunQuery,
     ) -> Result<Vec<Result<Memory, Error>>, Error> {
         let nodes = self.locks.nodes.len();
-        // Several nodes may know different ends of a run: what is asked for is decided by all of them together.
+        // Several nodes may know different ends of a run, so the runs to show are chosen from all answers together.
         let (each, since, failed) = match nodes > 1 && (query.failed || query.since.is_some()) {
             true => (usize::MAX, query.since.map(|_| Duration::MAX), false),
             false => (query.each(nodes), query.since, query.failed),
@@ -269,21 +269,21 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The node that was started first and the time since, if all nodes remember nothing and are [`NEW`].
+/// The node that was started first and the time since, if no node remembers anything and all are [`NEW`].
 fn first_started(nodes: &[Option<NodeMemory>]) -> Option<(usize, Duration)> {
     let uptimes: Option<Vec<Duration>> = nodes.iter().map(|node| node.as_ref()?.uptime).collect();
     let first = uptimes?.into_iter().enumerate().max_by_key(|(_, uptime)| *uptime);
     first.filter(|(_, uptime)| *uptime < NEW)
 }
 
-/// The middle one of the durations of the runs that succeeded, of three at least.
+/// The median duration of the runs that succeeded; none of fewer than three.
 fn usual(runs: &[Run]) -> Option<Duration> {
     let mut times: Vec<Duration> = runs.iter().filter(|run| run.succeeded()).filter_map(|run| run.duration).collect();
     times.sort_unstable();
     times.get(times.len() / 2).copied().filter(|_| times.len() >= 3)
 }
 
-/// Adds a further page of a log to what each node has told. A node that does not answer has told all it can.
+/// Adds a further page of the log to each node's answer. A node that does not answer has told all it can.
 fn add(told: &mut ByNode<NodeMemory>, page: ByNode<NodeMemory>) {
     let mut page = page.unwrap_or_default().into_iter();
     for before in told.iter_mut().flatten() {
@@ -304,18 +304,18 @@ fn merge(nodes: &[&[Run]], needed: usize) -> Vec<Run> {
     runs.into_values().filter_map(|same| agreed(same, needed)).collect()
 }
 
-/// One run from the words of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss, or, of a
-/// lease of `acquire`, that it ran out. A run without such an end counts if `needed` nodes know it: it may be left over from a
-/// take that got no quorum.
+/// One run from the words of several nodes. An end that was told to any node wins, unless `needed` nodes know a loss,
+/// or know that a lease of `acquire` ran out. A run without such an end counts only if `needed` nodes know it, since it
+/// may be left over from a take that got no quorum.
 fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
-    // No node's clock decides alone, and all runs have the same one's times.
+    // The clock in the middle gives the times of all runs, so that no node's clock decides alone.
     same.sort_by_key(|run| run.began);
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
     let weight = match () {
-        // What so many nodes saw is no mistake of a node that has forgotten the lease.
+        // A loss on a quorum is no mistake of a node that has forgotten the lease.
         () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
-        // A take that a node has carried out late lets its lease be released after it has run out on the others.
+        // A node that carried out its take late can still release a lease that has run out on the others.
         () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {
             RunOutcome::Expired.weight()
         }
@@ -330,7 +330,7 @@ fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
         let is_running = count(RunOutcome::Running) >= needed;
         let meant = same.iter().filter(|run| run.outcome.weight() <= weight);
         let meant = meant.filter(|run| (run.outcome == RunOutcome::Running) == is_running);
-        // A status that was told after the expiry is known where it was heard.
+        // A status that was told after the expiry is known to some nodes only.
         meant.max_by_key(|run| run.status)?
     };
     let fencing_token = same.iter().filter_map(|run| run.fencing_token).max();
@@ -356,13 +356,13 @@ mod tests {
             let nodes: Vec<&[Run]> = nodes.iter().map(|run| std::slice::from_ref(*run)).collect();
             merge(&nodes, 2).first().map(|run| (run.outcome, run.ended.map(|ended| ended.as_secs() % 10)))
         };
-        // A minority may have been left over from a take that got no quorum.
+        // A minority's run may be left over from a take that got no quorum.
         assert_eq!((outcome(&[&open]), outcome(&[&gone])), (None, None));
         assert_eq!(outcome(&[&open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&open, &gone]), Some((RunOutcome::Expired, Some(5))));
         assert_eq!(outcome(&[&gone, &open, &open]), Some((RunOutcome::Running, None)));
         assert_eq!(outcome(&[&ended]), Some((RunOutcome::Exited, Some(4))));
-        // What was told wins, and its time with it.
+        // An end that was told wins, and so does its time.
         assert_eq!(outcome(&[&lost, &gone, &ended]), Some((RunOutcome::Exited, Some(4))));
         assert_eq!(outcome(&[&lost, &gone, &open]), Some((RunOutcome::Lost, Some(6))));
         assert_eq!(outcome(&[&lost, &ended, &lost]), Some((RunOutcome::Lost, Some(6))));
@@ -383,7 +383,7 @@ mod tests {
             Run::read(&text, RunOutcome::Expired, Some(Duration::from_millis(time(500_000))))
         };
         let (told, gone) = (r#","d":"1000","x":"0""#, r#","d":"900""#);
-        // Of the second run, the node with the clock in the middle has not heard the end.
+        // The node with the clock in the middle has not heard the end of the second run.
         let nodes = [(-120, told), (0, gone), (120, told)]
             .map(|(behind, end)| [read(200_000, behind, told), read(300_000, behind, end)]);
         let runs = merge(&nodes.each_ref().map(|runs| &runs[..]), 2);
@@ -397,7 +397,7 @@ mod tests {
     fn a_run_goes_on_if_a_quorum_of_the_nodes_says_so() {
         let node = |running| Some(NodeMemory { running, ..NodeMemory::default() });
         let running = |nodes: &[Option<NodeMemory>]| Memory::of(nodes, 2, RunQuery::LAST).running;
-        // A node that has not heard of an end.
+        // One node has not heard of an end.
         assert_eq!(running(&[node(0), node(1), node(0)]), 0);
         assert_eq!(running(&[node(0), node(1), None]), 0);
         assert_eq!(running(&[node(3000), node(2999), node(3001)]), 3000);

@@ -1,7 +1,7 @@
 //! The lock: acquire, renew, extend, release, look, over N nodes. No clap, no printing.
 //!
 //! Calls go one way: `acquire` → `enter`, `queue` → `attempt` → `traces` → `release`; `free`, `revoke` and `listing` →
-//! `status` → `memory`; `renew` → `recreate`; what needs a quorum → `ask`.
+//! `status` → `memory`; `renew` → `recreate`; every question that needs a quorum → `ask`.
 
 mod acquire;
 mod answer;
@@ -67,10 +67,10 @@ use std::time::Duration;
 pub(crate) struct Lock {
     pub(crate) name: String,
     keys: Keys,
-    /// None for a command that takes none: the lock says itself what is there.
+    /// None for a command that takes no lease: the claim is then read from the lock.
     claim: Option<Claim>,
     locks: Locks,
-    /// The memory's part in the last release.
+    /// The parts of the end of the run that the last release could not write.
     pub(crate) unwritten: Unwritten,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct Request {
     /// Tokens of the leases that the jobs around this process hold, the outermost first.
     pub(crate) ancestors: Vec<String>,
     pub(crate) reenter: Reenter,
-    /// The process that renews the lease is not the one that releases it, and has to tell a release from a loss.
+    /// One process renews the lease and another releases it; the first has to tell a release from a loss.
     pub(crate) noted: bool,
     /// The lease is released by its token, by another process.
     pub(crate) is_acquired: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// True if no process renews the lease.
+    /// True if nothing renews the lease.
     fn is_renewed_by_none(&self) -> bool {
         self.is_acquired && !self.noted
     }
@@ -108,11 +108,11 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reenter {
     No,
-    /// No, and other options of this call rule it out.
+    /// Never: other options of this call rule it out.
     Excluded,
-    /// If one of the ancestors still holds it; otherwise the lock is taken as usual. The lease keeps its own ttl.
+    /// Only if one of the ancestors still holds a lease, which keeps its own ttl; otherwise the lock is taken as usual.
     IfHeld,
-    /// The lease of this token, or nothing; it lasts for the request's ttl at least.
+    /// Only the lease of this token, or fail; the lease then lasts for the request's ttl at least.
     Must(String),
 }
 
@@ -132,7 +132,7 @@ impl Lock {
         Lock { claim: Some(claim), ..self }
     }
 
-    /// The claim of the leases that are taken on it.
+    /// The claim with which this process takes leases on the lock.
     pub(crate) fn claim(&self) -> Claim {
         self.claim.unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl Lock {
         self.keys.call(script, args.with_some("claim", self.claim.map(Claim::word)))
     }
 
-    /// The same for a script that leaves a note of the release of this lease, or looks for it; an ordinary lease has none.
+    /// The same for a script that writes or reads the note of this lease's release; an ordinary lease has no note.
     fn call_noted(&self, script: &'static Script, stem: &str, args: Args) -> Call {
         let note = token::is_noted(stem).then(|| self.keys.note(stem));
         self.call(script, args.with_some("note", note.as_ref())).with_key(note)
@@ -162,7 +162,7 @@ impl Lock {
         }
     }
 
-    /// Comes back once a node that had closed its connection can be reached again.
+    /// Returns once a node that had closed its connection can be reached again.
     pub(crate) async fn reconnected(&mut self) {
         self.locks.nodes.reconnected().await;
     }

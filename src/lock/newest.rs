@@ -6,10 +6,10 @@ use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
-/// The largest number that has come, and the first that came with it.
+/// The largest number that has come, and the first caller that came with it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Newest {
-    /// None if what was there is no number.
+    /// None if the register has no number.
     pub(crate) number: Option<u64>,
     host: Option<String>,
     pid: Option<u64>,

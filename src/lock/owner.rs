@@ -1,18 +1,18 @@
-//! Who has a lease, had one, or waits for one.
+//! The owner of a lease or a run, or a waiter: host, process, user and label.
 
 use super::fields::Args;
 use crate::sys;
 use crate::text::safe;
 use serde::{Deserialize, Serialize};
 
-/// The owner of a lease or a run, or a waiter; what is not known of it is none. Never the job's arguments, which may hold
+/// The owner of a lease or a run, or a waiter; an unknown fact is none. Never the job's arguments, which may hold
 /// secrets.
 ///
-/// A further fact is sent by [`Owner::add_to`], written by grant.lua, read by `Holder::read`, agreed upon by `agreed`, and shown
-/// by output.rs, error.rs and progress.rs. It is about the process `pid`, not about redlock, and empty if unknown, as a missing
-/// argument fails the grant. One that changes with renewals is sent by `args` of `Lease` (each hold has its own); extend.lua
-/// writes it by pcall, since a lack of memory must not cost a lease, and by no command that users have not allowed yet;
-/// recreate.lua writes the whole record again.
+/// To add a fact: [`Owner::add_to`] sends it, grant.lua writes it, `Holder::read` reads it, `agreed` agrees on it, and
+/// output.rs, error.rs and progress.rs show it. The fact is about the process `pid`, not about redlock, and an unknown
+/// fact is an empty text, since a missing argument fails the grant. A fact that changes with renewals is sent by `args`
+/// of `Lease` (each hold has its own); extend.lua writes it by pcall, since a lack of memory must not cost a lease, and
+/// only with commands that users have allowed already; recreate.lua writes the whole record again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) host: Option<String>,
@@ -22,7 +22,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// A process of this user on this machine.
+    /// The owner for a process of this user on this machine.
     pub(crate) fn local(pid: u32, label: String) -> Owner {
         Owner {
             host: Some(sys::host::name()),
@@ -32,7 +32,7 @@ impl Owner {
         }
     }
 
-    /// Adds it as the scripts record it.
+    /// Adds it as arguments, in the form that the scripts record.
     pub(super) fn add_to(&self, args: Args) -> Args {
         let Owner { host, pid, user, label } = self;
         args.with_some("host", host.as_ref())
@@ -55,7 +55,7 @@ impl Owner {
     }
 }
 
-/// Who revokes a lease, for its holder and the log: `deploy@web-3`.
+/// The name of the one who revokes a lease, for its holder and the log: `deploy@web-3`.
 pub(super) fn user_at_host() -> String {
     format!("{}@{}", sys::host::user(), sys::host::name())
 }

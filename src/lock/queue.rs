@@ -1,11 +1,11 @@
 //! Waiting in line: first come, first served, at a cost for each handover that does not depend on how many wait.
 //!
-//! Freeing the lock pops the first in line and calls it on a channel of its own, so that being called is being next, and
-//! no other waiter wakes up. PUBLISH tells how many heard it: a dead waiter shows itself by that, and is dropped once. A frozen
-//! one loses the reservation after a second, and comes back with its old ticket. No waiter is dropped for a clock. In case a
-//! call is lost, each waiter looks by itself now and then, the first one often.
+//! A release takes the first waiter out of the line and calls it on a channel of its own: only the next in line wakes
+//! up. PUBLISH tells how many heard the call: a waiter that is not heard is dead, and is dropped. A frozen waiter loses
+//! its reservation after a second, and comes back with its old ticket. No waiter is dropped because of a clock. In case
+//! a call is lost, each waiter looks by itself now and then, the first one often.
 //!
-//! Every wait here may be dropped at any await; see `attempt.rs` for what its caller does then.
+//! Every wait here may be dropped at any await; `attempt.rs` says how its caller then cleans up.
 
 use super::attempt::{Attempt, Denial, LastSeenLease};
 use super::lease::Lease;
@@ -19,29 +19,30 @@ use crate::sys::wait::{sleep_until, within};
 use futures_util::FutureExt;
 use std::time::Duration;
 
-/// The pause between the looks of the first in line by itself: another library frees its lock without a call.
+/// The pause between looks of the first in line: another library frees its lock without a call.
 const FIRST_LOOKS: Duration = Duration::from_millis(400);
-/// The pause before the first look of the new first one: the new lease may run out before it would look otherwise.
+/// The pause before a new first in line looks: the new lease may run out before its next usual look.
 const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
-/// The longest pause of the others, who look the more rarely the farther back they are.
+/// The longest pause of the other waiters, which look more rarely the farther back they are.
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
-/// The pause of each waiter where there is no line, because the key is of another type.
+/// The pause of each waiter if the key is of another type, and so has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
-/// An expiry is looked at this much after it is due, by the first one, and up to this much by the others: holder and first
-/// waiters may have died together, and one look of any waiter drops all dead ones before it. But not more often than this
-/// much for each waiter ahead.
+/// How long after an expiry is due a waiter looks: the first in line, and at most the others. The holder and the first
+/// waiters may have died together, and one look of any waiter drops all dead ones ahead of it. The third is the least
+/// pause, for each waiter ahead.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
-/// The time for the last look, even if the wait is over then: a wait ends as "held" over slow lines too, and not as "timed out".
+/// The time for the last look, even past the end of the wait: over slow connections too, the wait ends as "held" and
+/// not as "timed out".
 pub(super) const LAST_LOOK: Duration = Duration::from_secs(1);
-/// After losing part of a lock to a rival in line, wait up to this long before the next try.
+/// The longest pause before the next try, after a rival in line has got a part of the lock.
 const RIVALRY: Duration = Duration::from_millis(100);
-/// After a failure of nodes: at first, and at most.
+/// The pause after a failure of nodes: at first, and at most.
 const FAILURE: Duration = Duration::from_millis(100);
 const FAILURE_AT_MOST: Duration = Duration::from_secs(1);
 
-/// The report of a waiter.
+/// The report of a waiter on its wait.
 #[derive(Clone, Debug)]
 pub(crate) struct WaitReport {
     pub(crate) held: NamedObstacle,
@@ -49,9 +50,9 @@ pub(crate) struct WaitReport {
     pub(crate) number: Option<u64>,
     /// The number of waiters ahead of this one, once it stands in line.
     pub(crate) rank: Option<u64>,
-    /// The reason for which the nodes cannot be asked at present. Does not name the lock.
+    /// The reason why the nodes cannot be asked at present, without the lock's name.
     pub(crate) trouble: Option<String>,
-    /// An event of just now, for `--verbose`.
+    /// An event that has just happened, for `--verbose`.
     pub(crate) news: Option<String>,
 }
 
@@ -63,24 +64,24 @@ struct InLine<'a> {
     /// The end of the wait.
     end: Boot,
     denial: Denial,
-    /// The nodes know of this waiter.
+    /// True once the nodes know of this waiter.
     queued: bool,
-    /// When to look whether it is its turn.
+    /// The time of the next look.
     look: Boot,
     /// The nodes that have called it since the last look.
     called: Vec<bool>,
-    /// The error of the last time that the nodes could not be asked, and the number of such times in a row.
+    /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
     failures: u32,
-    /// A node could not be asked, or could not have called; that it works again is news.
+    /// True if a node could not be asked or could not have called: its return is news.
     away: bool,
-    /// The lease that a single server had at the last look.
+    /// The lease that a single server showed at the last look.
     seen: Option<LastSeenLease>,
 }
 
 impl Lock {
-    /// Waits in line until it is this waiter's turn, or the request's wait, which began at `start`, is over. `denial` and
-    /// `trouble` are what the tries before have met.
+    /// Waits in line until it is this waiter's turn, or until the request's wait, which began at `start`, is over.
+    /// `denial` and `trouble` come from the tries before.
     pub(super) async fn wait_in_line(
         &mut self,
         traces: &mut Traces,
@@ -105,16 +106,16 @@ impl Lock {
             seen: None,
         };
         line.remember();
-        // The remains of the tries before have no name in the queue.
+        // The earlier tries left no name in the queue.
         self.withdraw(traces, Boot::now() + UNDO_TIMEOUT).await;
         let waiter = waiter::new_name(self.claim(), &request.owner);
         let mut listeners = self.locks.nodes.listen(&self.keys.waiter(&waiter));
         traces.waiter = Some(waiter);
         if self.locks.nodes.len() > 1 {
-            // With numbers given by each node, two waiters could each be first on some of them, for good.
+            // If each node gave its own tickets, two waiters could each be first on some nodes, for good.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
-        // Of a lock that another has, the first look tells, with the position in line.
+        // If another holds the lock, the first look tells that, with the position in line.
         if line.trouble.is_some() {
             line.notify(self, None);
         }
@@ -141,10 +142,10 @@ impl Lock {
         }
     }
 
-    /// Waits until a quorum of nodes would be heard: a waiter that queues before it hears misses its call.
+    /// Waits until this waiter listens on a quorum of nodes: a waiter that queues before it listens misses its call.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when so many refuse to let it listen that no quorum is left.
+    /// [`Error::NoQuorum`] when so many nodes refuse SUBSCRIBE that no quorum is left.
     async fn until_heard(&mut self, listeners: &mut Listeners, end: Boot) -> Result<(), Error> {
         let mut deaf = vec![None; self.locks.nodes.len()];
         let quorum = self.locks.quorum();
@@ -167,7 +168,7 @@ impl Lock {
         Ok(())
     }
 
-    /// Tries to take the lock, and if it is not this waiter's turn decides when to try again.
+    /// Tries to take the lock; if it is not this waiter's turn, decides when to try again.
     async fn look(
         &mut self,
         traces: &mut Traces,
@@ -175,7 +176,7 @@ impl Lock {
         listeners: &mut Listeners,
     ) -> Result<Option<Lease>, Error> {
         let was_called = std::mem::replace(&mut line.called, vec![false; self.locks.nodes.len()]);
-        // A server that hangs is not waited for much longer than was asked for.
+        // A server that hangs prolongs the wait by little.
         let until = line.end.max(Boot::now() + LAST_LOOK);
         match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
             Attempt::Granted(lease) => {
@@ -192,7 +193,7 @@ impl Lock {
                 line.trouble = Some(error);
                 line.notify(self, None);
             }
-            // It could not be seen before, as the server was away.
+            // The holder could not be seen before, as the server was away.
             Attempt::Denied(denial) if denial.by.is_held_by(&line.request.ancestors) => {
                 return Err(self.held_error(&denial.by, line.request, Some(line.start.elapsed())));
             }
@@ -205,7 +206,7 @@ impl Lock {
                 }
                 let back = line.away && line.queued && listeners.hearing() >= self.locks.quorum();
                 line.update(*denial);
-                // After a freeze, calls from before this look are unread still.
+                // After a freeze, calls from before this look are still unread.
                 while let Some((node, heard)) = listeners.next().now_or_never() {
                     line.hear(self, node, heard);
                 }
@@ -216,7 +217,7 @@ impl Lock {
                     count => Some(format!("queued again on {count} of {} nodes", self.locks.nodes.len())),
                 };
                 line.away &= news.is_none();
-                // The node dropped this waiter from its line without a call reaching it.
+                // The node dropped this waiter from its line, and no call reached it.
                 dropped.into_iter().for_each(|node| listeners.reopen(node));
                 line.notify(self, news);
             }
@@ -226,7 +227,7 @@ impl Lock {
 }
 
 impl InLine<'_> {
-    /// The nodes have told who has the lock, and how far this waiter is in line.
+    /// Takes in who has the lock, and this waiter's position in line.
     fn update(&mut self, denial: Denial) {
         self.queued = true;
         self.look = Boot::now()
@@ -239,9 +240,9 @@ impl InLine<'_> {
         self.remember();
     }
 
-    /// Remembers which lease a single server has, in case the server restarts without it.
+    /// Remembers the lease of a single server, in case the server restarts without it.
     fn remember(&mut self) {
-        // Of several the one that lasts longest.
+        // The lease that lasts longest, if there are several.
         let last = self.denial.by.holders().iter().max_by_key(|holder| holder.lease);
         if let (1, Some(holder)) = (self.called.len(), last)
             && holder.lease.is_some()
@@ -256,7 +257,7 @@ impl InLine<'_> {
         }
     }
 
-    /// The single server cannot be asked any more: what it had may last for its whole length from now.
+    /// The single server cannot be reached any more: its lease may last for its whole length from now.
     fn server_is_gone(&mut self) {
         if let Some(seen) = &mut self.seen
             && let Some(longest) = seen.longest.take()
@@ -275,12 +276,12 @@ impl InLine<'_> {
                 self.look = self.look.min(soon);
             }
             SubscriptionEvent::Message(_) => {
-                // This waiter is first now, and keeps watch.
+                // This waiter is now the first in line, and keeps watch.
                 self.denial.rank = Some(0);
                 self.look = self.look.min(Boot::now() + jitter(NEW_HEAD_LOOKS));
                 self.notify(lock, None);
             }
-            // A call may have been missed.
+            // A call may have been missed before.
             SubscriptionEvent::Listening => self.look = Boot::now(),
             SubscriptionEvent::Deaf | SubscriptionEvent::Refused(_) => {
                 self.server_is_gone();
@@ -297,8 +298,8 @@ impl InLine<'_> {
     }
 }
 
-/// When a waiter looks by itself. The first often, the one at rank r every r + 1 seconds, but at least once a minute, so
-/// that W waiters look about ln W + W/60 times a second; and when the lease runs out.
+/// The time until a waiter looks by itself: the first looks often, the waiter at rank r every r + 1 seconds but at
+/// least once a minute, so that W waiters look about ln W + W/60 times a second. All look when the lease runs out.
 fn next_look(denial: &Denial) -> Duration {
     let places = denial.rank.map_or(1, |rank| u32::try_from(rank).unwrap_or(u32::MAX).saturating_add(1));
     let regular = match denial.rank {
@@ -332,7 +333,7 @@ mod tests {
             (0..1000).map(|rank| 1.0 / next_look(&denial(rank, left, Obstacle::Unknown)).as_secs_f64()).sum()
         };
         assert!(looks(1_000_000) < 50.0, "{}", looks(1_000_000));
-        // With leases that are always about to run out: 10 ln W.
+        // With leases that are always about to run out, 10 ln W looks a second.
         assert!(looks(400) < 80.0, "{}", looks(400));
     }
 

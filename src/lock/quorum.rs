@@ -9,8 +9,8 @@ pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// The allowance for a lease that ends earlier than its ttl: clocks run at different speeds, and the expiry of a
-/// server has a grain. One percent and 2 ms, as in Redis' description of Redlock.
+/// The allowance for a lease that ends earlier than its ttl, because clocks run at different speeds and a server
+/// expires keys with limited precision. One percent and 2 ms, as in Redis' description of Redlock.
 pub(crate) fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
@@ -22,19 +22,19 @@ pub(crate) fn less_drift(ttl: Duration) -> Duration {
 
 /// The end of validity: the q-th largest of the nodes' deadlines, none when fewer than q nodes have one.
 ///
-/// Node i keeps the holder's key until its deadline at least, so before this moment a quorum has it, and a rival can get no more
-/// than the other nodes, which are fewer than q.
+/// Each node keeps the holder's key until its deadline at least. So a quorum has the key until this moment, and a rival
+/// can get only the other nodes, which are fewer than q.
 pub(crate) fn validity<T: Ord + Copy>(deadlines: &[Option<T>]) -> Option<T> {
     reached(deadlines.iter().flatten().copied().collect(), quorum(deadlines.len()))
 }
 
-/// The largest value that so many of these reach; none if there are fewer.
+/// The largest value that at least `needed` of these reach; none if there are fewer.
 pub(crate) fn reached<T: Ord + Copy>(mut values: Vec<T>, needed: usize) -> Option<T> {
     values.sort_unstable_by(|a, b| b.cmp(a));
     values.get(needed - 1).copied()
 }
 
-/// The q-th smallest of what the nodes say, the largest of them when fewer than q answered.
+/// The q-th smallest of the nodes' values; the largest, if fewer than q answered.
 pub(crate) fn middle<T: Ord + Copy>(mut answers: Vec<T>, nodes: usize) -> Option<T> {
     answers.sort_unstable();
     answers.get(quorum(nodes) - 1).or(answers.last()).copied()
@@ -57,12 +57,12 @@ pub(crate) enum Verdict {
     Yes,
     /// No quorum can say yes any more.
     No,
-    /// It depends on the nodes that have not answered yet.
+    /// The nodes that have not answered yet decide.
     Open,
 }
 
 impl Tally {
-    /// Decides as early as the answers allow: a node that is dead or slow costs nothing when the others agree.
+    /// Decides as early as the answers allow: a dead or slow node costs nothing when the others agree.
     pub(crate) fn verdict(self) -> Verdict {
         let quorum = quorum(self.nodes);
         if self.yes >= quorum {
@@ -110,7 +110,7 @@ mod tests {
             for answers in every_combination(nodes) {
                 let count = |kind| answers.iter().filter(|&&answer| answer == kind).count();
                 let tally = Tally { nodes, yes: count(0), no: count(1) + count(2) };
-                // The definition itself: what can the best and the worst continuation still become?
+                // The definition itself: the best and the worst result that the missing answers can still bring.
                 let best = count(0) + count(3);
                 let expected = if count(0) * 2 > nodes {
                     Verdict::Yes

@@ -1,18 +1,18 @@
-//! What a holder does about nodes that say that its lease is gone. Pure: no clock, no I/O.
+//! The rule by which a holder gives its lease again to nodes that have lost it. Pure: no clock, no I/O.
 //!
 //! A node *backs* a lease while it keeps the key, and after a restart without memory while its quarantine keeps rivals
-//! out. The lease is valid until the moment from which fewer than q nodes back it. A search through all that can happen
-//! (tests/model) finds two holders, or a lock that comes back after `release --force`, when a clause is left out.
+//! out. The lease is valid for as long as q nodes back it. Every clause is needed: without any one of them, a search
+//! through all that can happen (tests/model) finds two holders, or a lock that comes back after `release --force`.
 //!
-//! The models (tests/model) include this file by its path: of redlock it imports only the other files that they include.
+//! The models (tests/model) include this file by its path, so it imports only other files that they include.
 
 use super::quorum::{quorum, validity};
 use serde::{Deserialize, Serialize};
 
-/// The answer of one node in a round of renewal. `run` is its run_id, none where INFO is refused.
+/// The answer of one node in a round of renewal. `run` is its run_id, none if INFO is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NodeReport<T, R> {
-    /// The lease is there, and was extended: the node backs it until then.
+    /// The lease is there, and was extended: the node backs it until `until`.
     Confirmed { until: T, run: Option<R> },
     /// The lock is free. `quarantined`: the node is in quarantine.
     Gone { run: Option<R>, quarantined: bool },
@@ -20,18 +20,18 @@ pub(crate) enum NodeReport<T, R> {
     Another,
     /// The lease is there, and was revoked.
     Revoked,
-    /// Nothing: failed, timed out, or an answer that says nothing about the lease.
+    /// The node failed, timed out, or gave an answer that says nothing about the lease.
     Silent,
 }
 
-/// The knowledge of a holder about one node.
+/// The holder's knowledge of one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Backing<T, R> {
-    /// The time until which the node surely backs the lease, from its last confirmation.
+    /// The time until which the node is sure to back the lease, from its last confirmation.
     pub(crate) until: Option<T>,
     /// The run_id of the server that gave that confirmation.
     pub(crate) run: Option<R>,
-    /// The key was taken away on purpose: this node never gets the lease again.
+    /// The key was deleted on purpose: this node never gets the lease again.
     pub(crate) removed: bool,
 }
 
@@ -45,20 +45,20 @@ impl<T, R> Default for Backing<T, R> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round<T> {
     pub(crate) sent: T,
-    /// The moment at which all have answered, or the time is up.
+    /// The moment at which all nodes have answered, or the time is up.
     pub(crate) now: T,
 }
 
 /// The steps after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Judgement<R> {
-    /// The nodes on which the lease is to be created again, and the run of each.
+    /// The nodes on which to create the lease again, and the run_id of each.
     pub(crate) recreate: Vec<(usize, Option<R>)>,
     /// Fewer than q nodes back the lease, or its validity is over.
     pub(crate) lost: bool,
 }
 
-/// The end of validity: the q-th largest of what the nodes back; none when fewer do.
+/// The end of validity: the q-th largest of the nodes' `until`; none when fewer than q nodes back the lease.
 pub(crate) fn valid_until<T: Ord + Copy, R>(nodes: &[Backing<T, R>]) -> Option<T> {
     validity(&nodes.iter().map(|node| node.until).collect::<Vec<_>>())
 }
@@ -68,8 +68,8 @@ fn is_valid<T: Ord + Copy, R>(nodes: &[Backing<T, R>], now: T) -> bool {
     valid_until(nodes).is_some_and(|end| now < end)
 }
 
-/// Takes in that a node has created the lease again, asked at `until` − ttl + drift. False when the validity was over
-/// before: then it counts for nothing, and the key must be deleted.
+/// Records that a node has created the lease again; the request was sent at `until` − ttl + drift. False when the
+/// validity had ended before: the re-creation counts for nothing, and the key must be deleted.
 pub(crate) fn confirm<T: Ord + Copy, R>(
     nodes: &mut [Backing<T, R>],
     node: usize,
@@ -94,7 +94,8 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
     if !is_valid(nodes, round.now) {
         return Judgement { recreate: Vec::new(), lost: true };
     }
-    // Nodes that forgot the lease and let in no other since; nodes that need the word of q others.
+    // `forgot`: nodes that forgot the lease, and have let in no other since. `missed`: nodes that need the word of q
+    // others.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
     let (mut confirmed, mut revoked) = (0, false);
     let alone = nodes.len() == 1;
@@ -106,7 +107,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = Some(*until);
                 node.run = run.clone();
             }
-            // Not passed when it was asked: this lease was taken away before the other's could come.
+            // The backing had not ended when the node was asked: this lease was deleted before the other's could come.
             NodeReport::Another => {
                 node.removed |= node.until.is_some_and(|until| round.sent < until);
                 node.until = None;
@@ -119,14 +120,16 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // A single node has no quarantine; its counter tells whether another was let in.
-                // Not passed by now: until the restart the key was there, and since then the quarantine is. (By the moment of
-                // sending it may have run out on the way, and a rival's vote may have been forgotten with it.)
+                // A single node has no quarantine; its counter tells whether another was let in. The backing has not
+                // ended by now: the key was there until the restart, and the quarantine since. (The moment of sending
+                // would not do: the key may have run out on the way, and the restart may have forgotten a rival's vote
+                // with it.)
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;
                 }
-                // Not passed when it was asked, nor restarted: it was taken away.
+                // The backing had not ended when the node was asked, and the node has not restarted: the key was
+                // deleted.
                 node.removed |= known && !restarted && !passed(round.sent);
                 node.until = None;
                 if !quarantined {
@@ -153,7 +156,7 @@ mod tests {
 
     const ROUND: Round<u32> = Round { sent: 10, now: 12 };
 
-    /// The judgement when each node has confirmed until 30 on run 1.
+    /// The judgement of these reports, if each node has confirmed until 30 on run 1 before.
     fn judged(said: &[NodeReport<u32, u32>]) -> (Judgement<u32>, Vec<Backing<u32, u32>>) {
         let known = Backing { until: Some(30), run: Some(1), removed: false };
         let mut nodes = vec![known; said.len()];

@@ -1,4 +1,4 @@
-//! Releasing a lease, or one hold of it. The request is sent again, over new connections, to nodes that do not answer: a restart
+//! Releases a lease, or one hold of it. Nodes that do not answer get the request again, over new connections: a restart
 //! or a broken connection at a job's end costs neither the rest of the ttl nor the job's success.
 
 use super::answer::{Answer, Outcome};
@@ -17,42 +17,42 @@ use crate::sys::wait::sleep_until;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest time for which a release is sent again.
+/// How long a release is sent again; release.lua has the same.
 const AGAIN_FOR: Duration = Duration::from_secs(5);
 /// The pause before it is sent again to nodes that refuse a connection.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What fewer than q nodes could write of the end of a run: the first that could not, and the server's words.
+/// The parts of the end of a run that fewer than q nodes could write: the first node that failed, and the server's
+/// words.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unwritten {
-    /// That the run has succeeded, for `--once-per`.
+    /// The note of a success, for `--once-per`.
     pub(crate) once: Option<String>,
-    /// Its entry in the log.
+    /// The entry in the log.
     pub(crate) log: Option<String>,
 }
 
 /// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
-    /// The lease, if this process has had it, or else the token and the hold, none for the one that took the lease.
+    /// The token and the hold that are released; no hold means the one that took the lease.
     token: &'a str,
     stem: &'a str,
     hold: Option<&'a str>,
     lease: Option<&'a Lease>,
-    /// The lock stays taken until then.
+    /// The lock stays taken until this moment.
     keep_until: Option<Boot>,
     end: Option<End<'a>>,
-    /// It is repeated until then.
+    /// The release is repeated until this moment.
     until: Boot,
 }
 
 impl Lock {
-    /// Releases this process's hold of the lease, and tells how its run ended; with `keep`, the lock stays taken for that long.
-    /// Returns how many holds are left. Has a deadline of its own.
+    /// Releases this process's hold of the lease, and tells how its run ended; with `keep`, the lock stays taken for
+    /// that time. Returns the number of holds left. Has a deadline of its own.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few nodes
-    /// answered.
+    /// [`Error::NotOurs`] when no quorum can have had the lease, [`Error::NoQuorum`] when too few nodes answered.
     pub(crate) async fn release(&mut self, lease: &Lease, keep: Option<Duration>, end: End<'_>) -> Result<u64, Error> {
         let release = Release {
             token: &lease.token,
@@ -67,15 +67,15 @@ impl Lock {
         self.release_by(release).await
     }
 
-    /// Releases one hold of the lease that `token` names: the hold whose token it is, else the newest. Returns how many are
-    /// left. `status` is that of what was done under the lease, for the memory.
+    /// Releases one hold of the lease: the hold that `token` names, else the newest. Returns the number of holds left.
+    /// `status` is the exit status of the work under the lease, for the memory.
     ///
     /// # Errors
     /// [`Error::NotOurs`] and [`Error::NoQuorum`].
     pub(crate) async fn release_token(&mut self, token: &str, status: Option<u8>) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
         let newest = match hold {
-            // A node that missed a hold would release an older one: all have to be asked for the same.
+            // A node that missed a hold would release an older one, so all nodes are asked for the same hold.
             None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
             _ => None,
         };
@@ -86,14 +86,15 @@ impl Lock {
         self.release_by(release).await
     }
 
-    /// The request to release a hold that a lease may have been entered with.
+    /// The request to release a hold that may have been entered.
     pub(super) fn release_call(&self, stem: &str, hold: &str) -> Call {
         self.call(&scripts::RELEASE, Args::default().with("token", stem).with("hold", hold))
     }
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // On one node, a release that names no hold, of a lease with several, releases nothing and gets the newest.
+        // If the lease has several holds, a release that names none releases nothing on a single node, and gets the
+        // newest.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -109,7 +110,7 @@ impl Lock {
         if verdict != Verdict::Yes {
             return Err(self.not_done(release.token, &answers, is_done));
         }
-        // A hold counts where a quorum knows of it; the nodes that missed it have fewer.
+        // A hold counts if a quorum knows of it; the nodes that missed it have fewer.
         if answers.verdict(|answer| answer.outcome == Outcome::Released) == Verdict::Yes {
             return Ok(0);
         }
@@ -123,8 +124,8 @@ impl Lock {
         (!is_written).then(|| format!("{} could not note it ({words})", self.locks.nodes.name(node)))
     }
 
-    /// Sends the release to all nodes, and again to those that do not answer, until the answers decide or the time is over. A node
-    /// that had released the lease before, or has forgotten it in a restart, counts as one that releases it.
+    /// Sends the release to all nodes, and again to nodes that do not answer, until the answers decide or the time is
+    /// over. A node that has released the lease before, or has forgotten it in a restart, counts as releasing it.
     async fn send(&mut self, release: &Release<'_>) -> Answers<Answer> {
         let (start, quorum, count) = (Boot::now(), self.locks.quorum(), self.locks.nodes.len());
         let until = release.until.min(start + AGAIN_FOR).max(self.locks.nodes.deadline());
@@ -157,7 +158,7 @@ impl Lock {
             }
             let is_silent = answers.faults().any(|(_, fault)| matches!(fault, Fault::TimedOut | Fault::Slower));
             let hopeless = answers.faults().filter(|(_, fault)| fault.is_final()).count() + quorum > count;
-            // A node whose connection has broken hears it once more, though the others have decided.
+            // A node whose connection has broken gets the release once more, even if the others have decided.
             let is_cut = is_silent || answers.faults().any(|(_, fault)| *fault == Fault::Closed);
             let is_enough = |enough: Boot| (is_repeated || !is_cut) && (enough.passed() || !is_silent);
             if until.passed() || hopeless || enough.is_some_and(is_enough) {
@@ -185,7 +186,7 @@ impl Lock {
         let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
         let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
-        // What is known to be lost is told in this one request: there is little patience with it.
+        // A loss that is known already is told in this one request, with a short deadline.
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
         let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
         match (lease, end) {
@@ -199,8 +200,9 @@ impl Lock {
         }
     }
 
-    /// Tells the nodes where the lease is gone how its run ended. They do not know by themselves whether that is a loss: others
-    /// may still have it. Where it is one, the others hear of it too if they have noted a success for `--once-per`.
+    /// Tells the nodes that lack the lease how its run ended. A single node cannot know whether the lease is lost,
+    /// since other nodes may still have it. If it is lost, nodes that have noted a success for `--once-per` are told
+    /// too.
     async fn report_end(&mut self, release: &Release<'_>, end: End<'_>, answers: &Answers<Answer>, is_lost: bool) {
         let Some(lease) = release.lease.filter(|lease| lease.entry.is_some()) else { return };
         let is_loss = is_lost && end.is_loss_if_gone();
@@ -221,14 +223,14 @@ impl Lock {
         self.locks.nodes.ask_more(&mut heard, |node| calls.get(&node), soon, |_| Boot::NEVER).await;
     }
 
-    /// The newest hold that any node knows of the lease.
+    /// The newest hold of the lease that any node knows.
     async fn newest_hold(&mut self, token: &str) -> Result<String, Error> {
         let call = self.call(&scripts::HOLDS, Args::default().with("token", token));
         let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) == Verdict::Yes).await;
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        // The hold that most nodes name, as a hold is entered on a quorum; `entered` is by each server's own clock.
+        // The hold that most nodes name, since a hold is entered on a quorum; `entered` is by each server's own clock.
         let named = answers.replies().filter(|answer| answer.outcome == Outcome::Newest);
         let votes = |hold: &Reply| answers.count(|other| other.get("hold") == hold);
         let newest = named.max_by_key(|newest| (votes(newest.get("hold")), newest.count("entered")));
@@ -237,30 +239,30 @@ impl Lock {
 }
 
 impl Release<'_> {
-    /// True if it tells a success that counts for `--once-per`.
+    /// True if it reports a success that counts for `--once-per`.
     fn is_once(&self) -> bool {
         self.lease.is_some_and(|lease| lease.is_once) && self.end.is_some_and(End::has_succeeded)
     }
 
-    /// What is kept of the errors of a job whose run has not succeeded.
+    /// The error output to keep, if the run has not succeeded.
     fn kept_errors(&self, is_loss: bool) -> Option<String> {
         let end = self.end.filter(|end| is_loss || !end.has_succeeded())?;
         let kept = KeptErrors { token: self.stem.to_owned(), lines: end.errors?.to_owned() };
         serde_json::to_string(&kept).ok()
     }
 
-    /// True if the node has released it, now or when it was told before, or has forgotten it.
+    /// True if the node has released the lease, now or at an earlier request, or has forgotten it.
     fn is_done(&self, node: usize, answer: &Answer, is_repeated: bool) -> bool {
         match answer.outcome {
             Outcome::Gone if self.is_forgotten(node, answer) => true,
-            // Another process may have released it by its token; what that has told stays.
+            // Another process may have released the lease by its token; its word on the end stays.
             Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }
     }
 
-    /// True if the node has restarted since it confirmed the lease, without its memory. A job that has ended within the lease
-    /// has lost nothing by that.
+    /// True if the node has restarted without its memory since it confirmed the lease. A job that has ended within its
+    /// lease loses nothing by that.
     fn is_forgotten(&self, node: usize, answer: &Answer) -> bool {
         let Some(lease) = self.lease else { return false };
         let in_time = !self.until.passed() || self.end.is_some_and(|end| end.has_run_out);
@@ -273,17 +275,17 @@ fn is_done(answer: &Answer) -> bool {
     matches!(answer.outcome, Outcome::Released | Outcome::StillHeld)
 }
 
-/// The log knows of the run of a lease that is not there.
+/// True if the log has the run of a lease that is gone.
 fn knows_run(answer: &Answer) -> bool {
     matches!(answer.text("known"), Some("known" | "ended"))
 }
 
-/// The same, and that a release has told its end.
+/// True if the log has the end of that run from a release.
 fn knows_end(answer: &Answer) -> bool {
     answer.text("known") == Some("ended")
 }
 
-/// The log was cut since: it may have known of that run.
+/// True if the log was cut since, and may have had that run.
 fn may_have_forgotten(answer: &Answer) -> bool {
     answer.text("known") == Some("unsure")
 }

@@ -1,4 +1,4 @@
-//! One round of renewal: ask all nodes, and give the lease again to those that have forgotten it (`recreate.rs`).
+//! One round of renewal: asks all nodes, and gives the lease again to nodes that have forgotten it (`recreate.rs`).
 
 use super::answer::{Answer, Outcome};
 use super::holder::Obstacle;
@@ -13,17 +13,19 @@ use crate::text::safe;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// The time from the last confirmation of a lease of `redlock run` to its renewal. Its holder hears of a revocation within it.
+/// The time from the last confirmation of a lease of `redlock run` to its renewal. The holder hears of a revocation
+/// within that time.
 pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
     (ttl / 4).min(Duration::from_secs(10))
 }
 
-/// The time that one try to renew may take.
+/// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The moment at which it has failed. Giving the lease again to a node that has forgotten it may take as long once more.
+    /// The moment at which the try has failed. Giving the lease again to a node that has forgotten it may take the same
+    /// time once more.
     pub(crate) give_up: Boot,
-    /// A node that has not answered for so long is asked over another connection too.
+    /// After this time without an answer, a node is asked over another connection too.
     pub(crate) pause: Duration,
 }
 
@@ -32,22 +34,22 @@ pub(crate) struct Try {
 pub(crate) enum Renewal {
     /// A quorum has extended the lease.
     Confirmed,
-    /// No quorum answered in time; the lease is what it was. What each failing node did ("10.0.0.1:6379 timed out"); `silent`
-    /// when they only have not answered yet; with `soon` the next try may start at once.
+    /// No quorum answered in time; the lease is unchanged. `faults` says what each failing node did ("10.0.0.1:6379
+    /// timed out"); with `silent` they only have not answered yet; with `soon` the next try may start at once.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
-    /// The answers came when the lease could have expired, and count for nothing.
+    /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
-    /// So many nodes do not have the lease that no quorum can be left. Continues "lost "backup": it …".
+    /// So many nodes lack the lease that no quorum can have it. The text continues "lost "backup": it …".
     Lost(String),
-    /// A node has a note that the lease was released by its token.
+    /// A node has the note that the lease was released by its token.
     Released,
 }
 
 impl Lock {
-    /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the
-    /// end of validity. A node that has lost its memory is given the lease again where that is safe (`recreate.rs`).
+    /// Asks all nodes to extend the lease. `moved` is called as soon as the answers have moved the end of validity. A
+    /// node that has lost its memory gets the lease again if that is safe (`recreate.rs`).
     ///
-    /// May be dropped at any await: what was confirmed is in the lease.
+    /// May be dropped at any await: all confirmations so far are in the lease.
     pub(crate) async fn renew(&mut self, lease: &mut Lease, this: Try, moved: &mut dyn FnMut(&Lease)) -> Renewal {
         let start = Boot::now();
         let args = lease.args().with("hold", &lease.hold).flag("renew", true).time("default", DEFAULT_TTL);
@@ -61,7 +63,7 @@ impl Lock {
         let slot = this.give_up.since(start);
         let restored = self.restore(lease, &answers, &judgement, slot, moved).await;
         let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
-        // A lease that has only run out, without a node that says so, is not lost by what a node did.
+        // If the lease has only run out, and no node says why it is gone, no node is to blame.
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
             return Renewal::Lost(what);
         }
@@ -83,7 +85,8 @@ impl Lock {
         Renewal::Unconfirmed { faults, silent, soon }
     }
 
-    /// Judges the answers of a round together. `moved` is called when a node that lost the lease has moved the end of validity.
+    /// Judges the answers of a round together. `moved` is called when a node that lost the lease moves the end of
+    /// validity.
     fn judge_answers(
         &self,
         lease: &mut Lease,
@@ -95,7 +98,7 @@ impl Lock {
         for (node, sent, answer) in answers.iter() {
             reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
-        // The answer of a slow node may be to an earlier round: then this one began with that.
+        // A slow node may answer an earlier round: then this round began with that one.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
         let before = lease.valid_until();
         let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
@@ -105,7 +108,8 @@ impl Lock {
         judgement
     }
 
-    /// One node's answer to a renewal, as the rule for re-creation sees it; the node that confirms backs the lease until then.
+    /// One node's answer to a renewal, as the rule for re-creation sees it; a node that confirms backs the lease until
+    /// `until`.
     fn node_report(&self, answer: &Answer, until: Boot) -> NodeReport<Boot, String> {
         let run = answer.run_id.clone();
         match answer.outcome {
@@ -119,8 +123,8 @@ impl Lock {
         }
     }
 
-    /// Gives the lease again to the nodes that have forgotten it, each on the run that said so, and enters the hold again where
-    /// that alone was forgotten. The release must not be overtaken by either.
+    /// Gives the lease again to each node that has forgotten it, if the node has not restarted since it said so, and
+    /// enters the hold again on nodes that have forgotten only that. Neither may overtake the release.
     async fn restore(
         &mut self,
         lease: &mut Lease,
@@ -143,7 +147,7 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request to give the lease to a node that has not got it, on this run.
+    /// The request to give the lease to a node that lacks it, if its run_id is still this one.
     fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner
@@ -157,7 +161,7 @@ impl Lock {
         self.call(&scripts::RECREATE, args).in_order()
     }
 
-    /// The fate of a lost lease, by the most informative answer.
+    /// The fate of a lost lease, from the most informative answer.
     fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
         let said = answers.filter_map(|(node, _, answer)| {
             let node = self.locks.nodes.name(node);
@@ -175,7 +179,7 @@ impl Lock {
     }
 }
 
-/// Takes in which nodes have extended the lease, each for its ttl from the moment at which it was asked.
+/// Records which nodes have extended the lease, each for its ttl from the moment at which the request was sent.
 fn count_restored(lease: &mut Lease, answers: &Answers<Answer>, moved: &mut dyn FnMut(&Lease)) -> Boot {
     let before = lease.valid_until();
     for (node, sent, by) in answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Extended) {

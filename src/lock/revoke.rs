@@ -1,4 +1,4 @@
-//! Ending another's lease: safely, or at once.
+//! Ends the lease of another: safely, or at once.
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -15,23 +15,24 @@ use std::collections::BTreeSet;
 #[derive(Debug)]
 pub(crate) struct Revocation {
     pub(crate) holders: Vec<Holder>,
-    /// The lock is free. Otherwise the leases cannot be extended any more; their jobs are stopped by their own redlocks, at
-    /// the latest when the leases run out.
+    /// True if the lock is free. Otherwise its leases cannot be extended any more, and each redlock stops its own job,
+    /// at the latest when the lease runs out.
     pub(crate) is_free: bool,
-    /// The lock was free before, and has forgotten this number of `--newest`.
+    /// The number of `--newest` that a lock which was free already has forgotten.
     pub(crate) forgot: Option<Newest>,
-    /// The nodes that the revocation did not reach, and why: the leases may last there until they run out.
+    /// The nodes that the revocation did not reach, and why: there the leases may last until they run out.
     pub(crate) missed: Vec<String>,
 }
 
 impl Lock {
-    /// Ends another's lease: safely, or with `force` at once. With `token_prefix` only if its token begins so. A lease that
-    /// only a minority of nodes has is not in force. A free lock has forgotten its number of `--newest` then, with `force`.
+    /// Ends the lease of another: safely, or at once with `force`. Spares leases whose token does not begin with
+    /// `token_prefix`. A lease that only a minority of nodes has is not in force. With `force`, a lock that is free
+    /// already forgets its number of `--newest`.
     ///
     /// # Errors
     /// [`Error::NotOurs`], [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
-        // By quorum: what a minority has left over must not be taken for the lease that is in force.
+        // Looks by quorum: the remains of a lease on a minority are not the lease that is in force.
         let mut status = self.inspect(View::STATE, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
@@ -73,7 +74,7 @@ impl Lock {
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
-        // The most telling answer first.
+        // The most telling answer comes first.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
         let Some((word, by)) = found.and_then(|answer| Some((answer.outcome, answer.by.clone()?))) else {
@@ -90,10 +91,11 @@ impl Lock {
         }
     }
 
-    /// Lets the nodes on which the lock is free forget the number of `--newest`, so that a smaller one is granted again.
+    /// Makes the nodes on which the lock is free forget the number of `--newest`, so that a smaller one is granted
+    /// again.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] if there is none, or somebody has the lock by now, and [`Error::NoQuorum`].
+    /// [`Error::NotOurs`] if there is no number, or the lock is taken by now, and [`Error::NoQuorum`].
     async fn forget_newest(&mut self) -> Result<Revocation, Error> {
         let args = Args::default().with("by", user_at_host()).flag("force", true).flag("free", true);
         let call = self.call(&scripts::REVOKE, args);
@@ -114,7 +116,7 @@ impl Lock {
         Ok(Revocation { holders: Vec::new(), is_free: true, forgot, missed: missed.chain(held).collect() })
     }
 
-    /// The tokens that begin so, of a lock with too many to list.
+    /// The tokens that begin with `prefix`, for a lock that has too many holders to list.
     ///
     /// # Errors
     /// [`Error::NoQuorum`].

@@ -1,4 +1,4 @@
-//! One run of a lock, as run.lua has it, and the end that a release tells.
+//! One run of a lock, as end.lua has it, and the end that a release tells.
 
 use super::holder::{date, ms};
 use super::owner::Owner;
@@ -11,19 +11,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A run that began so much later than now was written by a clock that was set back since.
+/// A run that began more than this later than now was written by a clock that was set back since.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
-/// The number of runs that a log keeps, unless its entries say another.
+/// The number of runs that a log keeps, unless its entries give another.
 const KEPT: u64 = 20;
 
-/// The place of a run among others; see [`Run::age`].
+/// The sort key of a run among others; see [`Run::age`].
 pub(super) type Age = (bool, Reverse<Option<Duration>>);
 
 /// One use of a lock, from its grant to its release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Run {
-    /// The whole token; of a run that cannot be read, its text.
+    /// The whole token; if the run cannot be read, its text.
     #[serde(skip)]
     pub(super) token: String,
     pub(crate) token_prefix: Option<String>,
@@ -31,16 +31,16 @@ pub(crate) struct Run {
     pub(crate) owner: Owner,
     /// Its slot, of a lock that has several.
     pub(crate) slot: Option<u32>,
-    /// By the server's clock, as all its times: time since 1970.
+    /// Time since 1970 by the server's clock, as are all times of a run.
     #[serde(rename = "began_at", serialize_with = "date")]
     pub(crate) began: Option<Duration>,
-    /// None if it goes on.
+    /// None if the run goes on.
     #[serde(rename = "ended_at", serialize_with = "date")]
     pub(crate) ended: Option<Duration>,
-    /// The time in line before it.
+    /// The time that it waited in line.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
-    /// So far, if it goes on.
+    /// The time so far, if the run goes on.
     #[serde(rename = "duration_ms", serialize_with = "ms")]
     pub(crate) duration: Option<Duration>,
     pub(crate) outcome: RunOutcome,
@@ -48,16 +48,16 @@ pub(crate) struct Run {
     pub(crate) status: Option<u8>,
     /// The signal that ended it.
     pub(crate) signal: Option<u8>,
-    /// Who has revoked the lease: `deploy@web-3`.
+    /// The name of the one who has revoked the lease: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
     /// The last lines that its job wrote to its standard error, if they were kept and asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) errors: Option<String>,
-    /// The same clock when the server answered.
+    /// The server's clock when it answered.
     #[serde(skip)]
     pub(crate) now: Option<Duration>,
-    /// `acquire` took its lease: the release by the token cannot know whether the lease had run out before.
+    /// True if `acquire` took its lease: the release by the token cannot know whether the lease had run out before.
     #[serde(skip)]
     pub(super) is_acquired: bool,
 }
@@ -73,12 +73,12 @@ pub(crate) enum RunOutcome {
     /// `--max-run`
     TooLong,
     Revoked,
-    /// By its token, so without a status.
+    /// The lease was released by its token, without a status.
     Released,
-    /// The lease ran out, and nothing else was heard.
+    /// The lease ran out, and no end was told.
     Expired,
     Running,
-    /// What stands there is not a run that this version can read.
+    /// This version cannot read the run.
     #[serde(other)]
     Unreadable,
 }
@@ -86,13 +86,13 @@ pub(crate) enum RunOutcome {
 /// The end of a run, as the release of its lease reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End<'a> {
-    /// None if no command was started under the lease: it leaves nothing.
+    /// None if no command was started under the lease: the run leaves nothing in the log.
     pub(crate) outcome: Option<RunOutcome>,
     /// The exit status, or the signal.
     pub(crate) code: Option<u32>,
     /// The time at which the job ended.
     pub(crate) at: Boot,
-    /// The job ended in time, and the lease may have run out since. False: a lease that is gone was lost.
+    /// True if the job ended in time, and the lease may have run out since; false if a lease that is gone was lost.
     pub(crate) has_run_out: bool,
     /// The last lines that the job wrote to its standard error, to be kept unless the run has succeeded.
     pub(crate) errors: Option<&'a str>,
@@ -117,7 +117,7 @@ impl End<'_> {
         self.outcome == Some(RunOutcome::Exited) && self.code == Some(0)
     }
 
-    /// True if it is another end than the one that was told, should a quorum of the nodes have lost the lease.
+    /// True if this end turns into a loss when a quorum of the nodes has lost the lease.
     pub(super) fn is_loss_if_gone(self) -> bool {
         self.outcome.is_some_and(|outcome| outcome != RunOutcome::Lost) && !self.has_run_out
     }
@@ -131,8 +131,8 @@ impl fmt::Display for RunOutcome {
 }
 
 impl RunOutcome {
-    /// The weight of what a node says of a run. An end that was told wins over a loss, as a node that has forgotten the lease
-    /// takes it for lost; a loss wins over an expiry.
+    /// The weight of a node's word on a run. An end that was told outweighs a loss, since a node that has forgotten the
+    /// lease takes it for lost; a loss outweighs an expiry.
     pub(super) fn weight(self) -> u8 {
         match self {
             RunOutcome::Running | RunOutcome::Unreadable => 0,
@@ -143,7 +143,8 @@ impl RunOutcome {
     }
 }
 
-/// What redlock knows of the run of a lease that is asked for: the rest is the server's, and its end. None without a memory.
+/// The run of a requested lease, as far as redlock knows it; the server adds the rest, and the release its end. None
+/// without a memory.
 pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     let Request { owner, once_per, log, is_acquired, .. } = request;
     let shown = |c: char| if c.is_control() { '?' } else { c };
@@ -163,13 +164,13 @@ pub(super) fn entry(request: &Request, waited: Duration) -> Option<String> {
     (*log > 0).then(|| serde_json::to_string(&fields).unwrap_or_default())
 }
 
-/// The run of a lease as its release tells it: all but its beginning, which is the server's.
+/// The run of a lease as its release tells it: all except the beginning, which the server adds.
 pub(super) fn told(entry: &str, token: &str, fence: u64, slot: Option<u32>) -> String {
     let slot = slot.map(|slot| format!("\"i\":\"{slot}\",")).unwrap_or_default();
     format!("{{\"t\":\"{token}\",\"f\":\"{fence}\",{slot}{}", &entry[1..])
 }
 
-/// Kept errors of a run.
+/// The kept error output of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct KeptErrors {
     #[serde(rename = "t")]
@@ -179,8 +180,8 @@ pub(super) struct KeptErrors {
 }
 
 impl Run {
-    /// The run in this text, whose outcome is `untold` if it does not say one; run.lua says what each letter means. Every value is
-    /// text: the precision of numbers is a setting of the whole server there. `now` is the node's clock.
+    /// Reads a run from this text, with the outcome `untold` if the text has none; end.lua explains each letter. Every
+    /// value is text, since the precision of numbers is a setting of the whole server. `now` is the node's clock.
     pub(super) fn read(text: &str, untold: RunOutcome, now: Option<Duration>) -> Run {
         let entry: BTreeMap<&str, Value> = serde_json::from_str(text).unwrap_or_default();
         let part = |letter: &str| entry.get(letter).and_then(Value::as_str);
@@ -222,7 +223,7 @@ impl Run {
         run
     }
 
-    /// Something that is no run of this version.
+    /// A run that this version cannot read.
     fn unreadable(text: &str) -> Run {
         let run = Run::read(r#"{"t":""}"#, RunOutcome::Unreadable, None);
         Run { token: text.to_owned(), token_prefix: None, waited: None, ..run }
@@ -233,19 +234,19 @@ impl Run {
         self.duration = self.began.map(|began| ended.saturating_sub(began));
     }
 
-    /// The same run by the clock of another node that knows it.
+    /// The same run, by the clock of another node that knows it.
     pub(super) fn by_clock_of(mut self, other: &Run) -> Run {
         (self.began, self.now) = (other.began, other.now);
         self.ended = self.ended.and(self.began.zip(self.duration)).map(|(began, duration)| began + duration);
         self
     }
 
-    /// Its end; of a run whose end is not known, its beginning.
+    /// Its end; its beginning, if the end is not known.
     fn last_known(&self) -> Option<Duration> {
         self.ended.or(self.began)
     }
 
-    /// Orders runs, the newest first: what goes on, then the last to end.
+    /// Orders runs, the newest first: runs that go on, then by their ends, the last first.
     pub(super) fn age(&self) -> Age {
         (self.outcome != RunOutcome::Running, Reverse(self.last_known()))
     }
@@ -270,12 +271,12 @@ impl Run {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
     }
 
-    /// True if it was told to have ended otherwise.
+    /// True if it was told to have ended in another way.
     pub(super) fn failed(&self) -> bool {
         self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
     }
 
-    /// True if it failed, or may have.
+    /// True if it failed, or may have failed.
     pub(crate) fn went_wrong(&self) -> bool {
         self.failed() || matches!(self.outcome, RunOutcome::Expired | RunOutcome::Unreadable)
     }

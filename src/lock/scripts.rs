@@ -1,4 +1,4 @@
-//! The Lua scripts, embedded as `scripts/build.rs` puts them together. Each file's header names its arguments and answers.
+//! The Lua scripts, embedded as `scripts/build.rs` builds them. Each file's header names its arguments and answers.
 
 use crate::redis::Script;
 
@@ -28,8 +28,8 @@ script!(RUNS, "runs");
 mod tests {
     use super::*;
 
-    /// How much of what is sent over a connection is read when it is closed: a TAKE and what undoes it twice, the second time by
-    /// name.
+    /// A server reads only so much of a connection that the client has closed: a TAKE and two UNDOs, the second by its
+    /// SHA1, have to fit.
     #[test]
     fn what_undoes_a_take_is_read_with_it_though_its_sender_has_gone() {
         let bytes = |key: usize| {
@@ -37,8 +37,8 @@ mod tests {
             let tokens = 3 * (8 * 34 + 10); // of tries that no node has confirmed to have undone
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
-        // With a name of more than 256 bytes, or a TAKE in full (the first since the server knows no scripts), a lease may
-        // be left until it runs out, if the server stands still at the same time.
+        // If the name has more than 256 bytes, or the TAKE is sent in full (the first to a server that does not know
+        // the script), and the server stands still at the same time, a lease may be left until it runs out.
         let bytes = bytes("redlock:".len() + 256);
         assert!(bytes < 16 * 1024, "{bytes}");
     }

@@ -1,4 +1,4 @@
-//! Looking at a lock: what a quorum of nodes says of it.
+//! Looks at a lock: the word of a quorum of nodes on it.
 
 use super::answer::Answer;
 use super::claim::Claim;
@@ -17,10 +17,10 @@ use std::fmt;
 use std::iter::zip;
 use std::time::Duration;
 
-/// The bytes of a value that are asked for: with an empty prefix it may be anything.
+/// The number of bytes of a value to ask for: with an empty prefix the value may be anything.
 const BYTES: u32 = 128;
 
-/// The parts of a lock that a look asks for. Holders and waiters are always counted; so many of each are named.
+/// The parts of a lock that a look asks for. Holders and waiters are all counted, and this many of each named.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     holders: u32,
@@ -31,23 +31,23 @@ pub(crate) struct View {
 impl View {
     /// The state alone.
     pub(crate) const STATE: View = View { holders: 1, waiters: 0, runs: None };
-    /// What a message about a lock that is not free names.
+    /// The parts for a message about a lock that is not free.
     pub(crate) const MESSAGE: View = View { holders: 10, ..View::STATE };
-    /// What a row of a table names.
+    /// The parts for a row of a table.
     pub(crate) const ROW: View = View { holders: 3, waiters: 0, runs: Some(RunQuery::LAST) };
-    /// The same, and why the last run failed.
+    /// The parts for a row, and why the last run failed.
     pub(crate) const ROW_AND_ERRORS: View =
         View { runs: Some(RunQuery { errors: true, ..RunQuery::LAST }), ..View::ROW };
     pub(crate) const WHOLE: View =
         View { holders: 200, waiters: 200, runs: Some(RunQuery { errors: true, ..RunQuery::ALL }) };
 
-    /// The same, with the hosts that came or without.
+    /// The same view, with or without the hosts that came.
     pub(crate) fn with_hosts(self, hosts: bool) -> View {
         View { runs: self.runs.map(|runs| RunQuery { hosts, ..runs }), ..self }
     }
 
-    /// How many locks fit into one answer: a holder takes at most five kilobytes, with the lines of the protocol
-    /// (see redis/stream.rs), and the rest of a lock one and a half.
+    /// The number of locks that fit into one answer: a holder takes at most five kilobytes, protocol included (see
+    /// redis/stream.rs), and the rest of a lock one and a half.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         let most = (2 << 20) / (1_500 + 5_000 * self.holders as usize);
         self.runs.map_or(most, |runs| most.min(runs.locks_at_a_time(nodes)))
@@ -71,7 +71,7 @@ pub(crate) enum State {
     Reserved,
     /// Its holder cannot extend it any more.
     Revoked,
-    /// Written by another library.
+    /// Another library wrote it.
     Foreign,
     /// No quorum answered.
     Unknown,
@@ -81,7 +81,7 @@ pub(crate) enum State {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct NodeAnswer {
     pub(crate) node: String,
-    /// In a word: free, held, foreign, error, or unknown, when it was started too recently to know.
+    /// One word: free, held, foreign, error, or unknown when the node was started too recently to know.
     pub(crate) answer: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
@@ -93,9 +93,9 @@ pub(crate) struct Status {
     pub(crate) name: String,
     pub(crate) key: String,
     pub(crate) state: State,
-    /// The claim of its holders; none where redlock did not write it.
+    /// The claim of its holders; none if redlock did not write it.
     pub(crate) mode: Option<Claim>,
-    /// The number of its slots, if it has some.
+    /// The number of its slots, if it has slots.
     pub(crate) limit: Option<u32>,
     /// The obstacle to a take, if it is not free.
     #[serde(rename = "holders", serialize_with = "holders")]
@@ -104,13 +104,13 @@ pub(crate) struct Status {
     pub(crate) holder_count: u64,
     /// The number of waiters in line for it.
     pub(crate) waiting: Option<u64>,
-    /// The first of them, of a lock that was looked at alone.
+    /// The first waiters, if only this lock was looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) waiters: Option<Vec<Waiter>>,
     /// The last runs.
     #[serde(flatten)]
     pub(crate) memory: Memory,
-    /// The error that leaves them unknown.
+    /// The error that leaves the last runs unknown.
     #[serde(skip)]
     pub(crate) unremembered: Option<Error>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -121,7 +121,7 @@ pub(crate) struct Status {
 }
 
 impl Status {
-    /// Of a lock that was never taken.
+    /// The status of a lock that was never taken.
     pub(super) fn unused(name: &str, key: &str) -> Status {
         combine(name, key, &[Some(&Answer::default())])
     }
@@ -140,16 +140,16 @@ impl Status {
         matches!(&self.by, Some(Obstacle::Leases(leases)) if leases.count > leases.holders.len() as u64)
     }
 
-    /// The same lock, where its runs are known.
+    /// The same status, if its runs are known.
     ///
     /// # Errors
-    /// Why they are not.
+    /// The reason why they are not known.
     pub(crate) fn with_runs(mut self) -> Result<Status, Error> {
         self.unremembered.take().map_or(Ok(self), Err)
     }
 
-    /// Orders locks, the worst first: unknown ones, then those whose last run failed, then those that stand in the
-    /// way most.
+    /// Orders locks, the worst first: unknown ones, locks that never expire or are revoked, locks whose last run
+    /// failed; then by waiters and age.
     pub(crate) fn gravity(&self) -> impl Ord + use<> {
         let has_failed = self.memory.last.as_ref().is_some_and(Run::failed);
         let rank = match self.state {
@@ -170,18 +170,18 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> NamedObstacle {
-        // If the lock is free and cannot be had, a line is the only reason.
+        // A free lock that cannot be had has a line.
         let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
         NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }
 }
 
 impl Lock {
-    /// Looks at the lock on all nodes. Changes nothing. The holder with the token `named` is named in any case. Nodes that
-    /// fail are part of the answer.
+    /// Looks at the lock on all nodes, and changes nothing. Names the holder with the token `named` in any case. Nodes
+    /// that fail are part of the result.
     ///
     /// # Errors
-    /// [`Error::NoQuorum`] when so many nodes refuse for good.
+    /// [`Error::NoQuorum`] when so many nodes refuse for good that no quorum is left.
     pub(crate) async fn inspect(&mut self, view: View, named: Option<&str>) -> Result<Status, Error> {
         let (name, key) = (self.name.clone(), self.keys.lock.clone());
         if self.locks.nodes.are_unused() {
@@ -224,10 +224,10 @@ impl Lock {
 }
 
 impl BatchQuery<'_> {
-    /// Adds what each of these locks remembers, or why too few nodes can tell.
+    /// Adds the memory of each of these locks, or why too few nodes can tell.
     ///
     /// # Errors
-    /// Those of [`BatchQuery::remember`].
+    /// The errors of [`BatchQuery::remember`].
     pub(super) async fn add_memory(&mut self, locks: &mut [&mut Status], query: RunQuery) -> Result<(), Error> {
         let keys: Vec<&str> = locks.iter().map(|status| status.key.as_str()).collect();
         let memories = self.remember(&keys, query).await?;
@@ -241,7 +241,7 @@ impl BatchQuery<'_> {
     }
 }
 
-/// The word of all nodes together: a lease that a quorum of them has is in force.
+/// The word of all nodes together: a lease on a quorum of them is in force.
 pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Status {
     let needed = quorum(answers.len());
     let known: Vec<&Answer> = answers.iter().copied().flatten().collect();
@@ -254,7 +254,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
     let counts =
         obstacles.iter().filter_map(|by| if let Obstacle::Leases(leases) = by { Some(leases.count) } else { None });
     let count = middle(counts.collect(), answers.len()).unwrap_or(0).max(in_force.len() as u64);
-    // How many nodes name such an obstacle, and how long it lasts.
+    // The number of nodes that name such an obstacle, and the time that it lasts.
     let named = |is: fn(&Obstacle) -> bool| {
         let named = obstacles.iter().filter(|by| is(by));
         (named.clone().count(), named.filter_map(|by| by.left()).max())
@@ -275,7 +275,7 @@ pub(super) fn combine(name: &str, key: &str, answers: &[Option<&Answer>]) -> Sta
         // Even with every silent node no lease reaches a quorum.
         (State::Free, None)
     };
-    // A waiter stands in line wherever it can: the longest line lacks the fewest, and is in order.
+    // Each waiter stands in line on all nodes that it reaches, so the longest line lacks the fewest waiters.
     let line = known.iter().max_by_key(|answer| answer.count("waiting"));
     let lines: Vec<Vec<Waiter>> = known.iter().filter_map(|answer| Waiter::read_all(&answer.fields)).collect();
     let mut waiters = line.and_then(|line| Waiter::read_all(&line.fields));
@@ -307,7 +307,7 @@ impl fmt::Display for State {
 }
 
 impl State {
-    /// The state of a lock with these holders.
+    /// The state of a lock that has these holders.
     fn of(holders: &[Holder]) -> State {
         match () {
             () if holders.iter().any(|holder| !holder.has_record()) => State::Foreign,

@@ -3,22 +3,22 @@
 use crate::sys::random::uuid;
 use crate::text::SHOWN_OF_TOKEN;
 
-/// Behind the token of a hold stands its id, eight hexadecimal digits.
+/// Stands in the token of a hold between the lease's token and the hold's id, eight hexadecimal digits.
 const HOLD_MARK: char = '.';
 const HOLD_DIGITS: usize = 8;
-/// Behind the 32 hexadecimal digits of a lease whose release leaves a note. The memory of runs would tell that too, but may be
-/// switched off, or fail; and a release that is taken for a loss stops the process that the lease was for.
+/// Ends the token of a lease whose release leaves a note. The memory of runs tells of a release too, but may be
+/// switched off or fail; and a release that is taken for a loss stops the process that the lease was for.
 const NOTED: char = 'n';
 
 /// The hold that took the lock.
 pub(super) const BASE: &str = "base";
 
-/// A token that no lease had before.
+/// A token that no lease has had before.
 pub(super) fn new_token() -> String {
     uuid().simple().to_string()
 }
 
-/// The token of a lease that a process renews while another has the token: its release leaves a note for the first.
+/// The token of a lease that one process renews and another releases: the release leaves a note for the first.
 pub(super) fn new_noted() -> String {
     format!("{}{NOTED}", new_token())
 }
@@ -28,7 +28,7 @@ pub(super) fn is_noted(stem: &str) -> bool {
     stem.len() > 32 && stem.ends_with(NOTED)
 }
 
-/// The id of a hold that no lease had before.
+/// An id that no hold has had before.
 pub(super) fn new_hold() -> String {
     new_token()[..HOLD_DIGITS].to_owned()
 }

@@ -1,7 +1,8 @@
-//! The traces that tries to get a lock may have left on the nodes, and the ways to take them back.
+//! The traces that tries to get a lock may have left on the nodes, and how they are undone.
 //!
-//! A try is undone at once, but that request may be lost with its connection. Until a node confirms it, the try is remembered for
-//! that node; the next request that takes the lock or leaves the line carries its token, and undoes it (take.lua, undo.lua).
+//! A failed try is undone at once, but the request that undoes it may be lost with its connection. Until a node
+//! confirms the undo, the try is remembered for that node; the next request that takes the lock or leaves the line
+//! carries its token, and undoes it (take.lua, undo.lua).
 
 use super::answer::{Answer, Outcome};
 use super::fields::Args;
@@ -11,32 +12,33 @@ use crate::sys::clock::Boot;
 use crate::sys::wait::sleep_until;
 use std::time::Duration;
 
-/// The time for a node to undo a try: a signal has to end redlock within 100 ms. Sending the request alone is not enough: a server
-/// that finds the connection closed when it answers reads nothing further from it.
+/// The time for a node to undo a try: a signal has to end redlock within 100 ms. redlock waits for the answer, because
+/// a server that finds the connection closed when it answers reads nothing further from it.
 pub(crate) const UNDO_TIMEOUT: Duration = Duration::from_millis(80);
-/// The same for a caller that is not interrupted: the longest delay by a node that hangs.
+/// The same for a caller that is not interrupted: the longest delay that a hanging node causes.
 pub(super) const LONG_UNDO_TIMEOUT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent again to a node that refuses connections.
 const REFUSED: Duration = Duration::from_millis(400);
-/// The most tries that are remembered for one node: their tokens are sent with each request.
+/// The most tries to remember for one node, since their tokens are sent with each request.
 const MOST_EARLIER: usize = 8;
-/// The patience with nodes that are not needed for the lease.
+/// How long to wait for nodes that the lease does not need.
 const STEP_OUT: Duration = Duration::from_millis(20);
 
 /// The possible remains of tries on the nodes.
 #[derive(Debug, Default)]
 pub(super) struct Traces {
-    /// The token of the latest try. Each try has its own, so that a late answer to one cannot be taken for another's.
+    /// The token of the latest try. Each try has its own, so that a late answer cannot be taken for the answer to
+    /// another try.
     token: Option<String>,
-    /// The name in the queue, of a caller that queues.
+    /// The name in the queue, if the caller queues.
     pub(super) waiter: Option<String>,
-    /// Its ticket in the queue, once it has one.
+    /// The ticket in the queue, once the caller has one.
     pub(super) ticket: Option<String>,
     /// The slot that the next try asks for; none: any.
     pub(super) slot: Option<u32>,
     /// The nodes that may have granted the latest try.
     may_have_it: Vec<bool>,
-    /// For each node, the tokens of the tries before that it may have granted, the latest last.
+    /// For each node, the tokens of earlier tries that it may have granted, the latest last.
     earlier: Vec<Vec<String>>,
     /// The hold with which a lease was entered, as the token of the lease and the id of the hold.
     pub(super) hold: Option<(String, String)>,
@@ -70,11 +72,11 @@ impl Traces {
         self.may_have_it.fill(true);
     }
 
-    /// Takes in what the nodes have made of the latest try.
+    /// Takes in the answers to the latest try.
     pub(super) fn take_in(&mut self, answers: &Answers<Answer>) {
         for (node, _, take) in answers.iter() {
             self.may_have_it[node] = take.outcome == Outcome::Granted;
-            // The request has undone those before.
+            // The request has undone the earlier tries.
             self.earlier[node].clear();
         }
         for (node, _) in answers.faults().filter(|(_, fault)| fault.is_before_execution()) {
@@ -89,19 +91,19 @@ impl Traces {
             .with_some("ticket", ticket.as_ref())
     }
 
-    /// Adds the tries that this node is still to undo.
+    /// Adds the tries that this node still has to undo.
     pub(super) fn add_earlier_to(&self, args: Args, node: usize) -> Args {
         args.with_some("earlier", Some(self.earlier[node].join(" ")).filter(|tokens| !tokens.is_empty()))
     }
 
-    /// True if this node is still to undo a try before the latest.
+    /// True if this node still has to undo a try before the latest.
     pub(super) fn has_earlier(&self, node: usize) -> bool {
         !self.earlier[node].is_empty()
     }
 }
 
 impl Lock {
-    /// Undoes a partial grant and keeps the position in line. Sends no wake-up: the woken waiter would only get a part too.
+    /// Undoes a partial grant and keeps the position in line. Calls no waiter: it would get only a part too.
     pub(super) async fn roll_back(&mut self, traces: &mut Traces) {
         let call = self.call(&scripts::UNDO, traces.add_to(Args::default()).flag("stay", true)).on_same_connection();
         let calls = traces.may_have_it.iter().map(|&may| may.then(|| call.clone())).collect();
@@ -111,8 +113,8 @@ impl Lock {
         }
     }
 
-    /// Takes back all that the traces name: a grant, a position in line, a hold. Ends at `until`; until
-    /// then it asks again where a node does not answer. The name in the queue must not be used again.
+    /// Undoes all that the traces name: a grant, a position in line, a hold. Until `until`, asks nodes that do not
+    /// answer again. The name in the queue must not be used again.
     pub(super) async fn withdraw(&mut self, traces: &mut Traces, until: Boot) {
         let nodes = self.locks.nodes.len();
         if let Some((stem, hold)) = &traces.hold {
@@ -134,7 +136,7 @@ impl Lock {
         }
     }
 
-    /// A quorum has granted the lock: leaves the line on the nodes that did not, and has tries undone that are left there.
+    /// Leaves the line, and undoes earlier tries, on the nodes that did not grant a lock which a quorum has granted.
     pub(super) async fn step_out(&mut self, traces: &Traces) {
         let nodes = self.locks.nodes.len();
         let waits = traces.waiter.is_some() && nodes > 1;
@@ -155,8 +157,8 @@ impl Lock {
         let _: Answers<Answer> = self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, patience).await;
     }
 
-    /// Sends what undoes a request to every node that the request may have reached, and again over new connections as long as
-    /// that does not answer.
+    /// Sends the undo to every node that the request may have reached, and again over new connections until the node
+    /// answers.
     async fn undo(&mut self, mut calls: Vec<Option<Call>>, until: Boot) -> Answers<Answer> {
         let nodes = &mut self.locks.nodes;
         for (node, call) in calls.iter_mut().enumerate() {

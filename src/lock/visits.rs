@@ -1,4 +1,5 @@
-//! The hosts that came to a lock, as take.lua notes them and runs.lua tells them, and what their visits say of `--once-per`.
+//! The hosts that came to a lock, as take.lua notes them and runs.lua tells them, and the period that their visits
+//! show.
 
 use super::holder::date;
 use super::quorum::middle;
@@ -15,17 +16,17 @@ const HOSTS: usize = 100;
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a host met.
+/// The result of a host's visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Met {
-    /// It took the lock.
+    /// The host took the lock.
     Took,
     /// Others had the lock.
     Taken,
     /// With `--once-per`: the job had succeeded.
     Done,
-    /// It was turned away for another reason.
+    /// The host was turned away for another reason.
     Other,
 }
 
@@ -33,11 +34,11 @@ pub(crate) enum Met {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Visit {
     pub(crate) host: String,
-    /// By the server's clock: time since 1970.
+    /// Time since 1970 by the server's clock.
     #[serde(rename = "came_at", serialize_with = "at")]
     pub(crate) came: Duration,
     pub(crate) met: Met,
-    /// The same clock when the server answered.
+    /// The server's clock when it answered.
     #[serde(skip)]
     now: Duration,
     /// The run that began then, if the log has it.
@@ -46,7 +47,7 @@ pub(crate) struct Visit {
 }
 
 impl Visit {
-    /// Those that one node tells.
+    /// The visits that one node tells.
     pub(super) fn read_all(told: &Reply, now: Duration) -> Vec<Visit> {
         told.items().chunks_exact(2).filter_map(|pair| Visit::read(&pair[0], &pair[1], now)).collect()
     }
@@ -62,13 +63,14 @@ impl Visit {
         Some(Visit { host, came: Duration::from_millis(score / 10), met, now, run: None })
     }
 
-    /// True if this run, which the same node tells, began then. A run has the first characters of a long name.
+    /// True if this run, which the same node tells, began at this visit. The run has only the first characters of a
+    /// long name.
     fn is_of(&self, run: &Run) -> bool {
         let is_by_host = run.owner.host.as_ref().is_some_and(|host| self.host.starts_with(host));
         self.met == Met::Took && run.began == Some(self.came) && is_by_host
     }
 
-    /// The time since it came; none if that is in the future: the server's clock was set back since.
+    /// The time since it came; none if the visit is in the future, because the server's clock was set back since.
     pub(crate) fn ago(&self) -> Option<Duration> {
         (self.came <= self.now + FUTURE).then(|| self.passed())
     }
@@ -77,8 +79,8 @@ impl Visit {
         self.now.saturating_sub(self.came)
     }
 
-    /// The latest visit of one host, as the nodes tell it. A node may have granted a try that got no quorum: most of them tell
-    /// what the host met.
+    /// The latest visit of one host, as the nodes tell it. The majority decides the result, since a node may have
+    /// granted a try that got no quorum.
     fn agreed(same: &[&Visit], now: Duration) -> Option<Visit> {
         let latest = same.iter().min_by_key(|visit| visit.passed())?;
         let count = |met| same.iter().filter(|visit| visit.met == met).count();
@@ -88,8 +90,8 @@ impl Visit {
     }
 }
 
-/// The hosts that any of these nodes tells of, the latest first, by the clock in the middle. Beside its visits stand the runs that a
-/// node tells; `runs` are those of all nodes together.
+/// The hosts that any of these nodes tells, the latest first, by the clock in the middle. Each node is given as its
+/// visits and its runs; `runs` are the runs of all nodes together.
 pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     let clocks = nodes.iter().filter_map(|(visits, _)| Some(visits.first()?.now)).collect();
     let now = middle(clocks, nodes.len()).unwrap_or_default();
@@ -111,21 +113,22 @@ pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     visits
 }
 
-/// The period of a host's visits, if this `--once-per` is so near to it that some runs are left out: the host, which came so long
-/// before, is turned away by a success that began so long ago. (A night is an hour longer or shorter twice a year.)
+/// The period of a host's visits, if `--once-per` is so near to it that some runs are left out. A success that began
+/// `began_ago` turns the host away; the visit before was `came_before`. (A night is an hour longer or shorter twice a
+/// year.)
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
     let period = rounded(came_before);
     (is_near(began_ago) && is_near(came_before) && shorter(period) < once_per).then_some(period)
 }
 
-/// The `--once-per` for that period.
+/// The `--once-per` to use for this period.
 pub(crate) fn shorter(period: Duration) -> Duration {
     period * 5 / 6
 }
 
-/// The period of a crontab whose calls came so long after each other: in whole minutes, as cron has it; each call is late by a
-/// second or two.
+/// The period of a crontab whose calls came this long after each other, in whole minutes, as in cron: each call is late
+/// by a second or two.
 fn rounded(time: Duration) -> Duration {
     let grain = match time {
         _ if time >= MINUTE * 3 / 2 => MINUTE,
@@ -147,11 +150,11 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    /// A crontab on some hosts: when its calls are due, and its `--once-per`.
+    /// A crontab on some hosts: the times of its calls, and its `--once-per`.
     struct Crontab {
         due: Vec<Duration>,
         once_per: Duration,
-        /// Each host is off for so long, now and then.
+        /// The time for which a host is off, now and then.
         off: Duration,
     }
 
@@ -229,8 +232,8 @@ mod tests {
         ];
         for (what, crontab, least) in crontabs {
             for hosts in [1, 2, 30] {
-                // Hosts that are off for a night, and for five; not for a day less some hours: then an hourly crontab looks like a
-                // daily one, once.
+                // Hosts are off for a night, and for five. They are not off for a day less some hours, since an hourly
+                // crontab then looks like a daily one, once.
                 for off in [Duration::ZERO, crontab.once_per / 3, DAY * 5] {
                     let (runs, told) =
                         Crontab { off, ..Crontab { due: crontab.due.clone(), ..crontab } }.simulate(hosts);
@@ -283,7 +286,7 @@ mod tests {
         let nodes = [
             vec![visit("a", 100, Met::Taken, 1_000), visit("b", 900, Met::Done, 1_000)],
             vec![visit("a", 1_050, Met::Took, 1_120), visit("b", 1_020, Met::Done, 1_120)],
-            // It granted a try that got no quorum.
+            // This node granted a try that got no quorum.
             vec![visit("a", 1_170, Met::Took, 1_240), visit("b", 1_141, Met::Took, 1_240)],
         ];
         let merged = merge(&nodes.each_ref().map(|visits| (visits.as_slice(), &[][..])), &[]);

@@ -1,4 +1,4 @@
-//! The waiters of a lock. A waiter's name in the queue carries its owner, so no other key is written for it.
+//! The waiters of a lock. A waiter's name in the queue contains its owner, so that no other key is needed for it.
 
 use super::claim::Claim;
 use super::holder::ms;
@@ -9,7 +9,7 @@ use crate::redis::Reply;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One that waits in line. What its name does not tell is none.
+/// A waiter in line. Facts that its name does not contain are none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Waiter {
     /// Its name in the queue.
@@ -17,15 +17,15 @@ pub(crate) struct Waiter {
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// By its ticket: the time, in µs, at which it came, by the clock of the only server, or by its own.
+    /// The time since it came, from its ticket: µs by the clock of the only server, or by its own.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
-    /// It can be called; false: it is dead or cut off.
+    /// True if it can be called; false if it is dead or cut off.
     pub(crate) listening: Option<bool>,
 }
 
-/// A name for the queue that no waiter had before: the initial of the claim and a random identity, then host, pid, user and label.
-/// Scripts look at the initial only.
+/// A name for the queue that no waiter has had before: the initial of the claim, a random identity, host, pid, user and
+/// label. The scripts read the initial only.
 pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
     let part =
         |text: &Option<String>, most| -> String { text.iter().flat_map(|text| text.chars()).take(most).collect() };
@@ -36,7 +36,7 @@ pub(super) fn new_name(claim: Claim, owner: &Owner) -> String {
 }
 
 impl Waiter {
-    /// The first in line on one node.
+    /// The first waiters in line on one node.
     pub(super) fn read_all(answer: &Reply) -> Option<Vec<Waiter>> {
         let (now, listening) = (answer.get("clock").as_time(), answer.get("listening"));
         let read = |(at, pair): (usize, &[Reply])| {
@@ -47,7 +47,7 @@ impl Waiter {
         answer.has("waiters").then(|| told.map(read).collect())
     }
 
-    /// True if it listens on any of these nodes; false if that is known of some, and of none that it does.
+    /// True if it listens on any of these nodes; false if some nodes know that it does not; none if no node knows.
     pub(super) fn listens_on_any(&self, nodes: &[Vec<Waiter>]) -> Option<bool> {
         let told = nodes.iter().flatten().filter(|waiter| waiter.name == self.name);
         told.filter_map(|waiter| waiter.listening).max()

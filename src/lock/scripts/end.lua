@@ -1,13 +1,13 @@
--- The end of a run, written into the log and into `runs`: the only text of it. Called by pcall, and behind what frees
--- the lock: a server out of memory refuses a script's first write only. runs (hash) has success, failure: of the runs
--- that were told as one, the one that ended last; once, once_before: see release.lua; succeeded, failed: how many were
--- told; cut: there once the log was cut; forced: an object whose y and b say who freed the lock for all its holders,
--- and when. A run (see grant.lua) is t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited
--- (ms), q if it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d
--- duration (ms), and as outcome x (exit status) or s (signal) or o (another one); none of them: its lease ran out. y is
--- who has revoked it (user@host). As a quote inside a value is escaped, `"b":"` is always the name of a field.
+-- Writes the end of a run into the log and into `runs`; nothing else does. Runs by pcall, and after the lock is
+-- freed: a server out of memory refuses a script's first write only. runs (hash) has success, failure: the last run
+-- that was told as such; once, once_before: see release.lua; succeeded, failed: how many were told; cut: set once the
+-- log was cut; forced: an object whose y and b say who freed the lock for all its holders, and when. A run (see
+-- grant.lua) has t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited (ms), q if it had
+-- --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d duration (ms),
+-- and as outcome x (exit status), s (signal) or o (another outcome); with none of them its lease ran out. y is the
+-- user@host that has revoked it. Quotes inside values are escaped, so `"b":"` is always the name of a field.
 
--- The run with this duration (ms, or their text) and outcome in place of what it may have. An expired run may have a
+-- The run, with this duration (ms, number or text) and outcome instead of any that it has. An expired run may have a
 -- status (`code`).
 local function with_end(run, duration, word, code, by)
   local outcome = '"'
@@ -20,28 +20,28 @@ local function with_end(run, duration, word, code, by)
   return string.sub(run, 1, behind - 1) .. ',"d":"' .. duration .. outcome .. '}'
 end
 
--- Puts runs that have ended, in the order of their ends, in front of the log, which keeps the newest `most`. Cost: 2
--- calls, and one where it is full.
+-- Puts ended runs, in the order of their ends, in front of the log, which keeps the newest `most`. Cost: 2 calls, and
+-- one more if the log is full.
 local function push(runs, most)
   local over = redis.call('LPUSH', LOG, unpack(runs)) - most
   if over > 0 then
     redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
     if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
   end
-  -- They are renewed once a day.
+  -- The expiries are renewed once a day.
   if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
     for _, key in ipairs({LOG, RUNS, BASE .. 'visits'}) do redis.call('PEXPIRE', key, LOG_MS) end
   end
 end
 
--- The number of runs that the log keeps, by what this run says.
+-- The number of runs that the log keeps, as this run says.
 local function most_of(run)
   local _, at = string.find(run, 'n":"', 1, true)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 
--- The run of this token has ended. `sorted` makes room in the log for a run that others have ended after (memory.lua);
--- nil: none has. Cost: 6 calls.
+-- Records that the run of this token has ended. `sorted` makes room in the log for a run after which others have
+-- ended (memory.lua); nil: no other has. Cost: 6 calls.
 local function end_run(token, run, duration, word, code, by, sorted)
   redis.call('HDEL', OPEN, token)
   redis.call('ZREM', ENDS, token)

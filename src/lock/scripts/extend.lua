@@ -1,12 +1,11 @@
 -- Extends a lease. Never shortens one, never re-creates a lost one (RedLock.net counts those as extended). Enters no
--- hold: it may be executed behind the release of that.
+-- hold, since it may run after the release of that hold.
 -- ARG: token, slot, hold (nil: the one that took the lock), ttl (ms; nil: the one it was taken with), default (ttl of
 --      a lease without a record of it), renew (the hold's job runs: extended also where the hold was forgotten), note
 --      (nil: none; the key by which release.lua tells that the lease was released)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten),
---      released, gone (node), other (holders)
--- The counter of fencing tokens is renewed with the run in the memory alone: a lease of more than 100 days without one
--- may outlast it.
+--      released, gone (node), other (holders) The expiry of the fencing counter is renewed only with the run in the
+--      memory: a lease of more than 100 days without a run may outlast the counter.
 -- Reads K, L, H, INFO; writes K, L, H and ENDS (of a member M, P and its record for L and H). Cost: 11 calls.
 -- include lease
 local is_held, hold = find_hold(ARG.token, ARG.hold)

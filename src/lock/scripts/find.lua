@@ -1,7 +1,7 @@
 -- Finds members by the beginning of their token.
 -- ARG: prefix
 -- Answers: found (tokens)
--- Reads M. Cost: of a lock without members, 2 calls.
+-- Reads M. Cost: 2 calls for a lock without members.
 -- include state
 local tokens = {}
 for _, token in ipairs(claim and redis.call('ZRANGE', M, 0, -1) or {}) do

@@ -1,11 +1,12 @@
--- The grant of a lease to ARG.token for ARG.ttl, and the beginning of its run: straight lines, the only text of it.
--- Before it: fence (its fencing token), count (what the counter then stands at), slot, since (us) and began (ms), when
--- the token got it; of a lease beside others mark (the value of the lock, if it has none) and list, which is
--- list_member. The run is a JSON object of texts, without spaces. What its redlock knows of it is ARG.entry (run.rs).
+-- Grants a lease to ARG.token for ARG.ttl, and begins its run; nothing else does. In straight lines, for speed. The
+-- including script sets fence (the fencing token), count (the new value of the counter), slot, since (us) and began
+-- (ms), the moment of the grant; for a lease beside others also mark (the value of the lock, if it has none) and
+-- list, which is list_member. The run is a JSON object of texts, without spaces. ARG.entry is the part of it that
+-- redlock knows (run.rs).
 if value == false then
   value = mark or ARG.token
   redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
-  redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
+  redis.call('DEL', L, H, M, P) -- remains of a lock whose value was deleted by hand
 end
 redis.call('HSET', mark and BASE .. 'member:' .. ARG.token or L, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl,
   'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label,
@@ -16,7 +17,7 @@ else
   redis.call('SET', F, count, 'PX', FENCE_MS)
   redis.call('PEXPIRE', L, ARG.ttl)
 end
--- What cannot be written into the memory fails no grant.
+-- A failure to write the memory fails no grant.
 if ARG.entry then
   local run = '{"t":"' .. ARG.token .. '","b":"' .. began .. '","f":"' .. fence
     .. (slot and '","i":"' .. slot or '') .. '",' .. string.sub(ARG.entry, 2)

@@ -1,4 +1,4 @@
--- Tells the newest hold of a lease: the one that its plain token releases.
+-- Tells the newest hold of a lease: the hold that the lease's own token releases.
 -- ARG: token
 -- Answers: newest (hold, entered: the larger, the later), gone (node), other (holders)
 -- Reads K and H. Cost: 4 calls.

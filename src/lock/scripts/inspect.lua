@@ -4,7 +4,7 @@
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, one that redlock wrote
 --      with holds; waiting, clock); clock is in ms;
 --      with waiters: waiters (name, ticket, name, ticket, ...; the first in line), listening (of each 1 if it listens, 0
---      if not; nil where that cannot be asked)
+--      if not; nil if that cannot be asked)
 -- Cost: 7 calls.
 -- include lease
 local fields = value == false and {} or holders(tonumber(ARG.most))
@@ -13,7 +13,7 @@ fields.waiting = redis.call('ZCARD', Q)
 fields.waiters = ARG.waiters and redis.call('ZRANGE', Q, 0, ARG.waiters - 1, 'WITHSCORES')
 fields.clock = ms
 
--- Whether each of these waiters listens.
+-- Tells whether each of these waiters listens.
 local function listening(waiters)
   local channels, counts = {}, {}
   for i = 1, #waiters, 2 do channels[#channels + 1] = BASE .. 'w:' .. waiters[i] end

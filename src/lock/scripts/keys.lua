@@ -1,39 +1,40 @@
--- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and what the lock's key has.
--- Straight lines, since what a script spends is the creation of its functions; take.lua and release.lua do their usual
--- case with no more than this, and include the rest where it is needed (build.rs).
+-- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
+-- key. In straight lines, since a script spends most of its time on creating functions; take.lua and release.lua do
+-- their usual case with this file alone, and include the rest at the point that needs it (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
 --       holds (sorted set: hold -> age), members (sorted set: token -> deadline in ms),
---       slots (sorted set: token -> slot), fences (hash: slot -> counter, all)
--- A lock that several hold bears a mark, `shared.` or `slots:L.` and a nonce: no other program takes that for its own
--- token. Then members lists the leases, `member:TOKEN` is the record of each, and lease has the fields `longest`, their
--- longest ttl, `revoked` (when in us, and by whom: all members that were granted before), and `some_kept` when a member
--- is kept though its job has ended. A script does its whole work: 5 ms at most for 1,000 of anything, and grows no
--- faster than they do.
--- ARGV: name, value, name, value; read as ARG.name. `claim` is the way to have the lock (see fits), nil for a command
---       that takes none. The head of a script names its other arguments. An argument that is not given is nil.
--- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value, left
--- (ms, PTTL), the owner record and now (us), of a member its claim and slot; or type and left for a key that is no
--- string. With members there are `members` (their number), `next` (ms, until one of them runs out) and `longest`.
--- `node` is uptime (s) and run_id, '' where INFO is refused. The memory of runs has keys that are named here: a longer
--- request would not be read to its end.
+--       slots (sorted set: token -> slot), fences (hash: slot -> counter, all) A lock with several holders has a mark
+--       as its value, `shared.` or `slots:L.` and a nonce, so that no other program takes the mark for its own token.
+--       Then members lists the leases, `member:TOKEN` is the record of each, and lease has the fields `longest` (the
+--       longest ttl), `revoked` (when in us, and by whom: revokes all members that were granted before) and
+--       `some_kept` (a member is kept though its job has ended). A script does its whole work at once: at most 5 ms
+--       for 1,000 of anything, and in proportion for more.
+-- ARGV: name, value, name, value; read as ARG.name. `claim` says how to share the lock (see fits), nil for a command
+--       that takes no lease. The head of a script names its other arguments. A missing argument is nil.
+-- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value,
+-- left (ms, PTTL), the owner record and now (us), for a member also its claim and slot; for a key that is no string,
+-- type and left. With members there are `members` (their number), `next` (ms until the first runs out) and `longest`.
+-- `node` is uptime (s) and run_id, '' if INFO is refused. The keys of the memory of runs are named here, since a
+-- server would not read a longer request to its end.
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
---   open), log (list: the last runs that have ended, the last to end in front), runs (hash: see end.lua), visits
---   (sorted set: host -> when it came last, in ms, and behind that a digit for what it met: see note_visit), errors
+--   open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits
+--   (sorted set: host -> when it came last, in ms, then a digit for the result: see note_visit), errors
 --   (list: objects of t token and e the last lines that the job wrote to its standard error, the newest in front)
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
--- With room for sixteen: a table that grows is built anew at each doubling.
+-- Names are listed in advance, since a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
   claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
--- A queue that no waiter looks after is forgotten; the fencing counters and the runs that go on outlive their last use
--- by 100 days. What has ended lasts 101, renewed when less than 100 are left: users may ask for runs of 100 days.
+-- A queue in which no waiter looks any more is forgotten. The fencing counters and the runs that go on outlive their
+-- last use by 100 days. Ended runs last 101 days, renewed when fewer than 100 are left: users may ask for runs of 100
+-- days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
--- The server's clock, as texts.
+-- The server's clock, as text.
 local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
@@ -41,8 +42,8 @@ local ms = string.sub(us, 1, -4)
 -- The value of the lock, a token or a mark: false when it is free, an error when the key is of another type.
 local value = redis.pcall('GET', K)
 
--- What the node tells of itself, as a part of an answer; the seconds since its start (below zero if its clock was set
--- back behind that), nil where INFO is refused; its run_id. Cost: INFO, as much as five other calls.
+-- Returns three facts on the node: its part of an answer; the seconds since its start, nil if INFO is refused (below
+-- zero if its clock was set back to before the start); its run_id. Cost: INFO, as much as five other calls.
 local function node()
   local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
   if type(info) == 'string' then

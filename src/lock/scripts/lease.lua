@@ -1,26 +1,25 @@
 -- needs state
--- The leases of a lock: their records and holds, who has them, how they last longer, and what counts their fencing
--- tokens.
+-- The leases of a lock: their records, holds and holders, how they are extended, their fencing counters.
 
--- Where the record of this token is.
+-- The key of the record of this token.
 local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- True if the lease is this token's; and the hold that the token names. (A token of another library may look as if it
--- named a hold, and does not.)
+-- Returns true if the lease is this token's, and the hold that the token names. (A token of another library may only
+-- look as if it named a hold.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
 end
 
--- The rest of the lease of this token, which has the lock.
+-- The rest of the lease (ms) of this token, which has the lock.
 local function until_end(token)
   if claim then return redis.call('ZSCORE', M, token) - now end
   return redis.call('PTTL', K)
 end
 
--- Who has revoked the lease with this record: `by` if it was revoked alone, else who has revoked all members that were
+-- The revoker of the lease with this record: `by` if it was revoked alone, else the one who revoked all members
 -- granted before a moment. (A member that seems to come from the future was granted before the clock was set back.)
 local function revoked_by(by, since)
   if by or not claim then return by end
@@ -37,20 +36,21 @@ local function read_record(token)
   return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
 end
 
--- Without a set of holds there is only 'base', the one that took the lock.
+-- If there is no set of holds, the only hold is 'base', the one that took the lock.
 local function count_holds()
   return math.max(redis.call('ZCARD', H), 1)
 end
 
--- An answer that rests on what was read alone. A replica must not give it: it refuses the write, which changes nothing.
+-- An answer after reading only. The write changes nothing, but makes a replica refuse, since a replica must not
+-- answer.
 local function answer_from_reads(outcome, fields)
   local refused = redis.pcall('HDEL', L, '')
   if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
   return answer(outcome, fields)
 end
 
--- One holder of the lock, with the first ARG.bytes of its token (nil: all). Of another library's lease no more is
--- known.
+-- One holder of the lock, with the first ARG.bytes of its token (nil: all). For another library's lease nothing else
+-- is known.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -61,15 +61,15 @@ local function holder(token)
   return flat(fields)
 end
 
--- Those who have the lock, as the fields of an answer. At most so many members (nil: all), the one that lasts longest
--- among them.
+-- The holders of the lock, as the fields of an answer: at most `most` members (nil: all), including the one that
+-- lasts longest.
 local function holders(most)
   if value == false then return {holders = {}} end
   if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left', redis.call('PTTL', K)}}} end
   if not claim then return {holders = {holder(value)}} end
   local listed, known, last = {}, {}, most and most - 1 or -1
   local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-  if claim ~= 'shared' then -- by their slots all nodes name the same
+  if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
     for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
   end
   for _, token in ipairs(tokens) do
@@ -81,14 +81,14 @@ local function holders(most)
   return {holders = listed, members = count, longest = longest, next = soonest - now}
 end
 
--- True if ARG.claim could be had at ARG.slot, as far as the members go.
+-- True if no member is in the way of ARG.claim at ARG.slot.
 local function is_vacant()
   if not claim then return value == false end
   if ARG.claim and claim ~= ARG.claim then return false end
   return not ARG.slot or #redis.call('ZRANGE', P, ARG.slot, ARG.slot, 'BYSCORE') == 0
 end
 
--- The answer about a lease that is not here: there is room for it, or others have the lock.
+-- The answer about a lease that is not here: gone if there is room for it, other if others have the lock.
 local function answer_without_lease()
   if is_vacant() then
     return answer_from_reads('gone', {node = node(), longest = claim and redis.call('HGET', L, 'longest')})
@@ -96,8 +96,8 @@ local function answer_without_lease()
   return answer_from_reads('other', holders(10))
 end
 
--- The lease of this token ends ttl ms from now: writes that into the memory, if its run is there. A run may last longer
--- than the memory and the counters, so their expiry is renewed too.
+-- Writes into the memory, if the run is there, that the lease of this token ends ttl ms from now. A run may last
+-- longer than the memory and the counters, so their expiry is renewed too.
 local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
   if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
@@ -105,7 +105,7 @@ local function remember_deadline(token, ttl)
   end
 end
 
--- Makes the lease last ttl ms from now, but never shortens it. Returns its rest; -1 when it never expires.
+-- Makes the lease last ttl ms from now, but never shortens it. Returns its rest (ms), -1 if it never expires.
 local function lengthen(token, ttl)
   local left = until_end(token)
   if left < 0 or left >= ttl then return left end
@@ -119,21 +119,21 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- The same for ARG.ttl, or what the lease was taken for, or ARG.default where that is not recorded. A lease that is
--- kept after its job is not prolonged: the request is late. What a hold has added stays when it ends: others may count
--- on it by then.
+-- Extends the lease by ARG.ttl, else by the ttl with which it was taken, else by ARG.default. A lease that is kept
+-- after its job is not extended, since the request is late. A hold's extension outlives the hold, since others may
+-- count on it by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 
--- A score behind all others of a sorted set: the present time, or one more than the last score.
+-- A score behind all others of a sorted set: the present time (us), or one more than the last score.
 local function behind_all(set)
   local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
   return digits(math.max(us, (tonumber(last) or 0) + 1))
 end
 
--- Enters a hold that may be known already.
+-- Enters a hold, which may be known already.
 local function add_hold(hold)
   if redis.call('EXISTS', H) == 0 then
     if hold == 'base' then return end
@@ -144,19 +144,19 @@ local function add_hold(hold)
   if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 
--- The counter of fencing tokens: that of the slot ('all': of all slots), or of the name.
+-- The fencing counter of this slot ('all': of all slots together), or of the name.
 local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end
 
--- Every slot counts for itself, and raises one counter of all slots.
+-- Sets the counter of the slot and raises the one of all slots, or sets the counter of the name.
 local function set_counter(n, slot)
   if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
   redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))
   redis.call('PEXPIRE', S, FENCE_MS)
 end
 
--- Lists ARG.token, whose lease and record are there, as a member for ARG.ttl.
+-- Adds ARG.token, whose record is there, to the members for ARG.ttl.
 local function list_member(count, slot)
   if slot then redis.call('ZADD', P, slot, ARG.token) end
   members.set_longest(tonumber(ARG.ttl))

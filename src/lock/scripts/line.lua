@@ -1,10 +1,10 @@
 -- needs state
--- What takes, frees or leaves the lock: how a lease is taken away, who fits, and who is next.
--- Cost: hand_over one call where nobody waits, else 7: EXISTS, ZRANGE, ZPOPMIN, PUBLISH, SET, and of the second ZRANGE,
--- PUBLISH.
-local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
+-- Functions for scripts that take, free or leave the lock: delete a lease, see which claim fits, call the next.
+-- Cost: hand_over one call if the line is empty, else 7: EXISTS, ZRANGE, ZPOPMIN, PUBLISH, SET, and for the second in
+-- line ZRANGE, PUBLISH.
+local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
--- Takes the lease of this token away, which is there.
+-- Deletes the lease of this token, which has the lock.
 local function drop(token)
   if claim then
     members.forget({token})
@@ -14,7 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if it had been granted. A user who may not delete lets it run out: the take was refused halfway.
+-- Undoes a take; true if it had been granted. If the user may not delete, the take was refused halfway, and its lease
+-- runs out.
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -23,32 +24,33 @@ local function undo(token)
   return granted
 end
 
--- Undoes the tries in ARG.earlier, which this node has not confirmed to have undone; true if one had been granted.
+-- Undoes the tries in ARG.earlier; true if any had been granted.
 local function undo_earlier()
   local granted = false
   for token in string.gmatch(ARG.earlier or '', '%S+') do granted = undo(token) or granted end
   return granted
 end
 
--- True if a lease with this claim may be granted beside those that there are.
+-- True if a lease with this claim may be granted beside the present leases.
 local function fits(asked)
   if not claim then return value == false end
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
 -- Calls the first in line that listens, if it fits, and reserves the lock for it; otherwise tells it to keep watch.
--- Does no more than that either while another is called: that call would be overwritten. Returns its id (me, if it is
--- the caller), false when the line is empty, nil when the first is not called.
+-- While another waiter is called, only tells it to keep watch, since a second reservation would overwrite the first.
+-- Returns the id of the called waiter (me, if it is the caller), false if the line is empty, nil if the first is not
+-- called.
 local function call_next(me)
-  -- The claim of a waiter, by the first letter of its name. One for slots fits if any slot is free; if it asks for
-  -- another number of slots, its take is refused.
+  -- The claim of a waiter, by the first letter of its name. A waiter for slots fits if any slot is free; if it wants
+  -- another number of slots, its take is refused later.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
   end
 
-  -- True if the waiter listens; else it is dead, and dropped. An error (a missing permission, say) must not make it
-  -- look dead.
+  -- Tells the waiter; true if it listens. Otherwise it is dead, and dropped. An error (a missing permission, say)
+  -- must not make it look dead.
   local function tell(waiter, text)
     if redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text) ~= 0 then return true end
     redis.call('ZREM', Q, waiter)
@@ -68,8 +70,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- Before the call, and also when it will turn out that the first is dead: a server writes first what was
-      -- published last.
+      -- The second is told before the first is called, even if the first turns out to be dead: a server sends the
+      -- message that was published last first.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -80,8 +82,8 @@ local function call_next(me)
   end
 end
 
--- A lease has just ended, or one was granted that others fit beside. Never fails: what has been freed must not look as
--- if it were not.
+-- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: a lock
+-- that was freed must not look taken.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

@@ -1,6 +1,6 @@
 -- needs end
--- Runs that have ended in another way than the plain one: beside others, without a word, by force.
-local SEARCHED = 200 -- so many of the newest in the log are looked through
+-- Runs that have not ended in the plain way: beside others, without a word, or by force.
+local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
 -- The number in this field of a run, nil if it has none.
 local function number_of(run, name)
@@ -18,7 +18,7 @@ local function ended_at(run)
   return began_at(run) + (number_of(run, 'd') or 0)
 end
 
--- Who revokes, as a run has it: 100 characters, without control characters; nil if that leaves none.
+-- The revoker's name for a run: at most 100 characters, without control characters; nil if it is empty.
 local function signature(text)
   local count = 0
   for at in string.gmatch(text, '()[^\128-\191]') do
@@ -29,8 +29,9 @@ local function signature(text)
   return text ~= '' and text or nil
 end
 
--- Runs that have ended, the first of them at `first` (ms), together with those of the log that ended later and those
--- before position `at` (nil: none), which are taken out: all in the order of their ends. The one at `at` is replaced.
+-- Merges ended runs, the first of which ended at `first` (ms), with the runs of the log that ended later or stand
+-- before position `at` (nil: none). Takes the latter out of the log, with the one at `at`, which is replaced. Returns
+-- all in the order of their ends.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
   if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
@@ -46,23 +47,24 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run is to be the last `result` (success or failure): the one that is known ended earlier, or by a clock
--- that was set back since.
+-- True if this run becomes the last `result` (success or failure): the known one ended earlier, or by a clock that
+-- was set back since.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- For end_run: the run may have ended before others, and may be in the log already, at this position.
+-- The `sorted` of end_run, for a run that may have ended before others, and may be in the log already, at position
+-- `at`.
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)
   end
 end
 
--- The run of this token, whose lease was here, has ended: as long after its beginning as its redlock says, since the
--- request may have waited for the server, and the server's clock may have been changed; else ARG.ended ms ago.
--- `beside`: others had the lock too. What never ran leaves nothing.
+-- Ends the run of this token, whose lease was here. The duration is redlock's, since the request may have waited for
+-- the server, and the server's clock may have been changed; otherwise the run ended ARG.ended ms ago. `beside`:
+-- others had the lock too. A lease under which nothing ran leaves nothing.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -75,20 +77,20 @@ local function end_open_run(token, word, code, by, beside)
   end_run(token, run, duration, word, code, by and signature(by), beside and sorted_at())
 end
 
--- Who has freed the lock for all its holders, and when, if that was done.
+-- The last time that all holders' leases were ended by force, and by whom; nil if never.
 local function last_force()
   local forced = redis.call('HGET', RUNS, 'forced')
   return forced and cjson.decode(forced)
 end
 
--- When force has ended the run: if its lease, which would have lasted until then, was alive at that time.
+-- The time at which force has ended the run; nil if its lease, which ended at `deadline`, was over by then.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
 end
 
--- Closes the runs that have ended without a word: of an exclusive lock all others, else those whose lease has run out.
--- They count neither as successes nor as failures, and only those that the log keeps are read and written.
+-- Closes the runs that have ended without a word: on an exclusive lock all others, else the runs whose lease has run
+-- out. They count neither as successes nor as failures; only as many as the log keeps are read and written.
 local function close_runs()
   pcall(function()
     local tokens, deadlines = {}, {}
@@ -99,7 +101,7 @@ local function close_runs()
     end
     if #tokens == 0 then return end
     local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-    local from = math.max(#tokens - most, 1) -- one more than it keeps: so it is cut
+    local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
     local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
     for i = 1, #tokens, UNPACKED do
       local last = math.min(i + UNPACKED - 1, #tokens)

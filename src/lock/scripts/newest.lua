@@ -1,7 +1,8 @@
--- The register of --newest, of a call that has a number (ARG.newest): a string, `N ms pid host label`, of the largest
--- number that stood in line or was granted, and of the first that came with it. It only grows, and lasts as long as the
--- fencing counter (tests/model/queue/newest.rs). Sets superseded, the fields of that answer if a larger number is there,
--- and raise_newest, to be called where the number gets a place in line or is granted, and nowhere else.
+-- The register of --newest, for a call with a number (ARG.newest): a string, `N ms pid host label`, with the largest
+-- number that stood in line or was granted, and the first caller with that number. The register only grows, and lasts
+-- as long as the fencing counter (tests/model/queue/newest.rs). This file sets superseded, the fields of that answer
+-- if a larger number is there, and raise_newest, to be called only when the number gets a place in line or is
+-- granted.
 -- Cost: 1 call, and 1 for raise_newest.
 local NEWEST, asked, known = BASE .. 'newest', tonumber(ARG.newest), nil
 local newest = redis.pcall('GET', NEWEST)

@@ -1,9 +1,9 @@
--- Gives a node that has forgotten it the lease that its holder still has. Counts like a grant. Asks neither the queue
--- nor the reservation: the holder goes before all that wait.
+-- Gives the lease that its holder still has to a node that has forgotten it. Raises the counter like a grant. Ignores
+-- the queue and the reservation: the holder goes before all waiters.
 -- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms),
 --      entry (see grant.lua), run_id (of the node that said gone; nil: refused), alone (the only node),
 --      newest (see take.lua)
--- Answers: extended (left, holds, node), restarted (another run than the one that was asked), higher (the only node,
+-- Answers: extended (left, holds, node), restarted (run_id has changed), higher (the only node,
 --      and it has granted a later lease since), revoked (by), other (holders)
 -- Cost: 19 calls.
 -- include lease, memory
@@ -31,7 +31,8 @@ if not was_here then
       raise_newest()
     end)
   end
-  -- The lock was promised to this holder, or to a waiter that has to go behind it; others may hold it beside a member.
+  -- The lock was promised to this holder, or to a waiter that has to wait now, except beside a member, where both
+  -- fit.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
 local record = read_record(ARG.token)

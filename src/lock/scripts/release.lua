@@ -1,8 +1,8 @@
 -- Releases one hold of a lease, and frees the lock with the last one. May be repeated, and late: all copies name the
 -- same hold, or none.
--- ARG: token, hold (nil: the one that took the lease; where there are others, nothing is released, and the newest
---      told), keep (how long the lock stays taken, ms; a late copy does not prolong that), note (nil: none; the key
---      that tells the process that renews the lease, for as long as that would have lasted, that it was released)
+-- ARG: token, hold (nil: the one that took the lease; if there are others, nothing is released, and the newest
+--      told), keep (how long the lock stays taken, ms; a late copy does not prolong it), note (nil: none; the key
+--      that tells the process that renews the lease of the release, for as long as the lease would have lasted)
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
 --      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (what the job of a failed
 --      run wrote last to its standard error: an object)
@@ -10,12 +10,12 @@
 --      memory), run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 --      unnoted, unwritten (the server's words: `once`, or the rest of the memory, could not be written)
--- Reads K, H, of the holds of another job no more; frees K, L, H (of a member M, P and its record), calls the next, and
+-- Reads K, H, and only these for an inner hold; frees K, L, H (of a member M, P and its record), calls the next, and
 -- writes the memory.
--- Cost: 11 calls where nobody waits, 7 of them for the memory, and 2 more where its log is full.
+-- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if its log is full.
 -- include end
 
--- The plain case: the job of the only hold has ended, and nobody waits.
+-- The plain case: the job of the only hold has ended, and the line is empty.
 local is_plain = value == ARG.token and ARG.began and (ARG.outcome == 'exited' or ARG.outcome == 'signaled')
   and not (ARG.gone or ARG.keep or ARG.note or ARG.once or ARG.errors) and (ARG.hold or 'base') == 'base'
 if is_plain and redis.call('EXISTS', H, Q) == 0 then
@@ -37,7 +37,7 @@ local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 local unnoted, unwritten
 
--- Writes into the memory, and returns the server's words if that cannot be written.
+-- Writes into the memory; returns the server's words if that fails.
 local function failure_of(write, ...)
   local done, why = pcall(write, ...)
   if not done then return why end
@@ -48,10 +48,10 @@ local function told_run()
   return '{"b":"' .. digits(now - ARG.began) .. '",' .. string.sub(ARG.entry, 2)
 end
 
--- Notes that a run with --once-per has succeeded, or that this was a loss. RUNS keeps the two of the largest fencing
--- tokens, `once` and `once_before`; one that is lost stays there as lost, since a late copy of its release may still
--- say that it has succeeded. (tests/model/once.rs; by the fencing token, since a late copy seems to have begun later
--- than it did.)
+-- Notes that a run with --once-per has succeeded, or that its success was a loss. RUNS keeps the two notes with the
+-- largest fencing tokens, `once` and `once_before`. A lost run stays there as lost, since a late copy of its release
+-- may still report a success. (tests/model/once.rs. The order is by fencing token, since a late copy makes the run
+-- seem to begin later.)
 local function note_once()
   local is_loss, known = ARG.gone == 'lost', redis.call('HMGET', RUNS, 'once', 'once_before')
   local run = with_end(told_run(), ARG.began - (ARG.ended or 0), is_loss and 'lost' or 'exited', ARG.code)
@@ -70,7 +70,7 @@ local function note_once()
   redis.call('PEXPIRE', RUNS, LOG_MS)
 end
 
--- Behind another write: a server out of memory refuses it otherwise.
+-- Leaves the note, after another write: a server out of memory refuses a first write.
 local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
@@ -80,34 +80,34 @@ local function has_ended(run, outcome)
   return string.find(run, outcome, 1, true) ~= nil
 end
 
--- True if more is known of the end of the run than that its lease ran out.
+-- True if the end of the run is known, and not only that its lease ran out.
 local function has_outcome(run)
   return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
 end
 
--- True if the end of the run is one that its release has told.
+-- True if the run's release has told its end.
 local function is_told(run)
   if not has_ended(run, ',"o":"') then return has_outcome(run) end
   return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
 end
 
--- Where in the newest of the log the run of this token is, and the run.
+-- Searches the newest runs of the log for the run of this token; returns its position and the run.
 local function find_logged(token)
   for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
     if string.find(run, '"t":"' .. token .. '"', 1, true) then return at - 1, run end
   end
 end
 
--- True if the log may have had a run that ended ARG.ended ms ago: it was cut, and what is left of it ended later. A
--- release may arrive up to AGAIN_MS after it was first sent, with the same ARG.ended.
+-- True if the log may have had a run that ended ARG.ended ms ago: the log was cut, and its remaining runs ended
+-- later. A release may arrive up to AGAIN_MS after it was first sent, with the same ARG.ended.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
   return oldest and ended_at(oldest) > now - (tonumber(ARG.ended) or 0) - AGAIN_MS
 end
 
--- What the memory knows of the run of this token, nil if nothing: 'ended' if a release has told its end, 'known' if it
--- goes on, was lost or was revoked, 'unsure' if it may have been forgotten, or cannot be read.
+-- The memory's knowledge of the run of this token: 'ended' if a release has told its end, 'known' if it goes on, was
+-- lost or was revoked, 'unsure' if it may have been forgotten or cannot be read, nil if there is no such run.
 local function told_end(token)
   local ok, known = pcall(function()
     if redis.call('HEXISTS', OPEN, token) == 1 then return 'known' end
@@ -118,8 +118,8 @@ local function told_end(token)
   return ok and known or not ok and 'unsure' or nil
 end
 
--- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
--- gets this outcome; only its status, if the caller released a lease that had run out (`late`).
+-- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an
+-- outcome gets this outcome; but only the status, if the caller released a lease that had run out (`late`).
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil
@@ -141,14 +141,14 @@ local function correct_end(token, word, code, by, late)
   end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
 end
 
--- Writes the run of this lease, which the server has forgotten in a restart, as its release tells it whole.
+-- Writes the run of this lease, which the server has forgotten in a restart, from the release, which tells it whole.
 local function remember_forgotten(word)
   if ARG.entry and word ~= 'unused' then
     end_run(ARG.token, told_run(), ARG.began - (ARG.ended or 0), word, ARG.code, nil, sorted_at())
   end
 end
 
--- Keeps what the job wrote last to its standard error, once, and of the newest failures only.
+-- Keeps the last lines of the job's standard error: once for each run, and of the newest failures only.
 local function keep_errors()
   local errors, front = BASE .. 'errors', '{"t":"' .. ARG.token .. '"'
   for _, kept in ipairs(redis.call('LRANGE', errors, 0, -1)) do
@@ -159,7 +159,7 @@ local function keep_errors()
   redis.call('PEXPIRE', errors, LOG_MS)
 end
 
--- Writes the end of the run: `once` before all else.
+-- Writes the end of the run, and `once` first.
 local function remember(write, ...)
   unnoted = ARG.once and failure_of(note_once)
   unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
@@ -172,9 +172,9 @@ if is_held then
     if hold then redis.call('ZREM', H, hold) else hold = redis.call('ZPOPMAX', H)[1] end
     left = redis.call('ZCARD', H)
   elseif hold and hold ~= 'base' then
-    return answer_from_reads('still-held', {holds = 1}) -- released before; the outer hold is all that is left
+    return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
   end
-  -- Of a lease of acquire too: a shell whose script is stopped may tell status 0.
+  -- A lease of acquire is unsure too: a shell whose script is stopped may report status 0.
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
   local record = record_of(ARG.token)
   local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
@@ -183,14 +183,14 @@ if is_held then
     drop(ARG.token)
     leave_note()
   elseif left == 0 and not (read_record(ARG.token).kept and until_end(ARG.token) <= keep) then
-    -- The expiry first, then what says so: a server out of memory refuses only a script's first write.
+    -- The expiry is written first, then the fields: a server out of memory refuses only a script's first write.
     if claim then members.expire(ARG.token, keep) else redis.call('PEXPIRE', K, keep) end
     redis.pcall('HSET', record, 'kept', us)
     if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', L, keep) end
   end
   if not hold or hold == 'base' then
     local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
-    -- With `gone` the lease has come back after its loss was told.
+    -- ARG.gone means that the lease has come back after its loss was told.
     remember(ARG.gone and correct_end or end_open_run, ARG.token, word, ARG.code, by, not ARG.gone and beside)
   end
   if is_freed then hand_over() end
@@ -198,7 +198,8 @@ if is_held then
   return answer(left > 0 and 'still-held' or 'released', told)
 end
 
--- The lease is not here. Restarted: a waiter that remembers the lease keeps the lock for this holder, see take.lua.
+-- The lease is not here. After a restart, a waiter that remembers the lease may have reserved the lock for this
+-- holder (take.lua).
 local known, is_vacated = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
@@ -210,13 +211,13 @@ elseif keep then
 else
   redis.call('DEL', R)
 end
--- Where others have the lock, it is the answers of all nodes together that say whether it was lost.
+-- Even if others have the lock here, only the answers of all nodes together tell whether it was lost.
 local _, _, run_id = node()
 if not known and ARG.run_id and (ARG.gone or is_vacated) and run_id ~= '' and run_id ~= ARG.run_id then
   remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')
 elseif ARG.gone then
   remember(correct_end, ARG.token, ARG.gone, ARG.code)
-elseif ARG.code and not ARG.began then -- not by the run itself, which says later what came of it
+elseif ARG.code and not ARG.began then -- a release by token; the run itself tells its end later
   remember(correct_end, ARG.token, nil, ARG.code, nil, true)
 elseif ARG.once then
   unnoted = failure_of(note_once)

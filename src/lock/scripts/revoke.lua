@@ -1,4 +1,4 @@
--- Ends others' leases: safely (they can no longer be extended, so their jobs are stopped) or at once.
+-- Ends the leases of others: safely (they can no longer be extended, so their jobs are stopped) or at once.
 -- ARG: token (nil: all that there are), by (user@host), force, free (the lock was seen to be free: end no lease)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
 --      cannot be told), gone (node), other (holders), forgot (newest, clock in ms)
@@ -6,8 +6,8 @@
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
--- Ends the lease of this token. Returns the outcome. With force its counter goes above it, so that no re-creation of a
--- node that has forgotten it brings it back.
+-- Ends the lease of this token. Returns the outcome. With force, raises the counter above the lease's fencing token,
+-- so that no re-creation on a node that has forgotten the lease brings it back.
 local function end_one(token)
   local record, slot, beside = record_of(token), claim and redis.call('ZSCORE', P, token), claim
   if not ARG.force then redis.call('HSETNX', record, 'revoked', ARG.by) end
@@ -18,7 +18,7 @@ local function end_one(token)
   return 'released'
 end
 
--- Ends the leases of all members at once: runs that began before have ended by that, see memory.lua.
+-- Ends the leases of all members at once; by that all runs that began before have ended, see memory.lua.
 local function force_all()
   members.forget(redis.call('ZRANGE', M, 0, -1))
   members.expire_all()

@@ -5,7 +5,7 @@
 -- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced),
 --      logged (how many are in a log that was cut),
 --      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them),
---      oldest (the last of them, with since), and unless `from` is given:
+--      oldest (the last of these, with since), and unless `from` is given:
 --      over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
 --      going (the first runs that go on), running (how many do), visits (host, score, host, score, ...: see keys.lua),
 --      errors (of `most` runs), node (of a lock that nothing is known of)
@@ -18,7 +18,7 @@ local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
--- The runs of these tokens, each followed by what stands behind it.
+-- The runs of these tokens, each followed by the values that stand behind the token.
 local function open_runs(tokens, step)
   local told = {}
   for i = 1, #tokens, step do
@@ -28,7 +28,7 @@ local function open_runs(tokens, step)
   return told
 end
 
--- True if a run of the log is asked for, and whether it ended in time. One that cannot be read is.
+-- Returns whether this run of the log is asked for, and whether it ended in time. An unreadable run is asked for.
 local function is_meant(line)
   local ok, run = pcall(cjson.decode, line)
   if not ok or type(run) ~= 'table' then return true, true end
@@ -45,12 +45,12 @@ for _, line in ipairs(page) do
   recent = recent or in_time
   if meant and #fields.ended < most then fields.ended[#fields.ended + 1] = line end
 end
--- Where a whole page is too old, so is what is behind it.
+-- If a whole page is too old, so are all runs behind it.
 fields.further = recent and redis.call('LLEN', LOG) > from + #page and 1
 fields.oldest = ARG.since and redis.call('LINDEX', LOG, -1)
 
 if not ARG.from then
-  -- Asked for whatever is in `value`: a key that cannot be read is told.
+  -- HEXISTS is called in any case, so that a key of another type is reported.
   local going, from_now, is_open = {}, digits(now + 1), redis.call('HEXISTS', OPEN, value or '') == 1
   if claim then
     going = redis.call('ZRANGE', ENDS, from_now, '+inf', 'BYSCORE', 'LIMIT', 0, most)

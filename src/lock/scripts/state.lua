@@ -1,11 +1,11 @@
--- What is more than the plain case needs: who has the lock, how members are listed, and how an answer is given. At its
--- head members that have run out are forgotten: by this clock, none that is listed behind it has.
+-- More than the plain case needs: who has the lock, how members are listed, and how an answer is given. At its end,
+-- members that have run out are forgotten: no member that is left has run out by this script's clock.
 
 -- The claim of the members of a lock that bears a mark, nil once they are gone; the field `revoked` of L, once it was
 -- read.
 local claim, revoked_all
 local now = tonumber(ms)
-local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
+local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
 
 if type(value) == 'table' then
   if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
@@ -20,14 +20,14 @@ local function digits(n)
   return string.format('%.0f', n)
 end
 
--- True if this token has the lock. An empty one never has, though the value of another library may be empty.
+-- True if this token has the lock. An empty token never has it, although another library's value may be empty.
 local function is_held_by(token)
   if not token or token == '' then return false end
   if not claim then return value == token end
   return redis.call('ZSCORE', M, token) ~= false
 end
 
--- Names and values as a list.
+-- A list of names and values.
 local function flat(fields)
   local list = {}
   for name, field in pairs(fields) do
@@ -45,12 +45,12 @@ local function answer(outcome, fields)
   return flat(fields)
 end
 
--- What is done to members. Of an exclusive lock nothing of this is created.
+-- The functions on members. An exclusive lock creates none of them.
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
-  -- The members have changed: the keys last as long as the last of them, and may be gone at once, as the clock goes on.
-  -- Without a member the mark goes with all beside it, and is none for the rest of the script.
+  -- Makes the keys last as long as the last member; they may be gone at once, since the clock goes on. If no member
+  -- is left, deletes the mark and all keys beside it, and the lock is free for the rest of the script.
   function members.expire_all()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
     if last then
@@ -61,19 +61,19 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
     if not last or redis.call('EXISTS', K) == 0 then value, claim = false, nil end
   end
 
-  -- One lasts ttl ms from now. Its record stays a little longer.
+  -- Makes one member last ttl ms from now, and its record a little longer.
   function members.expire(token, ttl)
     redis.call('ZADD', M, digits(now + ttl), token)
     redis.call('PEXPIREAT', BASE .. 'member:' .. token, digits(now + ttl + 1000))
     members.expire_all()
   end
 
-  -- Notes the ttl of one: as long may a node that restarts have forgotten it.
+  -- Notes the longest ttl: a node that restarts may have forgotten a lease of that length.
   function members.set_longest(ttl)
     redis.call('HSET', L, 'longest', digits(math.max(ttl, tonumber(redis.call('HGET', L, 'longest')) or 0)))
   end
 
-  -- Takes these out of the lists.
+  -- Removes these members.
   function members.forget(tokens)
     for first = 1, #tokens, UNPACKED do
       local last, records = math.min(first + UNPACKED - 1, #tokens), {}
@@ -85,7 +85,7 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Calls no waiter, since one with an old ticket would be passed over.
+-- Forgets members that have run out. Calls no waiter, since a frozen one with an older ticket would be passed over.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

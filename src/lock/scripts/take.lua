@@ -1,32 +1,33 @@
 -- Takes the lock if it fits beside its holders, is not reserved for another, and the node is not in quarantine;
 -- otherwise queues the waiter, if there is one.
--- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: where there is no counter, it is 0), host, pid,
+-- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
 --      user, label, quarantine (s; nil: off), waiter (nil: takes or leaves it), ticket (nil: the server gives one)
---      slot (slots of several nodes: the one that all are asked for, as nobody else may have this token;
+--      slot (with slots on several nodes: the slot that all of them are asked for;
 --      nil: the first free one)
 --      once (ms: nothing is granted if a success of a run with it began less than that ago)
---      newest (its number: nothing is granted if a larger one has come, see newest.lua)
---      renewal (ms, of the lease that its renewals will ask for: 0 for one that nothing renews; nil: as ttl)
+--      newest (a number: nothing is granted if a larger one has come, see newest.lua)
+--      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (of its run for the memory, see grant.lua; nil: no memory, and no visit)
 --      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
 --      position), reserved (left, longest, node, position), quarantined (longest, node, position),
---      other-claim (holders, node), ran (success, clock in ms, came: so long before, in ms, the host had come to the
+--      other-claim (holders, node), ran (success, clock in ms, came: how long before, in ms, the host had come to the
 --      lock, if it does not wait), superseded (newest, clock in ms, node)
 --      position: rank and ticket of the waiter, queued (it was not in line); no waiter queues for a key of another type
 -- Reads K, R, Q, INFO; a grant reads the counter and writes K, L, F (of a member M, P, S and its record), OPEN, ENDS
 -- and VISITS.
--- Cost: 17 calls for an exclusive lock that is free, 7 of them for the memory, of which 2 are for a host that is new.
+-- Cost: 17 calls for an exclusive lock that is free, 7 of them for the memory, and 2 of those for a new host.
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
-local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- it has a grain of a second
+local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
-local VISITS, HOSTS = BASE .. 'visits', 100 -- so many of the latest are kept
+local VISITS, HOSTS = BASE .. 'visits', 100 -- how many of the latest are kept
 
--- Notes that the host has come, and what it met: '0' it took the lock, '1' others had that, '2' the job had succeeded,
--- '3' anything else. The set lasts as long as the log, with which it is renewed (end.lua). Fails no lock.
+-- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
+-- succeeded, '3' anything else. The set lasts as long as the log, and is renewed with it (end.lua). Its failure fails
+-- no take.
 local function note_visit(met)
   if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
   pcall(function()
@@ -35,15 +36,14 @@ local function note_visit(met)
   end)
 end
 
--- The plain case: the lock is free, and there is nothing else to think of. No reservation, no line, no slots, and no
--- run that has ended without a word. (The last is for pcall: of a slot of a Cluster that is being moved, only the keys
--- that were declared are there.)
+-- The plain case: the lock is free, with no reservation, no line, no slots, and no run that has ended without a word.
+-- (The last is read by pcall: while a Cluster moves the hash slot, only declared keys can be read.)
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   -- include line, lease, memory
   local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
-  -- Asked for before anything is written: where it cannot be read, the node has not answered.
+  -- Read before anything is written: if it cannot be read, the node counts as not answering.
   local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
   local superseded, raise_newest
   if ARG.newest then
@@ -51,10 +51,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
   local freed = undo_earlier()
 
-  -- The first free slot from this one on, round; nil when there is none.
+  -- The first free slot from this one on, then from 0; nil if all are taken.
   local function free_from(first)
-    -- True if all slots between these are taken. Of a free lock none is, though P may still be there: a mark that was
-    -- deleted by hand leaves it.
+    -- True if all slots from first to last are taken. P alone does not tell: after a mark was deleted by hand, P is
+    -- left, but the lock is free.
     local function are_taken(first, last)
       return claim and redis.call('ZCOUNT', P, first, last) >= last - first + 1
     end
@@ -71,7 +71,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return first
   end
 
-  -- Free slots, the next ones: all nodes name about the same.
+  -- The next free slots after the one asked for, so that all nodes name about the same.
   local function free_slots()
     local list, free = {}, free_from(tonumber(ARG.slot))
     while free and free ~= list[1] and #list < 32 do
@@ -87,13 +87,14 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return fields
   end
 
-  -- Grants nothing. If an earlier try of this caller held the lock, that is free now, and the next waiter is called.
+  -- Grants nothing. If an earlier try of this caller had the lock, the lock is free now, and the next waiter is
+  -- called.
   local function turned_away(outcome, fields)
     if freed then hand_over() end
     return answer_from_reads(outcome, fields)
   end
 
-  -- Puts the waiter in line, with its old ticket if it has one.
+  -- Grants nothing, and puts the waiter in line, with its old ticket if it has one.
   local function refused(outcome, fields)
     with_facts(fields)
     local is_queueing, score = me and value ~= nil, nil
@@ -110,8 +111,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return turned_away(outcome, fields)
   end
 
-  -- The last success that had --once-per too, if it began less than ARG.once ms ago. If the clock was set back
-  -- since, the success may lie in the future: it counts if that is by less than ARG.once.
+  -- The last success of a run with --once-per, if it began less than ARG.once ms ago; or less than that in the
+  -- future, since the clock may have been set back.
   local function recent_success()
     for _, run in ipairs(once) do
       if run and not string.find(run, ',"o":"lost"', 1, true) then
@@ -121,8 +122,8 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
   end
 
-  -- Reserves the lock for the holder that this run of the server has forgotten, unless that was here again since the
-  -- restart: then the counter is not below its fencing token.
+  -- Reserves the lock for the holder that the server has forgotten in a restart, unless that holder has come back
+  -- since: then the counter has reached its fencing token.
   local function keep_for_holder()
     local left, seen_fence = tonumber(ARG.seen_left), tonumber(ARG.seen_fence)
     if not ARG.seen or not ARG.seen_run_id or run_id == '' or run_id == ARG.seen_run_id then return false end
@@ -133,13 +134,13 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return ARG.seen
   end
 
-  -- How long ago the host came before this; nil if it waits, is new, or that cannot be read.
+  -- How long ago the host came last (ms); nil if it waits or is new, or if that cannot be read.
   local function came_before()
     local last = not me and redis.pcall('ZSCORE', VISITS, ARG.host)
     return type(last) == 'string' and now - math.floor(last / 10) or nil
   end
 
-  -- The answer of a call that is granted nothing new; nil if the lock is to be granted.
+  -- The answer if nothing new is granted; nil if the lock is to be granted.
   local function refusal()
     if is_held_by(ARG.token) then -- an earlier reply was lost
       lengthen(ARG.token, tonumber(ARG.ttl))
@@ -175,10 +176,10 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
       if redis.call('EXISTS', Q) == 0 then return nil end
       if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old ticket
       reserved = call_next(me)
-      if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
+      if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- Another is called, and there is room for both: who does not wait would be turned away for nothing.
+    -- Another waiter is called, but there is room for both: a caller that does not wait need not be turned away.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -188,12 +189,12 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = refusal()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- A grant counts from above all that its re-creation compares.
+  -- An exclusive grant counts from above the counter of all slots, since re-creation compares both.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
-    -- Shared leases do not count: over several nodes they would outbid each other. There they do not seed either: see
+    -- Shared leases raise no counter: over several nodes they would outbid each other. Nor do they seed it there: see
     -- fencing.rs.
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)

@@ -1,7 +1,7 @@
--- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and calls none: the one that
--- is called would only do the same. One that leaves goes out of the line, and passes on what was promised to it.
--- Without arguments the script calls the first in line. It may be repeated, and late, if a waiter that has left uses
--- another name from then on.
+-- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and calls no other, which
+-- would only get a part too. A waiter that leaves goes out of the line, and passes on the lock if it was promised to
+-- it. With no arguments the script calls the first in line. The script may be repeated, and come late, if a waiter
+-- that has left uses another name from then on.
 -- ARG: waiter, token, stay, ticket (of one that stays; nil: not known, so the one that the server gave is lost)
 --      earlier (of one that leaves: tokens of tries that this node has not confirmed to have undone, between spaces)
 -- Answers: done
@@ -16,7 +16,7 @@ if not ARG.stay then
   end
   hand_over()
 elseif granted and ARG.waiter and ARG.ticket then
-  -- What undoes nothing does not touch the line: the waiter may have been called since, or have the lock.
+  -- If there is nothing to undo, the line is not touched: the waiter may have been called since, or have the lock.
   redis.call('ZADD', Q, 'NX', ARG.ticket, ARG.waiter)
   redis.call('PEXPIRE', Q, QUEUE_MS)
 end
