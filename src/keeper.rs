@@ -1,9 +1,9 @@
-//! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on and reaps.
-//! It knows nothing of Redis, and outlives a redlock that crashes or hangs.
+//! The keeper, the job's parent process: starts the command, enforces the deadlines of the lease, passes signals on and
+//! reaps. The keeper knows nothing of Redis, and outlives a redlock that crashes or hangs.
 //!
-//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the parent it
-//! watches the job from the first moment: a process that loses its parent becomes the keeper's child, and the socket to redlock
-//! closes when redlock dies.
+//! The keeper is forked before redlock has threads, a runtime or a connection, and stays single-threaded. As the parent
+//! it watches the job from the first moment: a process that loses its parent becomes the keeper's child, and the socket
+//! to redlock closes when redlock dies.
 
 mod killing;
 mod messages;
@@ -31,16 +31,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The time added for each process of a lost job: the larger the job, the earlier it is killed. With both of two cores busy,
-/// the last of 1,000 processes side by side is dead after 78 ms, and of 400, each the child of the one before, after 140 ms.
+/// The time that each process adds to the killing of a lost job: a larger job is killed earlier. On two busy cores, the
+/// last of 1,000 processes side by side is dead after 78 ms, and the last in a chain of 400 after 140 ms.
 const EACH_DEATH: Duration = Duration::from_micros(250);
 
-/// The time that a keeper without a job may take to exit.
+/// The time that a keeper with no job may take to exit.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
-/// The job, as far as it is known before there is a lease.
+/// The job, as far as known before there is a lease.
 #[derive(Debug)]
 pub(crate) struct Task {
     /// The path of the executable.
@@ -55,7 +55,7 @@ pub(crate) struct Task {
     pub(crate) grace: Duration,
     pub(crate) max_run: Option<Duration>,
     pub(crate) kill_after: Option<Duration>,
-    /// The job lasts until its last descendant has ended.
+    /// True if the job lasts until its last descendant has ended.
     pub(crate) whole: bool,
 }
 
@@ -69,11 +69,11 @@ pub(crate) struct Keeper {
 }
 
 /// Forks the keeper, and replaces this process' standard input and output, which belong to the job, by /dev/null. This
-/// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group. The keeper
-/// and the job inherit every descriptor that redlock's caller left open.
+/// process must have a single thread and be a subreaper. With a `terminal` the job stays in redlock's process group.
+/// The keeper and the job inherit every descriptor that redlock's caller left open.
 ///
 /// # Errors
-/// The kernel's, without room for a descriptor or a process.
+/// The kernel's, if it has no room for a descriptor or a process.
 pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
     let strangers = if process::has_children() { tree::children() } else { None };
@@ -92,14 +92,14 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
 }
 
 impl Keeper {
-    /// Sends without waiting. Fails if the keeper is gone, which [`Keeper::receive`] also reports, or has left too much
-    /// unread.
+    /// Sends an order without waiting. Fails if the keeper has left too much unread, or is gone, which
+    /// [`Keeper::receive`] also reports.
     pub(crate) fn send(&self, order: &Order) -> io::Result<()> {
         self.socket.send(order)
     }
 
-    /// The next report, without waiting. [`Packet::End`] before [`Report::End`] or [`Report::StartFailure`] means that the
-    /// keeper was killed: see [`Keeper::kill_job`].
+    /// The next report, without waiting. [`Packet::End`] before [`Report::End`] or [`Report::StartFailure`] means that
+    /// the keeper was killed: see [`Keeper::kill_job`].
     pub(crate) fn receive(&self) -> Packet<Report> {
         self.socket.receive()
     }
@@ -109,16 +109,16 @@ impl Keeper {
         self.socket.hang_up();
     }
 
-    /// Kills the keeper if it is alive, and makes this process the job's parent. This is for a keeper that was killed, or
-    /// that is stopped or stuck and misses `kill_at`. The caller takes steps until the job is over.
+    /// Kills the keeper if it is alive, and makes this process the job's parent: for a keeper that was killed, or is
+    /// stopped or stuck and misses `kill_at`. The caller then takes steps until the job is over.
     pub(crate) fn kill_job(&self) -> Takeover<'_> {
         Takeover::begin(&self.process, &self.strangers)
     }
 }
 
 impl Drop for Keeper {
-    /// The first process of a container may not reap orphans, so a keeper that outlives redlock would stay as a zombie.
-    /// Usually it ends while the lease is being released.
+    /// Reaps the keeper: it would stay as a zombie in a container whose first process does not reap orphans. Usually
+    /// the keeper has ended while the lease was being released.
     fn drop(&mut self) {
         self.hang_up();
         self.process.reap_within(LAST_STEPS);
@@ -156,7 +156,7 @@ struct KeeperProcess<'a> {
     cause: Cause,
     /// The times of SIGTERM and SIGKILL for the lease; none before the first order and after SIGTERM.
     deadline: Option<(Boot, Boot)>,
-    /// The time at which the job's processes are counted, to bring the deadline forward.
+    /// The time to count the job's processes, to bring the deadline forward.
     count_at: Boot,
     max_run_at: Boot,
     /// The time of SIGKILL after a stop or `kill_after`.
@@ -165,7 +165,7 @@ struct KeeperProcess<'a> {
     signals: Vec<(i32, Recipient)>,
     /// True once redlock is gone.
     orphaned: bool,
-    /// The final report, which must not be lost, until the socket has taken it.
+    /// The final report, kept until the socket has taken it.
     last_words: Option<Report>,
 }
 
@@ -221,8 +221,8 @@ impl<'a> KeeperProcess<'a> {
         self.await_hang_up();
     }
 
-    /// Waits until redlock hangs up: exiting takes time, and redlock needs the processor to learn that the job has ended. The
-    /// socket may have no room for the final report as long as redlock is stopped.
+    /// Waits until redlock hangs up, since exiting takes processor time that redlock needs to learn that the job has
+    /// ended. While redlock is stopped, the socket may have no room for the final report.
     fn await_hang_up(&mut self) {
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
             self.last_words.take_if(|report| self.socket.send(report).is_ok());
@@ -232,7 +232,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Reads redlock's orders. Only the order to start is carried out here: no deadline may wait behind slow work.
+    /// Reads redlock's orders. Only the order to start is carried out here, since no deadline may wait behind slow
+    /// work.
     fn take_orders(&mut self) {
         while !self.orphaned {
             match self.socket.receive() {
@@ -245,15 +246,15 @@ impl<'a> KeeperProcess<'a> {
 
     fn take(&mut self, order: Order) {
         match order {
-            // A stop of a job is final: redlock has already reported the loss.
+            // A stop is final: redlock has already reported the loss.
             Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline { term_at, kill_at } => {
                 self.deadline = Some((term_at, kill_at));
-                // A renewal that succeeds comes before that, and a job of many processes has the rest of the time to die.
+                // Usually a renewal comes first; if none does, a job of many processes has the rest of the time to die.
                 self.count_at = kill_at - kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
-                // Before the start it keeps the job from being started, until another deadline comes.
+                // Before the start, a passed deadline keeps the job from starting until a new one comes.
                 if self.phase != Phase::Ready {
                     self.cause = Cause::Loss;
                 }
@@ -281,8 +282,8 @@ impl<'a> KeeperProcess<'a> {
         for (name, value) in environment {
             self.program.set(OsStr::new(name), value.as_deref().map(OsStr::new));
         }
-        // A slow exec (a cold binary on NFS) holds the keeper here. Deadlines that pass meanwhile are met right after it, and
-        // redlock kills a keeper that comes back too late.
+        // A slow exec (a cold binary on NFS) holds the keeper here. The keeper enforces deadlines that pass meanwhile
+        // right after it; redlock kills a keeper that comes back too late.
         match self.program.start(!self.terminal, self.task.errors.as_ref().map(File::as_fd)) {
             Ok(pid) => {
                 self.phase = Phase::Run;
@@ -304,7 +305,7 @@ impl<'a> KeeperProcess<'a> {
         if self.count_at.passed() {
             self.count_at = Boot::NEVER;
             let size = tree::size(&mut |_| self.has_more_urgent());
-            // Without a grace SIGKILL would come too late for a job of this size.
+            // If SIGTERM comes with SIGKILL, SIGKILL would come too late for a job of this size.
             if let (Some(size), Some((term_at, kill_at))) = (size, &mut self.deadline) {
                 *term_at = (*term_at).min(*kill_at - time_to_die(size));
             }
@@ -405,7 +406,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// True once the command has ended; with `--whole`, or when the job is being stopped, once every descendant has ended.
+    /// True once the command has ended; with `--whole`, or when the job is being stopped, once every descendant has
+    /// ended.
     fn job_is_over(&self) -> bool {
         let everything = self.task.whole || self.cause != Cause::OwnEnd || matches!(self.phase, Phase::Kill(_));
         self.root.child.is_none()
@@ -437,14 +439,14 @@ impl<'a> KeeperProcess<'a> {
     fn wait(&mut self) {
         let next = match &self.phase {
             Phase::Run => self.due_at().min(self.count_at),
-            // The death of a process that is not a child brings no signal here.
+            // The keeper gets no signal when a process that is not its child dies.
             Phase::Kill(killing) => killing.again_at(),
             Phase::Ready | Phase::Over => Boot::NEVER,
         };
         let patience = match self.phase {
             // Pending signals, and the end of redlock, must not wait in poll.
             Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
-            // A fallback for the timer, which counts time asleep as well.
+            // A fallback for the timer, which also counts the time that the machine sleeps.
             _ => PollTimeout::try_from(next.left() + MILLISECOND).unwrap_or(PollTimeout::MAX),
         };
         let _ = self.timer.set(next);
@@ -460,7 +462,7 @@ impl<'a> KeeperProcess<'a> {
     }
 }
 
-/// The time by which a lost job with so many processes is killed earlier.
+/// How much earlier a lost job with this many processes is killed.
 fn time_to_die(size: usize) -> Duration {
     EACH_DEATH * u32::try_from(size).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Killing a job in rounds, until the killing process has no children left.
+//! Kills a job in rounds, until the killing process has no children left.
 
 use crate::sys::clock::Boot;
 use crate::sys::process::{Handle, Reap, reap};
@@ -6,13 +6,14 @@ use crate::sys::tree::{self, Root};
 use nix::libc;
 use std::time::Duration;
 
-/// The longest pause between rounds. With longer ones a chain of processes that fork and exit would escape.
+/// The longest pause between rounds. In a longer one, a chain of processes that fork and exit would escape.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The time before survivors of SIGKILL are reported, or processes that this user may not kill are given up.
+/// The time after which survivors of SIGKILL are reported, and processes that this user may not kill are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The number of the first round that kills everything below the children; further ones follow at twice the number of rounds.
+/// The first round that kills everything below the children too; the next such rounds are at twice that number, four
+/// times, and so on.
 const DEEP: u32 = 4;
 
 /// The number of processes below the children after which the round gives another sign of life: about 3 ms of work.
@@ -25,7 +26,7 @@ pub(crate) struct KillLoop {
     /// The time of the next round.
     again_at: Boot,
     rounds: u32,
-    /// The time since which every child is one that this user may not kill.
+    /// The time since which only children are left that this user may not kill.
     stuck_since: Option<Boot>,
     told: bool,
 }
@@ -49,8 +50,8 @@ impl KillLoop {
         KillLoop { since: now, again_at: now, rounds: 0, stuck_since: None, told: false }
     }
 
-    /// Runs a round if it is due. There must be children apart from the spared ones. Calls `alive` in each round, at least
-    /// every few milliseconds.
+    /// Runs a round if it is due. There must be children apart from the spared ones. Calls `alive` in each round, at
+    /// least every few milliseconds.
     pub(super) fn round(&mut self, root: Root, spared: &[Handle], alive: &mut dyn FnMut()) -> Progress {
         let start = Boot::now();
         if start < self.again_at {
@@ -59,8 +60,8 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // A deep tree would die level by level. Large flat jobs are dying by the fourth round, and need the processor. What is
-        // below the spared ones is not of the job.
+        // A deep tree would die level by level. By the fourth round a large flat job is dying anyway, and needs the
+        // processor. Descendants of spared children do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -69,7 +70,8 @@ impl KillLoop {
             });
         }
         let now = Boot::now();
-        // A short round is repeated soon, since the tree may be deep; a long one leaves the processor to the dying processes.
+        // After a short round the next comes soon, since the tree may be deep; a long one leaves the processor to the
+        // dying processes.
         self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
         if !killed.signalled.is_empty() {
             self.stuck_since = None;
@@ -89,7 +91,7 @@ impl KillLoop {
     }
 }
 
-/// The keeper's parent killing the job in the keeper's place.
+/// The keeper's parent, which kills the job in the keeper's place.
 #[derive(Debug)]
 pub(crate) struct Takeover<'a> {
     keeper: &'a Handle,
@@ -117,11 +119,11 @@ impl<'a> Takeover<'a> {
         }
     }
 
-    /// True when the only children are strangers and the keeper's corpse, which a tracer may hold.
+    /// True when only strangers are left, and the dead keeper, which a tracer may keep from being reaped.
     fn is_over(&self) -> bool {
         let is_other = |child: &i32| self.strangers.iter().chain([self.keeper]).any(|other| other.is(*child));
         let has_ended = self.keeper.has_ended();
-        // The keeper's children change parents before the keeper counts as dead.
+        // The keeper's children get their new parent before the keeper counts as dead.
         has_ended && tree::children().is_some_and(|children| children.iter().all(is_other))
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Order {
     /// Send SIGTERM to the job at `term_at`, and SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
-    /// Start the command with these additional variables, or without those that have no value, unless `not_after` has passed. A
+    /// Start the command, unless `not_after` has passed. Sets these variables, and removes those that have no value. A
     /// deadline must have come before.
     Go { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
@@ -22,7 +22,7 @@ pub(crate) enum Order {
 pub(crate) enum Recipient {
     Job,
     Command,
-    /// The terminal has sent it to the job; the keeper needs it for `--kill-after`.
+    /// The terminal has sent the signal to the job already; the keeper needs it for `--kill-after`.
     KeeperOnly,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Report {
     StartFailure {
         errno: i32,
     },
-    /// The order to start arrived too late; there is no job until another one arrives in time.
+    /// The order to start arrived too late; there is no job until another order arrives in time.
     TooLate,
     /// SIGTERM is due: no later deadline has come.
     Lapse,
@@ -45,7 +45,7 @@ pub(crate) enum Report {
     Survivors {
         pids: Vec<i32>,
     },
-    /// The job ended at `at`. `status` is the command's, as wait(2) gives it; none if the command is out of reach.
+    /// The job ended at `at`. `status` is the command's, as in wait(2); none if the command is out of reach.
     End {
         status: Option<i32>,
         cause: Cause,

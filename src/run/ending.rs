@@ -7,10 +7,10 @@ use crate::sys::clock::Boot;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The bytes that the log keeps of what a job wrote last.
+/// The number of bytes that the log keeps of the end of a job's output.
 pub(super) const KEPT: usize = 1024;
 
-/// The end of a job, by itself or because it was stopped.
+/// The end of a job, which ended by itself or was stopped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct JobEnd {
     /// The exit of redlock, unless a lease was lost.
@@ -20,7 +20,7 @@ pub(super) struct JobEnd {
 }
 
 impl JobEnd {
-    /// `status` is the command's, as wait(2) gives it; none if the command is out of reach.
+    /// `status` is the command's, as in wait(2); none if the command is out of reach.
     pub(super) fn of(status: Option<i32>, cause: Cause, at: Boot) -> JobEnd {
         let status = status.map(ExitStatus::from_raw);
         let (code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
@@ -39,7 +39,7 @@ impl JobEnd {
     }
 }
 
-/// The end of a run for the log of its lock: told with the release, and so before it is known what came of that.
+/// The end of a run for the log of its lock. The release tells it, so the result of the release is not known yet.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors: Option<&str>) -> End<'_> {
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
@@ -51,8 +51,8 @@ pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors
     End { outcome: Some(outcome), code, at, has_run_out, errors }
 }
 
-/// The last lines of what a job wrote, as the log of its lock keeps them: in JSON [`KEPT`] bytes at most, the longest line perhaps
-/// without its beginning. `written` begins where the job did, or has more than `KEPT` bytes.
+/// The last lines of a job's output, as the log of its lock keeps them: at most [`KEPT`] bytes in JSON, a long line
+/// perhaps cut at its beginning. `written` begins with the job's first output, or has more than `KEPT` bytes.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

@@ -1,4 +1,5 @@
-//! The leases of a run before its job: taken one after the other, those already taken renewed meanwhile, given back without a job.
+//! The leases of a run before its job: takes them one after the other, renews those already taken, and gives them back
+//! if no job starts.
 
 use super::ending::{JobEnd, end_for_log};
 use super::loss::Loss;
@@ -22,7 +23,7 @@ pub(super) struct Grant<'a> {
     pub(super) lease: Lease,
 }
 
-/// Takes the locks one after the other, within the time that the request has for them together.
+/// Takes the locks one after the other; the request's wait is for all of them together.
 pub(super) async fn acquire_all<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],
@@ -35,8 +36,8 @@ pub(super) async fn acquire_all<'a>(
     acquired
 }
 
-/// The same, with a place for each. The renewal of a lease begins once, not anew for each lock behind it: a hundred names would arm
-/// five thousand timers.
+/// Takes each lock into its own place in `grants`. The renewal of a lease begins once, and not again for each further
+/// lock: a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],
@@ -56,7 +57,7 @@ async fn acquire_each<'a>(
     Ok(())
 }
 
-/// Takes one more lock, waits for what is left of the time since `begin`, and says that it is acquired.
+/// Takes one more lock, for which it waits for the rest of the time since `begin`, and reports it.
 async fn acquire(
     supervisor: &Supervisor,
     lock: &mut Lock,
@@ -76,7 +77,7 @@ async fn acquire(
     };
     let wait = match request.wait {
         wait @ (Duration::ZERO | Duration::MAX) => wait,
-        // Not zero, which would be a single try.
+        // Never zero, which would mean a single try.
         wait => wait.saturating_sub(begin.elapsed()).max(Duration::from_millis(1)),
     };
     let request = Request { wait, ..request.clone() };
@@ -91,7 +92,7 @@ async fn renew(supervisor: &Supervisor, Grant { lock, lease }: &mut Grant<'_>) -
     lost_before_start(&lock.name, &loss)
 }
 
-/// The first loss that one of these renewals ends with.
+/// The first loss among these renewals.
 async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>) -> Error {
     match renewals.next().await {
         Some(error) => error,
@@ -99,7 +100,7 @@ async fn first_loss(renewals: &mut FuturesUnordered<impl Future<Output = Error>>
     }
 }
 
-/// Releases leases without a job; a signal does not wait long for that.
+/// Releases leases that have no job; after a signal, with a short deadline.
 pub(super) async fn release_all(grants: &mut [Grant<'_>], error: &Error) {
     let end = match Exit::of_error(error) {
         exit @ (Exit::NOT_FOUND | Exit::CANNOT_EXECUTE) => end_for_log(JobEnd { exit, at: Boot::now() }, false, None),

@@ -1,9 +1,10 @@
-//! The guard of `acquire --while-pid`: a process that renews the lease as long as another process, the watched one, lives, and then
-//! releases it. When the lease is lost, it stops that process and its descendants by the timeline of `run`.
+//! The guard of `acquire --while-pid`: a process that renews the lease for as long as another process, the watched one,
+//! lives, and then releases it. When the lease is lost, the guard stops the watched process and its descendants by the
+//! timeline of `run`.
 //!
-//! The guard is forked before there is a runtime or a connection, says over a socket that it is ready, and gets the lease once the
-//! token is printed. It can do less than the keeper of a job: it is not the parent of that process, and nothing watches over the
-//! guard itself.
+//! redlock forks the guard before it has a runtime or a connection. The guard reports over a socket that it is ready,
+//! and gets the lease once redlock has printed the token. The guard can do less than the keeper of a job: it is not the
+//! parent of the watched process, and nothing watches over the guard.
 
 use super::loss::Loss;
 use super::messages::Messages;
@@ -27,16 +28,16 @@ use std::panic;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The interval at which the ends of processes are looked for that are not children.
+/// The interval between looks for the ends of processes that are not children.
 const LOOK: Duration = Duration::from_millis(5);
-/// The time after which processes that SIGKILL has not ended are given up.
+/// The time after which the guard gives up on processes that SIGKILL has not ended.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time between SIGTERM and SIGKILL to the watched process of a guard that fails.
+/// The time between SIGTERM and SIGKILL to the watched process if the guard fails.
 const LAST_CHANCE: Duration = Duration::from_millis(100);
-/// The time for a guard without a lease to end.
+/// The time that a guard without a lease has to end.
 const LAST_STEPS: Duration = Duration::from_millis(20);
 
-/// The process that the lease is for, and what is to be done for it.
+/// The watched process, and the guard's work for it.
 #[derive(Debug)]
 pub(crate) struct GuardTask {
     pub(crate) watched: Arc<Handle>,
@@ -45,7 +46,7 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message once it can renew a lease, or else the errno that says why it cannot.
+/// The guard's message when it can renew a lease, or the errno why it cannot.
 type Readiness = Result<(), i32>;
 
 /// redlock's side of the guard. Dropping it ends a guard that has no lease yet.
@@ -53,17 +54,17 @@ type Readiness = Result<(), i32>;
 pub(crate) struct Guard {
     socket: Packets,
     task: GuardTask,
-    /// None once it has the lease.
+    /// None once the guard has the lease.
     without_lease: Option<Handle>,
 }
 
-/// The process `--while-pid` names.
+/// The process that `--while-pid` names.
 ///
 /// # Errors
 /// [`Error::Usage`] if it is gone, another user's or the machine's init, and those of [`can_see_processes`].
 pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
     can_see_processes()?;
-    // Below it is every process. (In a container, where the script may be process 1, that is as it should be.)
+    // Every process descends from init. (In a container the script may be process 1, which is fine.)
     if pid == 1 && process::is_in_initial_namespace() {
         let why = "process 1 is the init of this machine, not a script; $PPID is 1 once the parent has ended";
         return Err(Error::Usage(format!("--while-pid: {why}")));
@@ -74,7 +75,7 @@ pub(crate) fn watched(pid: i32) -> Result<Arc<Handle>, Error> {
             Err(Error::Usage(format!("--while-pid: process {pid} belongs to another user")))
         }
         Ok(watched) => Ok(Arc::new(watched)),
-        // The second for a thread.
+        // EINVAL: the pid is a thread's.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(gone(pid)),
         Err(errno) => Err(cannot_supervise(errno)),
     }
@@ -87,7 +88,7 @@ fn gone(pid: i32) -> Error {
 /// Forks the guard of a lease on this lock. This process must have a single thread.
 ///
 /// # Errors
-/// The kernel's, without room for a descriptor or a process.
+/// The kernel's, if it has no room for a descriptor or a process.
 pub(crate) fn start(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
     let (socket, theirs) = Packets::pair().map_err(cannot_supervise)?;
     let pid = process::fork_helper(c"redlock-guard", || {
@@ -105,7 +106,7 @@ impl Guard {
     /// Waits until the guard can renew a lease.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for a shortage that it has met, [`Error::Internal`] when it is gone.
+    /// [`Error::Unavailable`] for a shortage that the guard has met, [`Error::Internal`] when the guard is gone.
     pub(crate) async fn ready(&self) -> Result<(), Error> {
         let socket = Readable::new(&self.socket).map_err(Error::cannot_wait)?;
         match socket.next(|socket| socket.receive::<Readiness>().arrived()).await {
@@ -115,7 +116,7 @@ impl Guard {
         }
     }
 
-    /// Waits until the watched process has ended, or the guard, once it was ready; returns that as an error.
+    /// Waits until the watched process or the guard, once it was ready, has ended; returns that as an error.
     pub(crate) async fn ends(&self) -> Error {
         let watch = || Ok((Readable::new(&*self.task.watched)?, Readable::new(&self.socket)?));
         let (watched, socket) = match watch() {
@@ -144,7 +145,7 @@ fn guard_gone() -> Error {
 }
 
 impl Drop for Guard {
-    /// A container's first process may reap no orphans.
+    /// Reaps the guard, since the first process of a container may reap no orphans.
     fn drop(&mut self) {
         if let Some(process) = self.without_lease.take() {
             self.socket.hang_up();
@@ -153,10 +154,10 @@ impl Drop for Guard {
     }
 }
 
-/// The guard, from its start to the end of its lease. Ends without one if redlock does.
+/// The guard, from its start to the end of its lease. Ends if redlock ends before it has sent a lease.
 ///
 /// # Errors
-/// What keeps it from being ready: later it has none.
+/// The reason why it cannot get ready; once ready, it returns no error.
 async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
@@ -169,7 +170,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     if let Some(loss) = &loss {
         task.on_loss(&renewer, loss).await;
     }
-    // Of a lost lease too: some nodes may still have it.
+    // A lost lease is released too, since some nodes may still have it.
     let _ = lock
         .release(&lease, None, End::now(if loss.is_some() { RunOutcome::Lost } else { RunOutcome::Released }))
         .await;
@@ -177,7 +178,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// From here on a panic, which ends this process and with it the renewal, stops the watched process first.
+    /// Makes a panic, which ends this process and so the renewal, stop the watched process first.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {
@@ -203,11 +204,11 @@ impl GuardTask {
         lock: &mut Lock,
         lease: &mut Lease,
     ) -> Option<Loss> {
-        // Goes off when SIGTERM is due.
+        // The watchdog goes off when SIGTERM is due.
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadlines().0 });
-            // The watched process' standard error, after a message.
+            // A message may have copied the watched process's standard error; lets it go.
             let _ = stdio::redirect_to_null(2..=2);
         };
         moved();
@@ -230,7 +231,7 @@ impl GuardTask {
             _ => renewer.deadlines().1,
         };
         let mut job = Descendants::of(&self.watched);
-        // Before the first signal, as that process' descriptors go with it.
+        // Copied before the first signal, since a dead process has no descriptors.
         self.watched.share_errors();
         job.signal(libc::SIGTERM);
         messages.stopping(loss, kill_at);

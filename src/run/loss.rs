@@ -1,9 +1,9 @@
-//! Why a lease is lost.
+//! The reasons why a lease is lost.
 
 use crate::sys::clock::Boot;
 use std::time::Duration;
 
-/// The reason for a lost lease, as far as it is known.
+/// The reason for a lost lease, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// The nodes' answer: "it was released by force".
@@ -11,7 +11,7 @@ pub(crate) enum Loss {
     Outage(Outage),
     /// No try to renew the lease was made for this long: redlock was stopped, or the machine was asleep.
     Sleep(Duration),
-    /// It was released by its token, which `acquire --while-pid` has given to others.
+    /// The lease was released by its token, which `acquire --while-pid` has printed for others.
     Release,
 }
 
@@ -19,7 +19,7 @@ pub(crate) enum Loss {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
     pub(super) since: Boot,
-    /// The faults of the nodes that were told first, if any were.
+    /// The faults of the nodes that were reported first, if any.
     pub(super) first: Option<String>,
     /// The latest ones.
     pub(super) faults: String,

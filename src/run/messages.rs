@@ -1,4 +1,4 @@
-//! The messages of `run`, and which of them `--quiet` leaves.
+//! The messages of `run`, and which of them `--quiet` suppresses.
 
 use super::loss::{Loss, Outage};
 use crate::error::{Error, NotOurs};
@@ -29,12 +29,12 @@ impl Messages {
         Messages { name: quoted(names, " and "), quiet, verbose, audience: None }
     }
 
-    /// The same, to the standard error of that process.
+    /// The same messages, to the standard error of that process.
     pub(super) fn to(self, process: Arc<Handle>) -> Messages {
         Messages { audience: Some(process), ..self }
     }
 
-    /// Prints one line. For failures: `--quiet` does not suppress them.
+    /// Prints one line about a failure, which `--quiet` does not suppress.
     fn say(&self, text: &str) {
         if let Some(process) = &self.audience {
             process.share_errors();
@@ -56,7 +56,7 @@ impl Messages {
         self.news(&format!("{acquired}, token {token}, fencing token {fencing_token}, lease {ttl}"));
     }
 
-    /// Reports with `--verbose` that the lock is free again, and what the run came to.
+    /// Reports with `--verbose` that the lock is free again, how long the run took, and how it ended.
     pub(super) fn released(&self, lasted: Duration, exit: Exit) {
         let result = match exit {
             Exit::Command(status) => format!(", exit status {status}"),
@@ -73,7 +73,7 @@ impl Messages {
         self.news(&format!("{reason}; trying again"));
     }
 
-    /// Reports that the nodes have these faults; the tries to renew the lease stop at `end`. `first`: the first time in a row.
+    /// Reports that a renewal failed with these faults; the tries stop at `end`. `first`: the first failure in a row.
     pub(super) fn failure(&self, faults: &[String], first: bool, end: Boot, going_on: bool) {
         if first || self.verbose {
             let what = if going_on { "the lease runs out" } else { "the job is stopped" };
@@ -90,7 +90,7 @@ impl Messages {
 
     /// Reports SIGTERM to the job, because the lease is lost or about to be.
     pub(super) fn stopping(&self, loss: &Loss, kill_at: Boot) {
-        // What --quiet has kept back.
+        // --quiet has suppressed the first faults.
         if let Loss::Outage(Outage { since, first: Some(first), faults }) = loss
             && self.quiet
             && first != faults
@@ -105,12 +105,12 @@ impl Messages {
         }
     }
 
-    /// Reports a lost lease where `--on-lost continue` lets the job go on.
+    /// Reports a lost lease when `--on-lost continue` lets the job go on.
     pub(super) fn lost_but_going_on(&self, loss: &Loss) {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// Reports a lease that was gone when it was to be released, though it should have lasted.
+    /// Reports a lease that was gone at its release, before its end.
     pub(super) fn lost_at_release(&self, found: &NotOurs) {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
@@ -120,7 +120,7 @@ impl Messages {
         self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }
 
-    /// Reports a release that no quorum has confirmed; with it a success that `is_once`, which is to be told in any case.
+    /// Reports a release that no quorum has confirmed. A success that `is_once` is reported in any case.
     pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot, is_once: bool) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
         let text = format!("cannot release {name}: {why}; it will be free in {left}");
@@ -130,7 +130,7 @@ impl Messages {
         }
     }
 
-    /// Reports what of the end of the run the servers could not write.
+    /// Reports the parts of the run's end that the servers could not write.
     pub(super) fn unwritten(&self, unwritten: &Unwritten) {
         if let Some(why) = &unwritten.once {
             self.say(&format!("{} succeeded, but {why}: --once-per will let another host run it again", self.name));
@@ -139,7 +139,7 @@ impl Messages {
         }
     }
 
-    /// Reports that a `run --reentrant` inside the job still has its hold.
+    /// Reports that a `run --reentrant` inside the job still holds the lease.
     pub(super) fn inner_hold(&self, valid_until: Boot) {
         let (name, left) = (&self.name, human(valid_until.left()));
         self.news(&format!(
@@ -157,7 +157,7 @@ impl Messages {
         self.say(&format!("stopped the job of {} after {} (--max-run)", self.name, exact(limit)));
     }
 
-    /// Reports a keeper that was killed before it told how the job ended, or, unless it had `started`, that it began.
+    /// Reports a keeper that was killed before it reported the end of the job, or its start unless `started`.
     pub(super) fn keeper_failure(&self, started: bool) {
         let or = if started { "had just ended" } else { "had not begun" };
         self.say(&format!("the keeper process of {} was killed: its job was stopped, or {or}", self.name));
@@ -192,7 +192,7 @@ impl Messages {
     }
 }
 
-/// The most pids that a message names.
+/// How many pids a message names.
 const NAMED: usize = 5;
 
 /// The reason for a lost lease.

@@ -1,11 +1,11 @@
 //! `redlock run`, from top to bottom: acquire, start, wait for the first of {job ended, lease lost}, release.
 //!
-//! Several locks are taken one after the other, and those already taken are renewed meanwhile. There is one job and one keeper,
-//! whose deadline is that of the lease that ends first.
+//! Several locks are taken one after the other, and renewed meanwhile. There is one job and one keeper, whose deadline
+//! is that of the lease that ends first.
 //!
 //! Every wait is one `select!`, whose first arm is a signal. Before the command is started, a signal ends the wait: the
-//! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job, and
-//! the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
+//! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job,
+//! and the job's end ends the wait. Only the release is not interrupted; it has a deadline of its own.
 
 mod ending;
 mod grants;
@@ -43,7 +43,7 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     process::adopt_orphans().map_err(cannot_supervise)?;
     can_see_processes()?;
     let terminal = stdio::has_terminal();
-    // The keeper is forked before there is a runtime: it must not have the runtime's descriptors, and fork copies only one
+    // The keeper is forked before there is a runtime, whose descriptors it must not have; and fork copies only one
     // thread.
     let keeper = keeper::start(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
@@ -56,14 +56,15 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
             job,
         };
         let ended = run_within_wait(&supervisor, &mut locks).await;
-        // The end of this process closes the connections, and sooner.
+        // The end of this process closes the connections sooner.
         std::mem::forget(locks);
         ended
     })
     .map_err(Error::cannot_wait)?
 }
 
-/// What is lost or comes too late before the command is started is given back, and all is taken again within the wait.
+/// Runs the command under all locks. If a lease is lost before the command is started, releases all and takes them
+/// again, within the wait.
 async fn run_within_wait(supervisor: &Supervisor, locks: &mut [Lock]) -> Result<Exit, Error> {
     let begin = Boot::now();
     let end = begin + supervisor.job.request.wait;
@@ -104,16 +105,16 @@ fn start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant
     let Grant { lease, .. } = &grants[grants.len() - 1];
     let not_after = supervision.renew_at(lease);
     let go = Order::Go { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
-    // redlock may have been frozen since the grant. The keeper would refuse too, but the watchdog is due by then, and would not wait
-    // for its answer.
+    // redlock may have been frozen since the grant. The keeper would refuse too, but the watchdog is due by then, and
+    // would not wait for its answer.
     if not_after.passed() {
         return Err(supervision.too_late());
     }
     supervisor.keeper.get().send(&go).map_err(|_| keeper_gone())
 }
 
-/// The variables that tell the job about its leases; the last one has a name. REDLOCK_HELD has the tokens of all,
-/// enclosing ones included, outermost first.
+/// The variables that tell the job about its leases; the last one has a name. REDLOCK_HELD has all tokens, including
+/// the enclosing jobs', outermost first.
 fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<String>)> {
     let own = grants.iter().map(|grant| &grant.lease.token);
     let held = ancestors.iter().chain(own).map(String::as_str).collect::<Vec<_>>().join(" ");
@@ -122,7 +123,7 @@ fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<St
         ("REDLOCK_NAME", Some(lock.name.clone())),
         ("REDLOCK_TOKEN", Some(lease.token.clone())),
         ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
-        // That of an enclosing job is not this job's.
+        // An enclosing job's slot is not this job's.
         ("REDLOCK_SLOT", lease.slot.map(|slot| slot.to_string())),
         ("REDLOCK_HELD", Some(held)),
     ]

@@ -1,4 +1,4 @@
-//! Keeping a lease: when it is renewed, and the messages about that. Knows nothing of jobs and keepers.
+//! Keeps a lease: renews it in time, and reports failures. Knows nothing of jobs and keepers.
 
 use super::loss::{Loss, Outage};
 use super::messages::Messages;
@@ -9,15 +9,15 @@ use crate::sys::wait::{look_again, sleep_until};
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
-/// The pause before trying again a node that may be coming back.
+/// The pause before another try to reach a node that may be coming back.
 const SOON: Duration = Duration::from_millis(100);
 
-/// Renews one lease by its timeline. What is known of the lease can be read while that goes on.
+/// Renews one lease by its timeline. The state of the lease can be read meanwhile.
 #[derive(Debug)]
 pub(crate) struct Renewer {
     pub(super) messages: Messages,
     pub(super) timeline: Timeline,
-    /// The holder needs the lease until it expires, rather than until its job has to be stopped.
+    /// True if the lease is renewed until it expires, rather than until its job has to be stopped.
     to_expiry: bool,
     valid_until: Cell<Boot>,
     outage: RefCell<Option<Outage>>,
@@ -29,7 +29,7 @@ impl Renewer {
         Renewer { messages, timeline, to_expiry, valid_until, outage: RefCell::new(None) }
     }
 
-    /// The end of validity as it was last confirmed. A loss does not change it.
+    /// The end of validity by the last confirmation; a loss does not change it.
     pub(super) fn valid_until(&self) -> Boot {
         self.valid_until.get()
     }
@@ -47,9 +47,9 @@ impl Renewer {
         }
     }
 
-    /// Renews the lease until it is lost. `moved` is called when the end of validity has moved. Does not return when the time
-    /// for tries is over and the job has to be stopped: the holder knows that. To be dropped when the lease is no longer
-    /// needed.
+    /// Renews the lease until it is lost. `moved` is called when the end of validity has moved. Does not return when
+    /// the time for tries is over and the job has to be stopped, which the holder knows by the clock. The caller drops
+    /// this when the lease is no longer needed.
     pub(super) async fn renew(&self, lock: &mut Lock, lease: &mut Lease, moved: &dyn Fn()) -> Loss {
         let mut next = self.timeline.renew_at(lease.valid_until());
         let mut not_before = Boot::now();
@@ -58,8 +58,8 @@ impl Renewer {
             let end = if self.to_expiry { valid_until } else { self.timeline.deadlines(valid_until).0 };
             tokio::select! {
                 () = sleep_until(next.min(end)) => {}
-                // The renewal comes at once, so that a server that has forgotten the lease gets it again before another
-                // holder does; `not_before` is for a server that closes each connection.
+                // Renews at once, so that a server that has forgotten the lease gets it again before another holder
+                // comes; `not_before` limits the rate for a server that closes each connection.
                 () = async { sleep_until(not_before).await; lock.reconnected().await } => {}
             }
             if end.passed() {
@@ -81,15 +81,16 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // The vote that V hangs on may be older, so that V has not moved: the pause keeps the loop from asking
-                    // again at once.
+                    // V may not have moved, since it depends on an older confirmation; the pause keeps the loop from
+                    // asking again at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {
                     let (since, first) =
                         self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
                     let mut outage = Outage { since, first, faults: faults.join(", ") };
-                    // An answer that takes longer than a try may still be in time. After the end nothing helps any more.
+                    // An answer that takes longer than a try may still come in time. After the end there is nothing to
+                    // report.
                     if (!silent || since.elapsed() >= lock.node_timeout()) && !end.passed() {
                         self.messages.failure(&faults, outage.first.is_none(), end, self.to_expiry);
                         outage.first.get_or_insert_with(|| outage.faults.clone());

@@ -1,4 +1,4 @@
-//! A job under its leases: they are renewed while it runs, and the first that is lost stops it; then all are released.
+//! A job under its leases: renews them while the job runs, stops the job when the first is lost, then releases all.
 
 use super::ending::{JobEnd, KEPT, end_for_log, last_lines};
 use super::grants::{Grant, lost_before_start};
@@ -22,13 +22,13 @@ use std::pin::pin;
 /// A job under its leases.
 pub(super) struct Supervision<'a> {
     supervisor: &'a Supervisor,
-    /// The locks', in their order.
+    /// The names of the locks, in their order.
     names: Vec<String>,
     renewers: Vec<Renewer>,
     watchdog: Watchdog,
-    /// The first loss, and the number of the lease.
+    /// The first loss, and the index of the lease.
     loss: OnceCell<(usize, Loss)>,
-    /// The length that the file for the job's errors had before.
+    /// The length of the file for the job's errors before the job.
     written_before: u64,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Supervision<'a> {
         self.renewers[0].timeline.renew_at(lease.valid_until())
     }
 
-    /// Sends the keeper the deadline of the job, unless that is being stopped.
+    /// Sends the keeper the deadline of the job, unless the job is being stopped.
     pub(super) fn send_deadline(&self) {
         if self.loss.get().is_some() {
             return;
@@ -62,7 +62,7 @@ impl<'a> Supervision<'a> {
             false => first.deadlines(),
         };
         self.watchdog.set(first.timeline.overdue_at(kill_at));
-        // A keeper that this does not reach keeps the earlier deadline.
+        // A keeper that does not get this order keeps the earlier deadline.
         self.supervisor.order(&Order::Deadline { term_at, kill_at });
     }
 
@@ -80,7 +80,7 @@ impl<'a> Supervision<'a> {
     /// Renews the leases until the job ends.
     ///
     /// # Errors
-    /// What kept the command from being started.
+    /// The reason why the command was not started.
     pub(super) async fn supervise(&self, grants: &mut [Grant<'_>]) -> Result<JobEnd, Error> {
         let renew = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
             let loss = self.renewers[at].renew(lock, lease, &|| self.send_deadline()).await;
@@ -97,12 +97,12 @@ impl<'a> Supervision<'a> {
     /// Watches over the job until it has ended.
     ///
     /// # Errors
-    /// What kept the command from being started.
+    /// The reason why the command was not started.
     async fn watch(&self) -> Result<JobEnd, Error> {
         let Supervisor { messages, job, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
-        // Signals from before the start of the command, once each. The keeper passes on those of the terminal.
+        // Signals from before the start of the command, each kind once. The keeper passes on the terminal's.
         let mut early: Vec<SignalEvent> = Vec::new();
         let mut killed = None;
         loop {
@@ -143,22 +143,22 @@ impl<'a> Supervision<'a> {
                     None => break,
                 },
                 () = &mut overdue, if killed.is_none() => killed = Some((self.lapse(), self.kill_job().await)),
-                // What the keeper had said before it was killed comes first.
+                // Reports that the keeper sent before it was killed come first.
                 () = std::future::ready(()), if killed.is_some() => break,
             }
         }
         Ok(self.end_without_keeper(killed, started).await)
     }
 
-    /// The end of a job whose keeper has nothing more to say. A keeper that was late had been `killed` with the job: what was lost by
-    /// then, and the time at which the job was gone.
+    /// The end of a job whose keeper reports nothing more. If the keeper was late, it was `killed` with the job: the
+    /// loss, and the time at which the job was gone.
     async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
         let (why, at) = match killed {
             Some(killed) => killed,
             None => (self.lapse(), self.kill_job().await),
         };
-        // A job that has outlived its lease means that redlock and the keeper both stood still for a while.
+        // A job outlives its lease only if redlock and the keeper both stood still for a while.
         if was_late || at > self.renewers[why.0].valid_until() {
             self.loss.get_or_init(|| why);
         } else {
@@ -212,7 +212,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// The last lines that the job wrote to its file for errors, as far as the log keeps them.
+    /// The last lines of the job's file for errors, as far as the log keeps them.
     fn last_errors(&self) -> Option<String> {
         let file = self.supervisor.job.task.errors.as_ref()?;
         match files::end_of(file, self.written_before, KEPT + 1) {
@@ -241,7 +241,7 @@ impl<'a> Supervision<'a> {
         let keep = keep.filter(|left| lost.is_none() && !left.is_zero());
         let release = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
             if lost == Some(at) {
-                // It is not worth a long wait for the nodes that may still have it.
+                // A lost lease is not worth a long wait for nodes that may still have it.
                 within(
                     Boot::now() + UNDO_TIMEOUT,
                     lock.release(lease, None, End { at: end.at, errors, ..End::now(RunOutcome::Lost) }),
@@ -260,7 +260,7 @@ impl<'a> Supervision<'a> {
             match release {
                 Some(Ok(holds)) if holds > 0 && lease.is_outermost() => messages.inner_hold(valid_until),
                 Some(Ok(_)) if keep.is_none() => messages.released(acquired_at.elapsed(), end.exit),
-                // Such a job was protected, even if another process holds the lock now.
+                // The job was protected, even if another process holds the lock now.
                 Some(Err(Error::NotOurs { .. })) if end.is_before(valid_until) => messages.late_release(),
                 Some(Err(Error::NotOurs { found, .. })) => {
                     messages.lost_at_release(&found);

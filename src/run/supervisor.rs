@@ -1,4 +1,4 @@
-//! The process that runs a job: its call, the signals that it gets, and the keeper. Each phase of a run has it.
+//! The process that runs a job: its call, its signals, and the keeper. Every phase of a run uses it.
 
 use super::messages::Messages;
 use super::renewal::Renewer;
@@ -29,7 +29,7 @@ pub(crate) struct Job {
     pub(crate) verbose: bool,
 }
 
-/// Signals that go to all of the job.
+/// Signals that go to the whole job.
 const TO_JOB: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT];
 
 /// Signals that go to the command alone.
@@ -37,11 +37,11 @@ const TO_COMMAND: [Signal; 5] = [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGUSR
 
 pub(super) struct Supervisor {
     pub(super) job: Job,
-    /// About the job, and all of its locks.
+    /// The messages about the job and all its locks.
     pub(super) messages: Messages,
     pub(super) signals: Readable<Signals>,
     pub(super) keeper: Readable<Keeper>,
-    /// The job is in redlock's process group, and so gets the terminal's signals.
+    /// True if the job is in redlock's process group, and so gets the terminal's signals.
     pub(super) terminal: bool,
 }
 
@@ -57,13 +57,13 @@ impl Supervisor {
         Messages::new([lock.name.as_str()], self.job.quiet, self.job.verbose)
     }
 
-    /// `to_expiry`: the lease is renewed until it expires, rather than until its job has to be stopped.
+    /// The renewer of a lease; see [`Renewer`] for `to_expiry`.
     pub(super) fn renewer(&self, lock: &Lock, lease: &Lease, to_expiry: bool) -> Renewer {
         let timeline = Timeline::new(lease.ttl, self.job.grace, lock.node_timeout());
         Renewer::new(self.messages_of(lock), timeline, to_expiry, lease)
     }
 
-    /// Sends the keeper an order. One that does not reach it changes nothing: its end is reported.
+    /// Sends the keeper an order. A failure changes nothing, since the keeper's end is reported anyway.
     pub(super) fn order(&self, order: &Order) {
         let _ = self.keeper.get().send(order);
     }
@@ -97,7 +97,7 @@ impl Supervisor {
         next_end(self.signals.get()).map(Error::Interrupted)
     }
 
-    /// Waits for what ends a run before it has a job: a signal, or the end of the keeper.
+    /// Waits for an event that ends a run before it has a job: a signal, or the end of the keeper.
     pub(super) async fn interrupted(&self) -> Error {
         tokio::select! {
             biased;
@@ -110,7 +110,8 @@ impl Supervisor {
     }
 }
 
-/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is process 1.
+/// The next pending signal, except SIGCHLD. Reaps children on the way: a killed keeper, or any orphan if this is
+/// process 1.
 fn next_signal(signals: &Signals) -> Option<SignalEvent> {
     loop {
         let event = signals.next()?;
@@ -121,7 +122,7 @@ fn next_signal(signals: &Signals) -> Option<SignalEvent> {
     }
 }
 
-/// The next pending signal that ends redlock as long as there is no job.
+/// The next pending signal that ends redlock while there is no job.
 fn next_end(signals: &Signals) -> Option<i32> {
     std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| ends(signal))
 }
@@ -131,18 +132,18 @@ pub(super) fn ends(signal: i32) -> bool {
     signal != libc::SIGWINCH && signal != libc::SIGCONT
 }
 
-/// The error for a call that failed by lack of descriptors, memory or processes, or was refused.
+/// The error for a system call that was refused, or failed for lack of descriptors, memory or processes.
 pub(super) fn cannot_supervise(errno: Errno) -> Error {
     cannot_supervise_for(&errno.into(), &errno.desc().to_lowercase())
 }
 
-/// The same, for this reason unless there is a shortage.
+/// The same, with this reason unless there is a shortage.
 fn cannot_supervise_for(error: &io::Error, why: &str) -> Error {
     let what = "cannot supervise the job";
     Error::of_system(what, error, || Error::Internal(format!("{what}: {why}")))
 }
 
-/// Fails where the descendants of a process cannot be found, to be killed in time.
+/// Fails if redlock cannot find a process's descendants, to kill them in time.
 pub(super) fn can_see_processes() -> Result<(), Error> {
     let unseen = "/proc is not mounted, or belongs to another pid namespace";
     tree::can_see().map_err(|error| cannot_supervise_for(&error, unseen))

@@ -5,8 +5,8 @@
 //! confirmed  try 1    try 2     try 3     grace       margin
 //! ```
 //!
-//! Only a try that times out takes a whole step S. A try that fails sooner is followed by the next after a pause, up to TERM. So
-//! the lease survives every outage shorter than a third of its ttl, whenever it begins.
+//! Only a try that times out takes a whole step S. After a try that fails sooner, the next follows after a pause, up to
+//! TERM. So the lease survives every outage shorter than a third of its ttl, whenever the outage begins.
 
 use crate::lock::{less_drift, renewal_interval};
 use crate::sys::clock::Boot;
@@ -23,19 +23,20 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. It is cut if the lease is an enclosing job's,
-    /// and shorter.
+    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl; it is cut if the lease is an enclosing
+    /// job's with a shorter ttl.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
 
-    /// The times of SIGTERM and SIGKILL for the job of a lease that is valid until then.
+    /// The times of SIGTERM and SIGKILL for the job of a lease that ends at `valid_until`.
     pub(crate) fn deadlines(&self, valid_until: Boot) -> (Boot, Boot) {
         let kill_at = valid_until - margin(self.ttl);
         (kill_at - self.grace, kill_at)
     }
 
-    /// The time at which redlock gives up on a keeper that was due to kill the job at `kill_at` and has not reported it.
+    /// The time at which redlock gives up on a keeper that should have killed the job at `kill_at` and has not reported
+    /// that.
     pub(crate) fn overdue_at(&self, kill_at: Boot) -> Boot {
         kill_at + margin(self.ttl) / 3
     }
@@ -77,7 +78,7 @@ impl Timeline {
     }
 }
 
-/// The time between SIGKILL and the end of validity, for a busy machine to carry it out.
+/// The time between SIGKILL and the end of validity, in which a busy machine carries out the kill.
 fn margin(ttl: Duration) -> Duration {
     (ttl / 10).clamp(50 * MILLISECOND, Duration::from_secs(1))
 }
@@ -182,9 +183,9 @@ mod tests {
     /// The behaviour of a server that is away.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Away {
-        /// It refuses connections at once.
+        /// The server refuses connections at once.
         Refusing,
-        /// It answers nothing, and loses what was sent, on open connections too.
+        /// The server answers nothing and loses all requests, on open connections too.
         Silent,
     }
 
@@ -204,11 +205,11 @@ mod tests {
             }
             let give_up = timeline.give_up_at(start).min(term_at);
             let next = timeline.retry_at(start);
-            // The first attempt within the try that the outage does not hit.
+            // The first attempt of this try that the outage does not hit.
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {
-                // The first one begins when the answer should be there.
+                // The first attempt's silence is noticed when the answer should be there.
                 let silent = if attempt == start && connected { round_trip * 2 } else { Duration::ZERO };
                 attempt = attempt + timeline.pause().max(silent);
                 takes = round_trip * 2;

@@ -1,4 +1,4 @@
-//! The time by which the keeper must have begun to kill the job of a lease that was not renewed.
+//! The time by which the keeper must have begun to kill the job, if the lease was not renewed.
 
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};
@@ -25,12 +25,12 @@ impl Watchdog {
         }
     }
 
-    /// Moves the time no earlier than `at`: the keeper has given a sign of life.
+    /// Moves the time to `at` if it is earlier: the keeper has given a sign of life.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }
 
-    /// Returns when the time has passed, and nothing that came in time has put it off.
+    /// Returns when the time has passed, and no event that came in time has put it off.
     pub(super) async fn goes_off(&self) {
         loop {
             tokio::select! {
