@@ -1,7 +1,7 @@
-//! The clock for everything about a lease. It counts the time that the machine sleeps; `std::time::Instant` does not
-//! (rust-lang/rust#87906).
+//! The clock for everything about a lease. This clock counts the time that the machine sleeps; `std::time::Instant`
+//! does not (rust-lang/rust#87906).
 //!
-//! The tests (tests/main.rs) include this file by its path, for the models: it imports nothing of redlock.
+//! The tests (tests/main.rs) include this file by its path, for the models, so it imports nothing of redlock.
 
 use nix::libc;
 use nix::time::{ClockId, clock_gettime};

@@ -14,18 +14,18 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The longest file, in bytes: the path may be an endless device.
+/// The longest file to read, in bytes, since the path may be an endless device.
 const LONGEST: u64 = 1 << 20;
 /// The time for a pipe or a device to deliver everything.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Without these open(2) waits for the other end of a pipe, and makes a terminal the caller's.
+/// Keeps open(2) from waiting for the other end of a pipe, and from making a terminal the controlling one.
 const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 
-/// The contents of a file, a device, or a pipe such as that of the shell's `<(command)`.
+/// The contents of a file, a device, or a pipe such as the shell's `<(command)`.
 ///
 /// # Errors
-/// The reason why it cannot be read: also a pipe without a writer, or without an end, and a silent terminal.
+/// The reason why it cannot be read: also for a pipe that has no writer or no end, and for a silent terminal.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)?;
     let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);
@@ -47,11 +47,11 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Opens a regular file, creating it for this user alone if it is missing.
 ///
 /// # Errors
-/// The reason why it cannot be opened: also a pipe, a directory or a device in its place.
+/// The reason why it cannot be opened; also if it is a pipe, a directory or a device.
 pub(crate) fn open_regular(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     match options.create(true).mode(0o600).custom_flags(AT_ONCE.bits()).open(path) {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
-        // ENXIO: a pipe that nothing reads.
+        // ENXIO: a pipe with no reader.
         Err(error) if error.raw_os_error() != Some(Errno::ENXIO as i32) => Err(error),
         _ => Err(io::Error::other("it is not a regular file")),
     }
@@ -62,7 +62,7 @@ pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }
 
-/// The last bytes of a file, at most so many: those behind `from`, or of a file that is shorter by now any.
+/// The last bytes of a file, at most `most`, and only after `from` unless the file is shorter than that by now.
 ///
 /// # Errors
 /// The reason why it cannot be read.

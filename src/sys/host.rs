@@ -11,11 +11,11 @@ pub(crate) fn name() -> String {
     gethostname().map_or_else(|_| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-/// An identity of this machine among those that share its files: the id in /etc/machine-id, which a new network does not
-/// change, else its name.
+/// An identity of this machine among machines that share its files: the id in /etc/machine-id, which does not change
+/// with the network; else the name.
 ///
 /// # Errors
-/// A shortage, which may leave two identities to a machine.
+/// A shortage: to use the name then could give the machine two identities.
 pub(crate) fn machine() -> io::Result<String> {
     let id = match std::fs::read_to_string("/etc/machine-id") {
         Err(error) if shortage(&error).is_some() => return Err(error),
@@ -25,7 +25,8 @@ pub(crate) fn machine() -> io::Result<String> {
     Ok(Some(id.trim_end()).filter(is_id).map_or_else(|| name().replace('/', "_"), str::to_owned))
 }
 
-/// The user's name from /etc/passwd, else the number. A lookup by libnss crashes a static program, and may use the network.
+/// The user's name from /etc/passwd, else the number. A lookup by libnss would crash a static program, and may use the
+/// network.
 pub(crate) fn user() -> String {
     passwd(0).unwrap_or_else(|| Uid::effective().to_string())
 }
@@ -60,7 +61,7 @@ fn passwd(field: usize) -> Option<String> {
     })
 }
 
-/// The shortage that made a call fail, if that is the reason.
+/// The shortage that made a call fail, if a shortage is the reason.
 pub(crate) fn shortage(error: &io::Error) -> Option<&'static str> {
     Some(match Errno::from_raw(error.raw_os_error()?) {
         Errno::EMFILE => "this process has too many files open (ulimit -n)",

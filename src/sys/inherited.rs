@@ -1,5 +1,5 @@
-//! The parts of the initial state that this process changes: closed standard descriptors, ignored signals, the signal mask. A
-//! child gets them back.
+//! The parts of the initial state that this process changes, and restores for a child: closed standard descriptors,
+//! ignored signals, the signal mask.
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// Bits 0 to 2: standard input, output or error was closed; bits 3 and 4: SIGPIPE, SIGXFSZ was ignored.
 static AT_START: AtomicU8 = AtomicU8::new(0);
 
-/// The signals by which a write can end this process, and the bit for "was ignored". They are ignored here, so that the write
-/// fails instead: the file behind standard error may have reached its `ulimit -f`.
+/// The signals by which a write can end this process, and the bit for "was ignored". This process ignores them, so that
+/// the write fails instead: the file behind standard error may have reached its `ulimit -f`.
 const OF_WRITING: [(i32, u8); 2] = [(libc::SIGPIPE, 1 << 3), (libc::SIGXFSZ, 1 << 4)];
 
-/// Records the initial state, then does the work of std's start-up code: opens /dev/null in place of closed standard
+/// Records the initial state, then does the work of std's start-up code: opens /dev/null for closed standard
 /// descriptors, and ignores SIGPIPE (and SIGXFSZ).
 pub(crate) fn record_start_state() {
     let mut bits = 0;

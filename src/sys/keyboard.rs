@@ -1,4 +1,4 @@
-//! Keys pressed on the terminal that is standard input, each read at once: the terminal does not wait for the end of a line.
+//! Reads keys from the terminal that is standard input, each at once and not at the end of a line.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
@@ -20,7 +20,7 @@ impl AsFd for Keyboard {
 }
 
 impl Keyboard {
-    /// None where standard input is no terminal, or hands over each key already: another program reads it.
+    /// None if standard input is no terminal, or hands over each key already, since another program then reads it.
     pub(crate) fn open() -> Option<Keyboard> {
         let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
         let keys = Keyboard { stdin: stdin(), before };
@@ -28,19 +28,19 @@ impl Keyboard {
         Some(keys)
     }
 
-    /// The same for another thread.
+    /// The same terminal, for another thread.
     pub(crate) fn handle(&self) -> Keyboard {
         Keyboard { stdin: stdin(), before: self.before.clone() }
     }
 
-    /// Asks the terminal for keys, again after [`Keyboard::give_back`].
+    /// Makes the terminal hand over each key, also after [`Keyboard::give_back`].
     pub(crate) fn take(&self) {
         let mut with_keys = self.before.clone();
         with_keys.local_flags -= LocalFlags::ICANON | LocalFlags::ECHO;
         self.set(&with_keys);
     }
 
-    /// Leaves the terminal as it was.
+    /// Restores the terminal.
     pub(crate) fn give_back(&self) {
         self.set(&self.before);
     }
@@ -59,7 +59,7 @@ impl Keyboard {
         false
     }
 
-    /// In the background the terminal is another's: the shell's, mostly.
+    /// Changes nothing in the background, where the terminal belongs to another program, mostly the shell.
     fn set(&self, attributes: &Termios) {
         if self.is_foreground() {
             let _ = tcsetattr(self, SetArg::TCSANOW, attributes);

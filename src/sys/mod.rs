@@ -19,7 +19,8 @@ pub(crate) mod wait;
 
 use nix::errno::Errno;
 
-/// Makes a call again as long as signals interrupt it. An interrupted look has seen nothing, not even that there is nothing.
+/// Repeats a call for as long as signals interrupt it: an interrupted look shows nothing, not even that there is
+/// nothing.
 fn uninterrupted<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
     loop {
         match call() {

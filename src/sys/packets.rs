@@ -1,4 +1,4 @@
-//! Messages between redlock's own processes. Each arrives whole or not at all.
+//! Messages between redlock's own processes; each arrives whole or not at all.
 
 use super::uninterrupted;
 use nix::errno::Errno;
@@ -22,7 +22,7 @@ pub(crate) enum Packet<T> {
 }
 
 impl<T> Packet<T> {
-    /// The message, or none at the end; nothing as long as neither has come.
+    /// The message, or none at the end of all messages; nothing if neither has come yet.
     pub(crate) fn arrived(self) -> Option<Option<T>> {
         match self {
             Packet::Message(message) => Some(Some(message)),
@@ -33,7 +33,7 @@ impl<T> Packet<T> {
 }
 
 impl Packets {
-    /// Two ends that see each other's messages, and each other's end.
+    /// Two connected ends; each notices when the other is gone.
     pub(crate) fn pair() -> nix::Result<(Packets, Packets)> {
         let flags = SockFlag::SOCK_CLOEXEC;
         let (one, other) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags)?;
@@ -53,7 +53,8 @@ impl Packets {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 
-    /// Closes the forked copy of the parent's end, so that its death can be seen. It must not be used afterwards.
+    /// Closes the forked copy of the parent's end, so that the parent's death can be seen. The copy must not be used
+    /// afterwards.
     pub(crate) fn close_copy(&self) {
         // SAFETY: the owner is another process; here the descriptor is not used again, nor dropped.
         unsafe { libc::close(self.0.as_raw_fd()) };
@@ -65,8 +66,8 @@ impl Packets {
         let length = loop {
             match uninterrupted(|| recv(self.0.as_raw_fd(), &mut [], look)) {
                 Err(Errno::EAGAIN) => return Packet::Nothing,
-                // The other end is gone and has left messages unread. The kernel reports that once, before the messages that it
-                // sent.
+                // The other end is gone and has left messages unread. The kernel reports that once, before that end's
+                // own messages.
                 Err(Errno::ECONNRESET) => {}
                 Ok(0) | Err(_) => return Packet::End,
                 Ok(length) => break length,

@@ -1,4 +1,4 @@
-//! Starting processes and learning how they ended.
+//! Starts processes, and learns how they ended.
 
 use super::inherited::Inheritance;
 use super::signals::send;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// A program to start. All memory that the start needs is allocated beforehand.
+/// A program to start, with all the memory that the start needs.
 #[derive(Debug)]
 pub(crate) struct Program {
     file: CString,
@@ -34,7 +34,7 @@ pub(crate) struct Program {
 /// The result of looking for a child that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reap {
-    /// This child has ended: its pid, and its status as wait(2) gives it.
+    /// This child has ended: its pid, and its status as in wait(2).
     Child(i32, i32),
     /// All children are alive.
     NoneEnded,
@@ -81,7 +81,7 @@ fn wait_for(pid: i32) {
     let _ = uninterrupted(|| Errno::result(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }));
 }
 
-/// Sends `signal` to a child, unless it was reaped: its pid may have been reused.
+/// Sends `signal` to a child, unless it was reaped and its pid may have been reused.
 pub(crate) fn signal_child(pid: i32, signal: i32) {
     if is_child(pid) {
         let _ = send(pid, signal);
@@ -108,7 +108,7 @@ impl Handle {
         Ok(Handle { pid, descriptor: unsafe { OwnedFd::from_raw_fd(number) } })
     }
 
-    /// The pid, which is not reused as long as the process [is there](Handle::is_there).
+    /// The pid, which is not reused while the process [is there](Handle::is_there).
     pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
@@ -129,7 +129,8 @@ impl Handle {
         self.signal(0) != Err(Errno::ESRCH)
     }
 
-    /// True if the process is dead. Its children have other parents by then; a tracer may still keep it from being reaped.
+    /// True if the process is dead. Its children have a new parent by then; a tracer may still keep it from being
+    /// reaped.
     pub(crate) fn has_ended(&self) -> bool {
         self.ends_within(Duration::ZERO)
     }
@@ -147,15 +148,16 @@ impl Handle {
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
     }
 
-    /// Makes its standard error this process's, unless that is refused.
+    /// Makes its standard error this process's own, unless the kernel refuses.
     pub(crate) fn share_errors(&self) {
         if let Ok(errors) = self.errors() {
             let _ = unistd::dup2_stderr(&errors);
         }
     }
 
-    /// A copy of its standard error. Where that is refused (Yama allows it to parents alone), the same file opened again: without
-    /// waiting for a reader, and not as the controlling terminal. The process may overwrite what is then written to a file.
+    /// A copy of its standard error. If the kernel refuses (Yama allows it to parents only), the same file opened
+    /// again, with no wait for a reader, and not as the controlling terminal. In a file opened again, the process may
+    /// overwrite this process's output.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
@@ -167,7 +169,7 @@ impl Handle {
         }
         let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
         let errors = open(format!("/proc/{}/fd/2", self.pid).as_str(), flags, Mode::empty())?;
-        // Opened first: if the process is still there, its pid was not reused.
+        // Opened before this look: if the process is still there, its pid was not reused.
         if self.is_there() { Ok(errors) } else { Err(Errno::ESRCH) }
     }
 
@@ -190,13 +192,13 @@ impl AsFd for Handle {
 /// Makes this process the parent of every descendant that loses its own.
 ///
 /// # Errors
-/// A sandbox's, which may also refuse a call that is needed only when it is too late to do without.
+/// A sandbox's, which may also refuse a later call when it is too late to do without that.
 pub(crate) fn adopt_orphans() -> nix::Result<()> {
     prctl::set_child_subreaper(true)?;
     Handle::open(unistd::getpid().as_raw())?.signal(0)
 }
 
-/// True if this process is in no container, but in the pid namespace with which the kernel began.
+/// True if this process is in the kernel's first pid namespace, and so in no container.
 pub(crate) fn is_in_initial_namespace() -> bool {
     // The kernel's PID_NS_INIT_INO.
     fs::read_link("/proc/self/ns/pid").is_ok_and(|namespace| namespace == Path::new("pid:[4026531836]"))
@@ -210,7 +212,7 @@ pub(crate) fn leads_session() -> bool {
 /// Runs `body` in a forked process, and ends that process after it. Returns its pid.
 ///
 /// # Errors
-/// The kernel's, when it has no room for another process.
+/// The kernel's, if it has no room for another process.
 pub(crate) fn fork_helper(name: &CStr, body: impl FnOnce()) -> nix::Result<i32> {
     // SAFETY: this process has a single thread, so its copy may do everything.
     match unsafe { unistd::fork() }? {
@@ -231,11 +233,11 @@ fn inherited_descriptors() -> io::Result<Vec<i32>> {
     Ok(numbers.filter(|&descriptor| descriptor > 2).collect())
 }
 
-/// Cuts this forked process off from the caller: a session of its own without a terminal, all signals blocked, and no descriptors
-/// apart from these two. The owners of the others must not be used afterwards, nor dropped.
+/// Cuts this forked process off from the caller: gives it a session with no terminal, blocks all signals, and closes
+/// all descriptors apart from these two. The owners of the closed ones must not be used afterwards, nor dropped.
 ///
 /// # Errors
-/// The kernel's, without a descriptor: some of the caller's are still open.
+/// The kernel's, for lack of a descriptor: some of the caller's are then still open.
 pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     let _ = SigSet::all().thread_set_mask();
     let _ = unistd::setsid();
@@ -247,13 +249,13 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     Ok(stdio::redirect_to_null(0..=2)?)
 }
 
-/// The file in its working directory that is the standard input of a program that [`start_detached`] starts.
+/// The standard input of a program that [`start_detached`] starts: this file in the program's working directory.
 pub(crate) const MARK: &str = "lock";
 
-/// Starts a program that outlives this process, and the signals to its group, terminal or tree. It has a session of its own, no
-/// blocked signals, and no descriptors apart from the three of `command` and a copy of `kept`. Its parent is the nearest subreaper
-/// above this process: in a job the job's keeper. That leaves it alone if its standard input is the [`MARK`] and `kept` its working
-/// directory.
+/// Starts a program that outlives this process, and any signal to this process's group, terminal or tree. The program
+/// has a session of its own, no blocked signals, and no descriptors apart from the three of `command` and a copy of
+/// `kept`. Its parent is the nearest subreaper above this process: inside a job, the job's keeper. A keeper leaves the
+/// program alone if its standard input is the [`MARK`] and `kept` is its working directory.
 ///
 /// # Errors
 /// The reason why it could not be executed.
@@ -267,7 +269,7 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
             // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
             unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
         }
-        // SAFETY: SIG_DFL installs no handler. The program is to learn of the ends of its children.
+        // SAFETY: SIG_DFL installs no handler. The program must learn of the ends of its children.
         unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         SigSet::empty().thread_set_mask()?;
         // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
@@ -279,39 +281,39 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
     };
     // SAFETY: `disown` makes system calls only.
     unsafe { command.pre_exec(disown) };
-    // This process is no subreaper for a millisecond. An orphan of a job would escape only if a keeper were killed in that
+    // For a millisecond this process is no subreaper. An orphan of a job escapes only if a keeper is killed in that
     // time.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
     let _ = prctl::set_child_subreaper(false);
-    // The intermediate process ends at once. With SIGCHLD ignored, wait fails, and is not needed.
+    // The intermediate process ends at once. If SIGCHLD is ignored, wait fails, and is not needed.
     let started = command.spawn().map(|mut between| drop(between.wait()));
     let _ = prctl::set_child_subreaper(adopts);
     started
 }
 
-/// True if [`start_detached`] has started that child of this process.
+/// True if [`start_detached`] has started this child.
 pub(crate) fn is_detached(child: i32) -> bool {
     let child = Pid::from_raw(child);
     let session = unistd::getsid(Some(child));
-    // Nearly all children of a keeper are of its session, or lead one of their own: nothing is read for them.
+    // Nearly all children of a keeper are in its session, or lead one of their own; for these no file is read.
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
-    // Both may have been removed meanwhile, which the kernel says behind the name.
+    // Both files may have been deleted since, which the kernel marks after the name.
     let link = |path: &Path| {
         let target = fs::read_link(path).ok()?.into_os_string().into_string().ok()?;
         Some(target.trim_end_matches(" (deleted)").to_owned())
     };
     let process = Path::new("/proc").join(child.to_string());
     let Some(directory) = link(&process.join("cwd")) else { return false };
-    // A daemon of the job may lock such a file too, but has no reason to keep the directory open.
+    // A daemon of the job may have such a file too, but has no reason to keep the directory open.
     link(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
         && fs::read_dir(process.join("fd"))
             .is_ok_and(|mut open| open.any(|one| one.is_ok_and(|one| link(&one.path()).as_ref() == Some(&directory))))
 }
 
 impl Program {
-    /// Prepares the program in `file` with the words of `command` and this environment.
+    /// Prepares the program in `file`, with the words of `command` and this environment.
     pub(crate) fn new(
         file: &Path,
         command: &[OsString],
@@ -326,7 +328,7 @@ impl Program {
         }
     }
 
-    /// Sets one variable of the environment, or takes it out.
+    /// Sets one variable of the environment, or removes it.
     pub(crate) fn set(&mut self, name: &OsStr, value: Option<&OsStr>) {
         let of_name =
             |line: &CString| line.as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
@@ -334,9 +336,10 @@ impl Program {
         self.environment.extend(value.map(|value| variable(name, value)));
     }
 
-    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group, or
-    /// with `apart` gets its own. Its standard error is `errors`, or this process's. It is killed when this process ends. This process must have a single thread and block all
-    /// signals. Returns the pid, which is valid until the program is reaped.
+    /// Starts the program, and moves this process into a process group of its own. The program stays in the old group,
+    /// or gets its own if `apart`. Its standard error is `errors`, or this process's. The kernel kills the program when
+    /// this process ends. This process must have a single thread and block all signals. Returns the pid, which is valid
+    /// until the program is reaped.
     ///
     /// # Errors
     /// The reason why it could not be executed: ENOENT and the like.
@@ -347,7 +350,7 @@ impl Program {
             all.collect::<Vec<_>>()
         };
         let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
-        // For a script without #! execvpe builds another array of arguments on the stack.
+        // For a script that has no #! line, execvpe builds another array of arguments on the stack.
         let words = 8 * 1024 + arguments.len();
         let mut stack: Vec<u128> = Vec::with_capacity(words);
         let mut setup = ChildSetup {
@@ -362,8 +365,8 @@ impl Program {
             room: vec![0; 1 << 20],
             errno: 0,
         };
-        // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is suspended
-        // until the child executes or exits.
+        // As with vfork, no memory is copied: the child borrows it, on a stack of its own, and this process is
+        // suspended until the child executes or exits.
         // SAFETY: the end of the stack is aligned and the stack large enough; all that
         // `setup` points to outlives the child's use of it; this process has a single thread, which stands still.
         let born = Errno::result(unsafe {
@@ -376,10 +379,10 @@ impl Program {
         });
         let _ = unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0));
         let pid = born?;
-        // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler from
-        // assuming otherwise.
+        // SAFETY: the child may have written to it while this process stood still; a volatile read keeps the compiler
+        // from assuming otherwise.
         match unsafe { (&raw const setup.errno).read_volatile() } {
-            // The errno is also zero if a signal ended the child before exec: its status shows that.
+            // The errno is also zero if a signal ended the child before exec; its status shows that.
             0 => Ok(pid),
             errno => {
                 wait_for(pid);
@@ -399,20 +402,21 @@ struct ChildSetup<'a> {
     errors: Option<BorrowedFd<'a>>,
     parent: Pid,
     parents_status: CString,
-    /// For that file, which has all of a user's groups.
+    /// The space for that file, which lists all groups of a user.
     room: Vec<u8>,
     /// The error of exec, or 0.
     errno: i32,
 }
 
 impl ChildSetup<'_> {
-    /// Takes over what was typed at the terminal before the child was there. Each key must reach it exactly once: one that is lost
-    /// leaves the job running, without renewals if Ctrl-Z has stopped redlock, and many programs take a second one for "at once".
+    /// Takes over the keys (Ctrl-C and the like) that were pressed before the child existed. Each must reach the child
+    /// exactly once: if a key is lost, the job goes on, and without renewals if Ctrl-Z has stopped redlock; and many
+    /// programs take a second Ctrl-C for "at once".
     ///
-    /// The terminal signals the whole group, parent and child, which block all signals. So what is pending in the parent alone came
-    /// before the child was there, and what is pending in both has reached the child already.
+    /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
+    /// only in the parent came before the child existed, and one that is pending in both has reached the child already.
     fn take_over_keys(&mut self) {
-        // The parent's first: what comes between the two looks is then not taken for older than the child.
+        // Looks at the parent first, so that a signal between the two looks does not seem older than the child.
         let Some(parents) = pending(&self.parents_status, &mut self.room) else { return };
         // SAFETY: all zeroes are a valid set, and the call fills it.
         let own = unsafe {
@@ -452,8 +456,8 @@ impl ChildSetup<'_> {
     }
 }
 
-/// The signals that are sent to a process as a whole, and pending there: bit N − 1 is signal N. Allocates nothing: for a child
-/// between clone and exec.
+/// The signals that are pending for a process as a whole: bit N − 1 is signal N. Allocates nothing, for a child between
+/// clone and exec.
 fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
     let file = open(status, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty()).ok()?;
     let length = uninterrupted(|| unistd::read(&file, room)).ok()?;

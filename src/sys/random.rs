@@ -5,12 +5,12 @@ use nix::libc;
 use std::time::Duration;
 use uuid::{Builder, Uuid};
 
-/// A random UUID. Needs neither a file descriptor nor /dev.
+/// A random UUID; needs neither a file descriptor nor /dev.
 pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     // SAFETY: writes no more than the length of `bytes` into it.
     let length = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    // It can fail only where a sandbox refuses it, or by a signal soon after the machine has started.
+    // Fails only if a sandbox refuses it, or by a signal soon after the machine has started.
     assert_eq!(length, 16, "no random bytes: {}", Errno::last());
     Builder::from_random_bytes(bytes).into_uuid()
 }
@@ -28,7 +28,7 @@ pub(crate) fn below(end: u32) -> u32 {
     u32::try_from(((bits >> 32) * u64::from(end)) >> 32).unwrap_or(0)
 }
 
-/// One of these, none of none.
+/// One of these; none if there are none.
 pub(crate) fn one_of<T: Copy>(these: &[T]) -> Option<T> {
     let count = u32::try_from(these.len()).ok().filter(|&count| count > 0)?;
     these.get(below(count) as usize).copied()

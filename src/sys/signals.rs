@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// The terminal sent it to its foreground group, not a process. The sender's pid cannot show that: it is 0 also for
-    /// senders outside this pid namespace.
+    /// True if the terminal sent it to its foreground group; false if a process did. The sender's pid does not tell,
+    /// since it is 0 also for senders outside this pid namespace.
     pub(crate) from_kernel: bool,
 }
 
@@ -29,7 +29,7 @@ impl Signals {
         SignalFd::with_flags(set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
     }
 
-    /// Blocks `set` in this thread, and in those that it starts, and opens a descriptor for it.
+    /// Blocks `set` in this thread and all threads that it starts, and opens a descriptor for it.
     pub(crate) fn block(set: &SigSet) -> nix::Result<Signals> {
         set.thread_block()?;
         Signals::open(set)
@@ -51,13 +51,13 @@ impl AsFd for Signals {
 /// The signals that ask a waiting program to end.
 pub(crate) const ENDING: [Signal; 4] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT];
 
-/// The set of `signals` without ignored ones. Blocking an ignored signal would make the signalfd report it.
+/// The set of these signals, except ignored ones: if an ignored signal were blocked, the signalfd would report it.
 pub(crate) fn not_ignored(signals: &[Signal]) -> SigSet {
     signals.iter().copied().filter(|&signal| !is_ignored(signal as i32)).collect()
 }
 
-/// Runs `action` with SIGTTOU blocked in this thread: under `stty tostop`, writing to the terminal from the background would
-/// stop the process.
+/// Runs `action` with SIGTTOU blocked in this thread: under `stty tostop`, writing to the terminal from the background
+/// would stop the process.
 pub(crate) fn without_ttou<T>(action: impl FnOnce() -> T) -> T {
     let ttou = SigSet::from_iter([Signal::SIGTTOU]);
     let before = ttou.thread_swap_mask(nix::sys::signal::SigmaskHow::SIG_BLOCK);
@@ -74,8 +74,8 @@ pub(crate) fn name(signal: i32) -> String {
     Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.as_str().to_owned())
 }
 
-/// Ends this process by `signal`, so that its parent sees the command's end. Leaves no core: the command's is the useful one.
-/// Returns if the signal cannot end this process, as for process 1.
+/// Ends this process by `signal`, so that its parent sees how the command ended. Leaves no core, since only the
+/// command's is useful. Returns if the signal cannot end this process, as for process 1.
 pub(crate) fn end_by(signal: i32) {
     if nix::unistd::getpid().as_raw() == 1 {
         return;
@@ -90,7 +90,7 @@ pub(crate) fn end_by(signal: i32) {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), signal);
-        // The signal goes to this thread: a thread that waits for signals could take one sent to the process.
+        // The signal goes to this thread: a waiting thread could take a signal to the whole process.
         libc::raise(signal);
         libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), std::ptr::null_mut());
     }

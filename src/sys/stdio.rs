@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 /// Replaces these standard descriptors by /dev/null, so that the other end of a pipe notices when the job closes them.
 ///
 /// # Errors
-/// The kernel's, without a descriptor: the others stay as they are.
+/// The kernel's, for lack of a descriptor: the remaining ones stay as they are.
 pub(crate) fn redirect_to_null(mut descriptors: RangeInclusive<i32>) -> nix::Result<()> {
     let null = nix::fcntl::open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
     descriptors.try_for_each(|descriptor| {

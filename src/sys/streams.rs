@@ -1,5 +1,5 @@
-//! Standard error and output, written without blocking: a full pipe or a stopped terminal must not stall anything else. Output
-//! that standard error does not accept at once is buffered and retried with the next line.
+//! Standard error and output, written without blocking: a full pipe or a stopped terminal must not stall anything else.
+//! Output that standard error does not accept at once is buffered and retried with the next line.
 
 use super::clock::Boot;
 use super::inherited;
@@ -33,8 +33,8 @@ pub(crate) fn say(line: &str) {
     });
 }
 
-/// Replaces the live line, the last of the terminal; an empty `text` removes it. Draws nothing while redlock is in the background,
-/// where that line belongs to a shell or another job.
+/// Replaces the live line, the last of the terminal; an empty `text` removes it. Draws nothing while redlock is in the
+/// background, since the line then belongs to a shell or another job.
 pub(crate) fn draw(text: &str) {
     with_errors(|errors| {
         errors.look();
@@ -65,7 +65,8 @@ pub(crate) fn is_foreground() -> bool {
     tcgetpgrp(io::stderr()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Rows and columns of the terminal that is standard output (1) or error (2); the usual ones where it does not tell.
+/// Rows and columns of the terminal that is standard output (1) or error (2); the usual numbers if the terminal does
+/// not tell.
 pub(crate) fn size(descriptor: i32) -> (usize, usize) {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: TIOCGWINSZ writes one winsize, which `size` is.
@@ -85,13 +86,13 @@ struct ErrorStream {
     live: String,
 }
 
-/// The message of a panic in here is dropped.
+/// Runs `action` with the stream; the message of a panic inside is dropped.
 fn with_errors(action: impl FnOnce(&mut ErrorStream)) {
     let _ = ERRORS.try_with(|errors| errors.try_borrow_mut().map(|mut errors| action(&mut errors)));
 }
 
 impl ErrorStream {
-    /// Forgets the live line in the background: the terminal's last line belongs to another job there.
+    /// Forgets the live line in the background, where the terminal's last line belongs to another job.
     fn look(&mut self) {
         if !self.live.is_empty() && !is_foreground() {
             self.live.clear();
@@ -110,8 +111,8 @@ impl ErrorStream {
         if self.kept.is_empty() {
             return;
         }
-        // Opened for each line: the descriptor may refer to another file by the next one, and a pipe that stays open keeps its
-        // reader waiting.
+        // Opened for each line: by the next one the descriptor may refer to another file, and a pipe that stays open
+        // keeps its reader waiting.
         let errors = io::stderr();
         let Ok(target) = Target::of(errors.as_fd()) else { return self.kept.clear() };
         while !self.kept.is_empty() {
@@ -164,7 +165,8 @@ impl Output<'_> {
     }
 }
 
-/// A descriptor, and the way to write to it without blocking. Its own flags stay unchanged, since other processes share them.
+/// A descriptor, and the way to write to it without blocking. Its own flags stay unchanged, since other processes share
+/// them.
 enum Target<'fd> {
     /// A file, or a device that never blocks.
     File(BorrowedFd<'fd>),
@@ -190,8 +192,8 @@ impl Target<'_> {
         Ok(open(path.as_str(), flags, Mode::empty()).map_or(Target::Others(descriptor), Target::Reopened))
     }
 
-    /// Writes as much as is accepted at once; `EAGAIN` when that is nothing. Never stops this process, even in the background of a
-    /// terminal with `stty tostop`.
+    /// Writes as much as the target accepts at once; `EAGAIN` if it accepts nothing. Never stops this process, even in
+    /// the background of a terminal with `stty tostop`.
     fn write(&self, bytes: &[u8]) -> nix::Result<usize> {
         without_ttou(|| match self {
             Target::File(fd) => unistd::write(fd, bytes),

@@ -16,10 +16,10 @@ impl Timer {
         TimerFd::new(ClockId::CLOCK_BOOTTIME, flags).map(Timer)
     }
 
-    /// Goes off at `at`, at once when that has passed, and not at all at [`Boot::NEVER`].
+    /// Sets the timer to go off at `at`: at once if that has passed, and not at all for [`Boot::NEVER`].
     ///
     /// # Errors
-    /// Those of a sandbox only: the kernel accepts every time that is not negative.
+    /// Only a sandbox's, since the kernel accepts every time that is not negative.
     pub(crate) fn set(&self, at: Boot) -> nix::Result<()> {
         // Zero would switch the timer off.
         let at = at.since_boot().max(Duration::from_nanos(1));

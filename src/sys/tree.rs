@@ -1,7 +1,8 @@
-//! The descendants of this process: finding, signalling and killing them. What is detached ([`process::is_detached`]) does not
-//! count as one.
+//! Finds, signals and kills the descendants of this process. A detached process ([`process::is_detached`]) does not
+//! count as a descendant.
 //!
-//! This process must be a subreaper: a process that loses its parent becomes its child. It needs /proc ([`can_see`]).
+//! This process must be a subreaper, so that a descendant that loses its parent becomes its child; and it needs /proc
+//! ([`can_see`]).
 
 use super::process::{self, Handle};
 use super::signals::send;
@@ -20,9 +21,9 @@ struct Process {
     group: i32,
     /// Clock ticks since boot: with the pid, an identity that is never reused.
     started: u64,
-    /// As proc_pid_stat(5) has it.
+    /// The letter of proc_pid_stat(5).
     state: u8,
-    /// The process has one thread.
+    /// True if the process has one thread.
     single: bool,
 }
 
@@ -31,7 +32,7 @@ impl Process {
         self.state == b'T'
     }
 
-    /// True if it cannot fork or end now: it is stopped, or waits where no signal ends that (as behind vfork).
+    /// True if it cannot fork or end now: it is stopped, or in a wait that no signal ends (as in vfork).
     fn stands_still(&self) -> bool {
         self.is_stopped() || self.state == b'D'
     }
@@ -62,10 +63,12 @@ pub(crate) struct KillRound {
     pub(crate) refused: Vec<i32>,
 }
 
-/// Sends `signal` once to each descendant; with `wake`, SIGCONT follows for stopped processes. A large tree takes a while, so
-/// `stop` is called before each process, with the number found so far; once it returns true, the rest is left alone.
+/// Sends `signal` once to each descendant; with `wake`, SIGCONT follows for stopped processes. Since a large tree takes
+/// a while, `stop` is called before each process, with the number found so far; once it returns true, the rest gets no
+/// signal.
 ///
-/// What is forked outside the group meanwhile is missed, and so is what a signal *handler* forks, to clean up.
+/// Misses processes that are forked outside the group meanwhile, and processes that a signal *handler* forks, to clean
+/// up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
@@ -88,13 +91,13 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     }
 }
 
-/// The number of descendants, as far as /proc shows them; none if `stop`, called before each, returned true.
+/// The number of descendants that /proc shows; none if `stop`, called before each, returned true.
 pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
     descendants(stop).map(|found| found.len())
 }
 
-/// Kills every child apart from the spared ones, and the known group if `first`. Each death hands the children of the dead to
-/// this process, so repeating this until there are no children kills all descendants.
+/// Kills every child apart from the spared ones, and the known group if `first`. The children of a dead process become
+/// children of this one, so repeating this until there are no children kills all descendants.
 ///
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
 pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillRound {
@@ -104,7 +107,7 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     }
     let mut killed = KillRound::default();
     let session = unistd::getsid(None);
-    // Without a free descriptor the list cannot be read.
+    // If no descriptor is free, the list cannot be read.
     for child in children().unwrap_or_else(|| root.child.into_iter().collect()) {
         if spared.iter().any(|one| one.is(child)) {
             continue;
@@ -122,8 +125,8 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
     killed
 }
 
-/// Kills every descendant that is not a child, as far as /proc shows it. Calls `alive` with a growing number for each.
-/// Without this, a chain of processes would reach this process one by one.
+/// Kills every descendant that is not a child, as far as /proc shows it, since a chain of processes would otherwise
+/// reach this process one by one. Calls `alive` for each, with a growing number.
 pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     let found = descendants(&mut |count| {
         alive(count);
@@ -135,38 +138,38 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     }
 }
 
-/// The limit of searches for processes that were forked while the others were being stopped.
+/// The most searches for processes that were forked while the others were being stopped.
 const ROUNDS: usize = 8;
 
-/// A process and its descendants, which need not be descendants of this process. One that has lost its parent before it was seen
-/// is missed.
+/// A process and its descendants, which need not be descendants of this process. A process that lost its parent before
+/// it was seen is missed.
 #[derive(Debug)]
 pub(crate) struct Descendants<'a> {
     root: &'a Handle,
-    /// All that /proc shows of it, the root included.
+    /// The processes that /proc has shown, the root included.
     seen: Vec<Process>,
 }
 
 impl Descendants<'_> {
     pub(crate) fn of(root: &Handle) -> Descendants<'_> {
         let process = look_at(root.pid());
-        // Looked at first: if the process still lives, its pid was not reused.
+        // The process was looked at before this: if it still lives, its pid was not reused.
         Descendants { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
     }
 
-    /// True once all that were seen have ended.
+    /// True once all seen processes have ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         self.look();
         self.seen.is_empty() && self.root.has_ended()
     }
 
-    /// Sends `signal` to all, parents before children, and continues the stopped ones behind it.
+    /// Sends `signal` to all, parents before children, and then SIGCONT to stopped ones.
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
         self.look();
         self.send(signal)
     }
 
-    /// Kills all. They are stopped first: until a process stands still, it may fork, and the child of one that dies is lost.
+    /// Kills all, after stopping all: a process that runs may fork, and the child of a process that dies is lost.
     pub(crate) fn kill(&mut self) -> KillRound {
         let mut known = HashSet::new();
         for _ in 0..ROUNDS {
@@ -219,17 +222,18 @@ fn own_pid() -> i32 {
     unistd::getpid().as_raw()
 }
 
-/// Looks whether /proc is mounted, belongs to the pid namespace of this process, so that the pids there are those of signals, and
-/// lists children (CONFIG_PROC_CHILDREN).
+/// Checks that /proc is mounted, lists children (CONFIG_PROC_CHILDREN), and belongs to this process's pid namespace, so
+/// that its pids can be signalled.
 ///
 /// # Errors
 /// The reason why it cannot be used: a shortage, or any other.
 pub(crate) fn can_see() -> io::Result<()> {
-    // Under /proc of another namespace this process has another number there.
+    // In the /proc of another namespace, this process has another number.
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).map(drop)
 }
 
-/// The children of this process' main thread, which adopts all orphans. None if the list cannot be read, for lack of a descriptor.
+/// The children of this process's main thread, which adopts all orphans. None if the list cannot be read, for lack of a
+/// descriptor.
 pub(crate) fn children() -> Option<Vec<i32>> {
     let us = own_pid();
     let mut all = children_of_thread(&format!("/proc/{us}/task/{us}"))?;
@@ -245,7 +249,7 @@ fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     Some(found)
 }
 
-/// These processes and all that descend from them apart from this process, parents before children; none if `stop`, called
+/// These processes and their descendants, apart from this process, parents before children; none if `stop`, called
 /// before each with the number found so far, returned true.
 fn with_descendants(mut found: Vec<Process>, stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     // A pid reused during the search must not lead in circles.

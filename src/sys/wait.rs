@@ -1,4 +1,4 @@
-//! Waiting in the runtime: for a descriptor, and for a point on the boot clock.
+//! Waits in the runtime, for a descriptor or a point on the boot clock.
 
 use super::clock::Boot;
 use super::timer::Timer;
@@ -12,11 +12,11 @@ use tokio::runtime::Builder;
 /// The longest wait by tokio's clock, which stops while the machine sleeps.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Runs `future` to its end, on this thread alone. The runtime is never dropped: that takes time, and would wait for a host
-/// lookup that hangs.
+/// Runs `future` to its end, on this thread alone. The runtime is never dropped: that takes time, and would wait for a
+/// host lookup that hangs.
 ///
 /// # Errors
-/// The system's, without free descriptors.
+/// The system's, for lack of a descriptor.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> io::Result<T> {
     let runtime = Builder::new_current_thread().enable_io().enable_time().build()?;
     let result = runtime.block_on(future);
@@ -32,7 +32,7 @@ pub(crate) async fn within<T>(deadline: Boot, future: impl Future<Output = T>) -
 /// Something with a descriptor that becomes readable.
 #[derive(Debug)]
 pub(crate) struct Readable<T> {
-    /// Dropped before what it watches.
+    /// Dropped before the thing that it watches.
     watch: AsyncFd<RawFd>,
     inner: T,
 }
@@ -49,7 +49,7 @@ impl<T: AsFd> Readable<T> {
         &self.inner
     }
 
-    /// Returns what `take` finds, and waits until it finds something.
+    /// Waits until `take` finds something, and returns it.
     pub(crate) async fn next<R>(&self, take: impl Fn(&T) -> Option<R>) -> R {
         loop {
             if let Some(found) = take(self.get()) {
@@ -64,8 +64,9 @@ impl<T: AsFd> Readable<T> {
     }
 }
 
-/// Lets what came before this call be seen first. A process that was frozen after it had looked at its descriptors, and before it
-/// looks at the clock, does not know what came in time: the runtime ends a sleep after it has looked at all of them again.
+/// Makes events from before this call visible first. A process that was frozen between its looks at the descriptors and
+/// at the clock does not know which events came in time. The runtime looks at all descriptors again before it ends a
+/// sleep.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
@@ -81,7 +82,7 @@ pub(crate) async fn sleep_until(at: Boot) {
     let timer = || Readable::new(Timer::new().and_then(|timer| timer.set(at).map(|()| timer))?);
     match timer() {
         Ok(timer) => timer.next(|_| at.passed().then_some(())).await,
-        // No descriptor is left.
+        // There is no free descriptor.
         Err(_) => tokio::time::sleep(at.left()).await,
     }
 }
