@@ -1,5 +1,5 @@
-//! The definition of the command line: every flag with its help text, variable and default. Knows clap and the values, and
-//! nothing else of redlock, so that the test which makes completions/ and man/ can include this file.
+//! The definition of the command line: every flag with its help text, variable and default. Knows clap and the values,
+//! and nothing else of redlock, so that the test which makes completions/ and man/ can include this file.
 //!
 //! Variables are only named here: clap takes an empty variable for a value, and knows no configuration file.
 
@@ -188,8 +188,8 @@ pub(crate) enum Shell {
     Fish,
 }
 
-// The options of every command, before or after its name. A setting is a text, which config.rs reads as it reads the variable in
-// its place. (clap would make a doc comment the description of the command.)
+// The options of every command, before or after its name. A setting is a text, which config.rs reads as it reads the
+// variable in its place. (clap would make a doc comment the description of the command.)
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Common {

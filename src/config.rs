@@ -65,8 +65,8 @@ const REDIS_URL: &str = "REDIS_URL";
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
-/// Tells the job that its lock is on the default address, and that this has been said. It names no node: a REDIS_URL that the job
-/// sets still counts.
+/// Tells the job that its lock is on the default address, and that this has been said. It names no node: a REDIS_URL
+/// that the job sets still counts.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
 /// The words behind REDLOCK_ or REDLOCK_REDIS_ that mean the address.
@@ -88,7 +88,8 @@ pub(crate) struct Settings {
     /// Variables that tell the job where the locks are: the flags, and whether they are on the default address. The job
     /// finds the other settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
-    /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are unique.
+    /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are
+    /// unique.
     pub(crate) ancestors: Vec<String>,
     /// Name and token of the lease that the enclosing job runs under.
     pub(crate) enclosing: Option<(String, String)>,
@@ -128,11 +129,12 @@ fn as_setting<S: Serializer>(variable: &str, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(&setting(variable))
 }
 
-/// Reads the settings of this process. Unusable files (certificate, key, password) are read again for as long as `patience` lasts:
-/// they may be in the middle of a rotation.
+/// Reads the settings of this process. Unusable files (certificate, key, password) are read again for as long as
+/// `patience` lasts: they may be in the middle of a rotation.
 ///
 /// # Errors
-/// [`Error::Usage`] for a bad value, with its source; [`Error::Unavailable`] for a file that a shortage kept from being read.
+/// [`Error::Usage`] for a bad value, with its source; [`Error::Unavailable`] for a file that a shortage kept from being
+/// read.
 pub(crate) fn settings(common: &Common, patience: Duration) -> Result<Settings, Error> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
     let users = home.map(|home| PathBuf::from(home).join(".config/redlock/redlock.conf"));
@@ -184,7 +186,8 @@ fn means_address(name: &str) -> bool {
     ADDRESS.contains(&word.trim_start_matches("REDIS_"))
 }
 
-/// Refuses an unknown variable that may name the nodes, unless redlock's own settings do: the lock would be taken elsewhere, unseen.
+/// Refuses an unknown variable that may name the nodes, unless redlock's own settings do: the lock would be taken
+/// elsewhere, unseen.
 fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Result<(), String> {
     let is_named = !redis.is_default && redis.from != REDIS_URL;
     match unknown(environment).find(|name| means_address(name)) {
@@ -427,7 +430,8 @@ fn flags(common: &Common) -> Vec<Entry> {
     VARIABLES.iter().filter_map(entry).collect()
 }
 
-/// Variables that tell the job where the locks are: one for each flag, and one that says whether the address is the default.
+/// Variables that tell the job where the locks are: one for each flag, and one that says whether the address is the
+/// default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
     let variable = |(name, value): &Entry| {
         let text = OsString::from(&*value.text);
@@ -439,8 +443,8 @@ fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, O
     flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).chain(on_default).collect()
 }
 
-/// The entry of a variable, if it is a setting, from the variable itself if nothing else is named. An empty value counts as unset
-/// unless its kind says otherwise.
+/// The entry of a variable, if it is a setting, from the variable itself if nothing else is named. An empty value
+/// counts as unset unless its kind says otherwise.
 fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
     let from = from.unwrap_or(name.into());
@@ -451,8 +455,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error only for a
-/// setting that it might contain.
+/// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error
+/// only for a setting that it might contain.
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {

@@ -1,7 +1,7 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 //!
-//! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the holder. Either
-//! side alone would need the other's types twice.
+//! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the
+//! holder. Either side alone would need the other's types twice.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
 use crate::redis::{Fault, Unusable};
@@ -30,8 +30,8 @@ pub(crate) enum Error {
     Held(Box<NamedObstacle>),
     /// Others hold the lock in another way than this claim, or with another number of slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than that ago, and succeeded. `period`: this host comes once in that, so the option leaves
-    /// out some of its runs.
+    /// `--once-per`: this run began less than that ago, and succeeded. `period`: this host comes once in that, so the
+    /// option leaves out some of its runs.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: a larger number than the caller's has come.
     Superseded { name: String, by: Box<Newest> },
@@ -199,8 +199,8 @@ impl Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error of a `run` whose job has not begun. What says that the lock is held, that the call is wrong or that the user has
-    /// ended the wait stays as it is.
+    /// This error of a `run` whose job has not begun. What says that the lock is held, that the call is wrong or that
+    /// the user has ended the wait stays as it is.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -245,7 +245,8 @@ impl Error {
     }
 }
 
-/// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not 4`.
+/// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not
+/// 4`.
 fn other_claim(f: &mut fmt::Formatter<'_>, held: &NamedObstacle, claim: Claim) -> fmt::Result {
     let there = held.by.claim();
     let by = match &held.by {

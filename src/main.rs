@@ -32,8 +32,8 @@ use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 use sys::streams;
 
-/// The longest wait of the last message for the reader of standard error; after a signal, which ends redlock within 100 ms,
-/// it is shorter.
+/// The longest wait of the last message for the reader of standard error; after a signal, which ends redlock within 100
+/// ms, it is shorter.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 
@@ -101,8 +101,8 @@ fn is_own(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
-/// A lock that stays held until an operator frees it is trouble, and so is a run that `--once-per` leaves out by mistake, whatever
-/// `-E` and `--quiet` say of a held lock.
+/// A lock that stays held until an operator frees it is trouble, and so is a run that `--once-per` leaves out by
+/// mistake, whatever `-E` and `--quiet` say of a held lock.
 fn is_trouble(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(Error::Held(held)) => held.by.never_ends(),

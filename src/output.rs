@@ -131,8 +131,8 @@ pub(crate) fn lease_json(lock: &Lock, lease: &Lease, waited: Duration) -> String
     ])
 }
 
-/// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell: `$GITHUB_ENV`,
-/// dotenv files.
+/// The text as a single word for a POSIX shell. Plain words stay as they are, for readers other than a shell:
+/// `$GITHUB_ENV`, dotenv files.
 fn shell_word(text: &str) -> String {
     match text.chars().all(|c| c.is_alphanumeric() || "_-./:@%+,".contains(c)) {
         true => text.to_owned(),
@@ -202,8 +202,8 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Res
 pub(crate) fn failure(format: Format, name: Option<&str>, error: &anyhow::Error, exit: Exit) -> Result<(), Error> {
     print_at_once(&match format {
         Format::Json => failure_json(name, error, exit),
-        // For `eval "$(redlock acquire --format env)"`. The status of eval is that of the evaluated text, and a script must not go on
-        // without the lock.
+        // For `eval "$(redlock acquire --format env)"`. The status of eval is that of the evaluated text, and a script
+        // must not go on without the lock.
         Format::Env => format!("(exit {})\n", exit.status()),
         Format::Nagios => log::nagios("UNKNOWN", &format!("{error:#}"), &[]),
         Format::Text | Format::Prometheus | Format::Chart | Format::Html => return Ok(()),
@@ -358,8 +358,8 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     is_late.then(|| format!("not renewed for {last}: its host may be gone or cut off; free in {left} at the latest"))
 }
 
-/// Prints the doctor's findings with their remedies, worst first: problems; with `--verbose` everything, with `--quiet` failures
-/// only.
+/// Prints the doctor's findings with their remedies, worst first: problems; with `--verbose` everything, with `--quiet`
+/// failures only.
 pub(crate) fn checkup(settings: &[Setting], findings: &[Finding], common: &Common) -> Result<(), Error> {
     let Common { quiet, verbose, .. } = *common;
     if common.format == Format::Json {

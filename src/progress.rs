@@ -1,4 +1,5 @@
-//! What a waiter sees on standard error: on a terminal one live line of text, elsewhere a line at once and every minute.
+//! What a waiter sees on standard error: on a terminal one live line of text, elsewhere a line at once and every
+//! minute.
 
 use crate::lock::{Obstacle, WaitReport};
 use crate::output;
@@ -62,7 +63,8 @@ impl ProgressLine {
         }
     }
 
-    /// The time until the line may be out of date: without a terminal a waiter wakes up once a minute, not once a second.
+    /// The time until the line may be out of date: without a terminal a waiter wakes up once a minute, not once a
+    /// second.
     fn until_due(&self) -> Duration {
         let pause = if self.redraws { TICK } else { REPEAT };
         pause.saturating_sub(self.shown.map_or(Duration::ZERO, Boot::elapsed)).max(TICK)
@@ -118,7 +120,8 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if the line is to be printed where it cannot be redrawn now: at once, and, without a terminal, every minute.
+    /// True if the line is to be printed where it cannot be redrawn now: at once, and, without a terminal, every
+    /// minute.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }

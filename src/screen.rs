@@ -1,5 +1,5 @@
-//! The screen of `status --watch`: a page cut to the terminal's size, on its alternate screen, so that the previous content comes
-//! back afterwards.
+//! The screen of `status --watch`: a page cut to the terminal's size, on its alternate screen, so that the previous
+//! content comes back afterwards.
 
 use crate::error::Error;
 use crate::output;
@@ -23,8 +23,8 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was ignored at
-    /// start (`&` in a script).
+    /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was
+    /// ignored at start (`&` in a script).
     ///
     /// # Errors
     /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.

@@ -50,7 +50,8 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     escaped_where(text, most, unprintable)
 }
 
-/// Text of several origins, safe for a terminal: all but line ends is escaped that a terminal obeys. Cut after `most` characters.
+/// Text of several origins, safe for a terminal: all but line ends is escaped that a terminal obeys. Cut after `most`
+/// characters.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     escaped_where(text, most, |c| unprintable(c) && c != '\n')
 }

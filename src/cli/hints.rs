@@ -1,4 +1,5 @@
-//! What is wrong with a command line that clap does not understand, in one line: clap's words without its tips and usage, and a hint.
+//! What is wrong with a command line that clap does not understand, in one line: clap's words without its tips and
+//! usage, and a hint.
 
 use crate::cli;
 use crate::parse::NO_DASHES;
@@ -6,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
 
-/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock does not have: the commands that they are a
-/// mistake for (none: all), the words, and what to look for.
+/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock does not have: the
+/// commands that they are a mistake for (none: all), the words, and what to look for.
 const MEANT: [(&[&str], &str, &str); 28] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),

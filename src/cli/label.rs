@@ -1,4 +1,5 @@
-//! The default label of a job: the name of its script or command. Other users see it, so no argument is shown: it may hold a secret.
+//! The default label of a job: the name of its script or command. Other users see it, so no argument is shown: it may
+//! hold a secret.
 
 use crate::cli::values::LONGEST_LABEL;
 use std::ffi::{OsStr, OsString};
@@ -19,8 +20,8 @@ fn base_name(path: &OsStr) -> String {
     Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The script of a shell, or the first word of its line, where no option stands before it that takes a value, or has the script come
-/// from standard input. None too for a line that begins with a variable, which may be a secret.
+/// The script of a shell, or the first word of its line, where no option stands before it that takes a value, or has
+/// the script come from standard input. None too for a line that begins with a variable, which may be a secret.
 fn of_shell(arguments: &[OsString]) -> Option<String> {
     let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
     let options = arguments.iter().take_while(is_option).count();

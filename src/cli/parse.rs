@@ -1,5 +1,5 @@
-//! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An error is one
-//! line, mostly in clap's words.
+//! Parses a command line: brings alternative spellings into one form, and refuses combinations that make no sense. An
+//! error is one line, mostly in clap's words.
 
 use crate::cli::values::SHORTEST_TTL_OF_RUN;
 use crate::cli::{self, AcquireArgs, Cli, Command, Common, Format, LeaseArgs, RunArgs, StatusArgs};
@@ -85,8 +85,8 @@ fn normalize(cli: &mut Cli) -> Result<(), String> {
     Ok(())
 }
 
-/// Finds the names of `run`, and brings them into the order of their bytes, which is the same for all that take several of them: so
-/// two calls cannot each have what the other waits for.
+/// Finds the names of `run`, and brings them into the order of their bytes, which is the same for all that take several
+/// of them: so two calls cannot each have what the other waits for.
 fn find_names(args: &mut RunArgs) -> Result<(), String> {
     let names = &mut args.taking.names;
     let has_both = args.plain.is_some() && !names.is_empty();
@@ -103,7 +103,8 @@ fn find_names(args: &mut RunArgs) -> Result<(), String> {
     }
 }
 
-/// Rejects invalid option combinations that can be detected from the command line alone, and that clap does not know of.
+/// Rejects invalid option combinations that can be detected from the command line alone, and that clap does not know
+/// of.
 fn check(cli: &Cli) -> Result<(), String> {
     let Common { quiet, verbose, label, log, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;

@@ -1,4 +1,5 @@
-//! `redlock completions`: the scripts in completions/, which are made from the definition of the command line by a test.
+//! `redlock completions`: the scripts in completions/, which are made from the definition of the command line by a
+//! test.
 
 use crate::cli::{CompletionsArgs, Shell};
 use crate::exit::Exit;

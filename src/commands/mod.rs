@@ -121,8 +121,8 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     }
 }
 
-/// The name and the token for extend and release. Those of the enclosing job are a pair: its token does not fit another name,
-/// and its name does not fit a token from the command line.
+/// The name and the token for extend and release. Those of the enclosing job are a pair: its token does not fit another
+/// name, and its name does not fit a token from the command line.
 ///
 /// # Errors
 /// [`Error::Usage`] when neither the argument nor the enclosing job names a lock.
@@ -143,7 +143,8 @@ fn name_and_token(
 /// The token that was given, else that of the innermost enclosing job that has a lease on this lock.
 ///
 /// # Errors
-/// [`Error::Usage`] with the text `missing` if there is none, what [`Lock::inspect`] says, and the error that leaves the lock's state unknown.
+/// [`Error::Usage`] with the text `missing` if there is none, what [`Lock::inspect`] says, and the error that leaves
+/// the lock's state unknown.
 async fn token_of(
     token: Option<String>,
     lock: &mut Lock,
@@ -165,8 +166,8 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:`, if the locks are there, unless it runs, or is one to `skip`. This comes first: it takes longer than
-/// a node may take to answer, and the server must not become a descendant of the keeper.
+/// Starts the server of `local:`, if the locks are there, unless it runs, or is one to `skip`. This comes first: it
+/// takes longer than a node may take to answer, and the server must not become a descendant of the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.
@@ -180,8 +181,8 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits that long at most. Prints the warnings about them, and with `--verbose` the
-/// settings.
+/// Reads the settings, for a command that waits that long at most. Prints the warnings about them, and with `--verbose`
+/// the settings.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad setting.
@@ -228,8 +229,8 @@ fn claim(taking: &LeaseArgs) -> Claim {
     }
 }
 
-/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: no option of one of the two rules out
-/// --reentrant.
+/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: no option of one of the
+/// two rules out --reentrant.
 fn request(
     taking: &LeaseArgs,
     is_alone: bool,

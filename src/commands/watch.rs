@@ -1,5 +1,5 @@
-//! `status --watch`: repeats the status. On a terminal the page has a screen of its own; elsewhere each line carries the
-//! time.
+//! `status --watch`: repeats the status. On a terminal the page has a screen of its own; elsewhere each line carries
+//! the time.
 
 use super::signals;
 use crate::error::Error;
@@ -18,7 +18,8 @@ use std::time::Duration;
 /// The signals that end the watch, and those of a terminal for a new size and for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
-/// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit its page.
+/// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit
+/// its page.
 ///
 /// # Errors
 /// The errors of `look`, unless Redis may come back; those of standard output; the signal.

@@ -28,7 +28,8 @@ pub(crate) struct Setup<'a> {
 /// The facts about all locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
-    /// The names of those that never expire, and whose runs cannot be read, and why the runs of the first of these cannot.
+    /// The names of those that never expire, and whose runs cannot be read, and why the runs of the first of these
+    /// cannot.
     eternal: Vec<String>,
     unread: Vec<String>,
     why: Option<String>,

@@ -91,8 +91,8 @@ fn untold(command: &str, answer: impl fmt::Display) -> Problem {
     Harm::Unknown.problem(&format!("unknown: {command} {answer}"), &advice)
 }
 
-/// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take `patience`. A
-/// server of `local:` that never ran is not started.
+/// Gathers the facts about each server of a node: one server, or every master of a Cluster. Each request may take
+/// `patience`. A server of `local:` that never ran is not started.
 pub(super) async fn gather(address: &Address, prefix: &str, patience: Duration) -> NodeFacts {
     let (servers, sentinels) = join(servers(address, prefix, patience), sentinel_views(address, patience)).await;
     NodeFacts { servers, sentinels }

@@ -1,5 +1,5 @@
-//! Checks whether the nodes are ready for locks: gathers facts from each, and judges them by a table of checks. Changes nothing
-//! on a server.
+//! Checks whether the nodes are ready for locks: gathers facts from each, and judges them by a table of checks. Changes
+//! nothing on a server.
 
 mod checks;
 mod facts;

@@ -1,6 +1,6 @@
 #!lua
--- Which commands this user may not run on a lock's keys and channels. Runs none of them; since it could, a server that takes
--- no writes refuses it.
+-- Which commands this user may not run on a lock's keys and channels. Runs none of them; since it could, a server
+-- that takes no writes refuses it.
 -- ARGV: 1 the lock  2 another key of it  3 a channel of it  4… the commands
 -- Returns the commands. A server before Redis 7 does not know the first line, and cannot be asked.
 

@@ -148,7 +148,8 @@ impl Lock {
         self.call(script, args.with_some("note", note.as_ref())).with_key(note)
     }
 
-    /// The nodes that have granted the lease, for messages: `10.0.0.1:6379`, or `2 of 3 nodes (10.0.0.3:6379 timed out)`.
+    /// The nodes that have granted the lease, for messages: `10.0.0.1:6379`, or `2 of 3 nodes (10.0.0.3:6379 timed
+    /// out)`.
     pub(crate) fn where_it_holds(&self, lease: &Lease) -> String {
         let nodes = &self.locks.nodes;
         if nodes.len() == 1 {

@@ -54,8 +54,8 @@ pub(super) fn value(of: impl Serialize) -> String {
     unprintable_escaped(&serde_json::to_string(&of).unwrap_or_default())
 }
 
-/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of writing
-/// direction. All of them can occur in strings only.
+/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of
+/// writing direction. All of them can occur in strings only.
 fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -68,8 +68,9 @@ fn unprintable_escaped(json: &str) -> String {
     out
 }
 
-/// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the column of names
-/// has a limit, and a longer one, which is not cut, moves the rest of its row. A table wider than `screen` leaves out its empty columns.
+/// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the
+/// column of names has a limit, and a longer one, which is not cut, moves the rest of its row. A table wider than
+/// `screen` leaves out its empty columns.
 pub(super) fn aligned(
     heads: Option<Row>,
     rows: &[Row],

@@ -20,8 +20,8 @@ pub(super) fn lines(hosts: &[Visit]) -> Vec<String> {
     aligned(None, &rows, Some(0), None).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// That fewer hosts than `least` came within that time, and which of the others came last: `only 29 of 30 hosts came: web-9 last
-/// came 3d ago`. None if enough came.
+/// That fewer hosts than `least` came within that time, and which of the others came last: `only 29 of 30 hosts came:
+/// web-9 last came 3d ago`. None if enough came.
 pub(crate) fn too_few(hosts: &[Visit], within: Duration, least: usize) -> Option<String> {
     let has_come = |visit: &&Visit| visit.ago().is_some_and(|ago| ago <= within);
     let (came, absent): (Vec<&Visit>, Vec<&Visit>) = hosts.iter().partition(has_come);

@@ -40,8 +40,8 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run, and behind a success the last failure, behind any other the last success: `on web-3 (nightly), 2h 4m ago, for
-/// 4m 12s, exit status 0; last failure 9d 2h ago`. None without a log.
+/// The last run, and behind a success the last failure, behind any other the last success: `on web-3 (nightly), 2h 4m
+/// ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None without a log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -107,8 +107,8 @@ pub(crate) fn nagios_age(status: &Status) -> Option<String> {
     Some(format!("'{name}'={}s", age.as_secs()))
 }
 
-/// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with the time since the last
-/// success of each lock.
+/// A line as monitoring plugins print it (Monitoring Plugins Development Guidelines, "Plugin Output"), with the time
+/// since the last success of each lock.
 pub(crate) fn nagios(word: &str, text: &str, ages: &[String]) -> String {
     let data = if ages.is_empty() { String::new() } else { format!(" | {}", ages.join(" ")) };
     format!("{word} - {}{data}\n", text.replace('|', "_"))

@@ -93,8 +93,8 @@ impl Metrics {
     }
 }
 
-/// The text of a label, as the format has it: two names never look alike. A name has no control characters; in what others wrote
-/// they would reach a terminal.
+/// The text of a label, as the format has it: two names never look alike. A name has no control characters; in what
+/// others wrote they would reach a terminal.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     text.replace(char::is_control, "?")

@@ -1,5 +1,5 @@
-//! Runs as a page of HTML that needs nothing else: the picture as SVG, and under it the same runs as a table, which a screen
-//! reader reads. Every text that is not from this file goes through [`text`].
+//! Runs as a page of HTML that needs nothing else: the picture as SVG, and under it the same runs as a table, which a
+//! screen reader reads. Every text that is not from this file goes through [`text`].
 
 use super::log::{self, result};
 use super::picture::{Mark, Part, Picture};

@@ -81,8 +81,8 @@ impl<'a> Picture<'a> {
         (since / (self.to - self.from).as_secs_f64()).min(1.0)
     }
 
-    /// Round times of this machine's zone at equal intervals, of which there are less than `most`: `03:00`, of several days `11-21`. Daylight saving
-    /// time may repeat an hour, or leave one out.
+    /// Round times of this machine's zone at equal intervals, of which there are less than `most`: `03:00`, of several
+    /// days `11-21`. Daylight saving time may repeat an hour, or leave one out.
     pub(super) fn round_times(&self, most: u64) -> Vec<(Duration, String)> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;
         let is_wide = |interval: &&u64| minutes / **interval < most;

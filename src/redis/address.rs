@@ -120,7 +120,8 @@ impl Address {
     }
 }
 
-/// The name of the node in messages: `10.0.0.1:6379`, `[::1]:6379`, a socket's path, `mymaster@10.0.0.1:26379`. Never a password.
+/// The name of the node in messages: `10.0.0.1:6379`, `[::1]:6379`, a socket's path, `mymaster@10.0.0.1:26379`. Never a
+/// password.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.url.deployment {

@@ -1,8 +1,8 @@
 //! Cluster: finding the server that has the hash slot of a lock, and following redirections.
 //!
-//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the same
-//! time). So ASKING is of no use while a slot moves: to a request with several keys, some of them missing, a server answers
-//! TRYAGAIN until the whole slot is there. ASK is handled by trying again, too.
+//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the
+//! same time). So ASKING is of no use while a slot moves: to a request with several keys, some of them missing, a
+//! server answers TRYAGAIN until the whole slot is there. ASK is handled by trying again, too.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -15,7 +15,8 @@ use redis::RedisError;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The number of times a redirected request is sent again, and the first pause; each later pause is longer by the same time.
+/// The number of times a redirected request is sent again, and the first pause; each later pause is longer by the same
+/// time.
 pub(super) const TRIES: u32 = 12;
 pub(super) const PAUSE: Duration = Duration::from_millis(8);
 /// The number of slots of a Cluster.
@@ -56,8 +57,8 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
     Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// Refuses a server that has left the Cluster, which knows no masters. A user without the right to ask for them has to trust
-/// the seeds.
+/// Refuses a server that has left the Cluster, which knows no masters. A user without the right to ask for them has to
+/// trust the seeds.
 async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {

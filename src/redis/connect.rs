@@ -23,12 +23,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-/// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the kernel
-/// closes it: a machine that was switched off sends nothing.
+/// The silence after which the kernel probes a connection. If the peer acknowledges nothing for `UNANSWERED`, the
+/// kernel closes it: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
-/// The number of connections that show whether an address leads to several servers. A balancer that draws one of two hides the
-/// other once in 128 times.
+/// The number of connections that show whether an address leads to several servers. A balancer that draws one of two
+/// hides the other once in 128 times.
 const LOOKS: usize = 8;
 /// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
@@ -57,8 +57,9 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
 }
 
-/// The `run_id`s of the servers that several connections meet, over each address of the host's name. They are open side by side: a
-/// balancer may give each to the server that has the fewest. None where INFO is refused, or the connections outlast the deadline.
+/// The `run_id`s of the servers that several connections meet, over each address of the host's name. They are open side
+/// by side: a balancer may give each to the server that has the fewest. None where INFO is refused, or the connections
+/// outlast the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };

@@ -19,8 +19,8 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// An open connection, which answers requests in order. A request whose future is dropped after it was sent stays in that
-/// order: the next request arrives behind it.
+/// An open connection, which answers requests in order. A request whose future is dropped after it was sent stays in
+/// that order: the next request arrives behind it.
 pub(super) struct Connection {
     requests: MultiplexedConnection,
     /// The server at the other end, if the node has several.
@@ -76,8 +76,8 @@ impl Connection {
         }))
     }
 
-    /// Gives the connection up for another one: what is still on its way never arrives, so it cannot arrive behind a request over
-    /// the other one.
+    /// Gives the connection up for another one: what is still on its way never arrives, so it cannot arrive behind a
+    /// request over the other one.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
             let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));
@@ -126,8 +126,8 @@ impl Connection {
         (Boot::now(), self.command(&call.with_body()).await)
     }
 
-    /// Gives the connection its name in CLIENT LIST, behind the first request and in one packet with it: an error of the connection
-    /// is then the answer to that request. The answer to this one does not matter.
+    /// Gives the connection its name in CLIENT LIST, behind the first request and in one packet with it: an error of
+    /// the connection is then the answer to that request. The answer to this one does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
             let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;

@@ -32,13 +32,13 @@ pub(crate) enum Fault {
     Garbage(&'static str),
     /// An answer that is longer than [`super::stream`] allows.
     TooLarge,
-    /// It answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The fields are
-    /// the code, which may have a [`Meaning`], and the server's text.
+    /// It answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The fields
+    /// are the code, which may have a [`Meaning`], and the server's text.
     CannotServe(String, String),
     /// It refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
-    /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the code of a
-    /// [`Meaning`] and the server's text.
+    /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the
+    /// code of a [`Meaning`] and the server's text.
     Misconfigured(String, String),
     /// One side of a TLS connection does not trust the other: the reason, in rustls' words, and advice.
     TlsFailure(String, &'static str),
@@ -46,8 +46,8 @@ pub(crate) enum Fault {
     WrongType(String),
     /// This key beside the lock should have a number, and has none.
     NoNumber(String),
-    /// It has executed the request, but too few of its replicas have confirmed that in time. The fields are their number and
-    /// the number wanted.
+    /// It has executed the request, but too few of its replicas have confirmed that in time. The fields are their
+    /// number and the number wanted.
     Unconfirmed(i64, u32),
 }
 
@@ -105,8 +105,8 @@ impl Fault {
         }
     }
 
-    /// The same fault as a temporary one, for a node that has let redlock in before: a password or a certificate may be in
-    /// the middle of a rotation.
+    /// The same fault as a temporary one, for a node that has let redlock in before: a password or a certificate may be
+    /// in the middle of a rotation.
     pub(super) fn for_now(self) -> Fault {
         match self {
             Fault::Refused(code, detail) | Fault::Misconfigured(code, detail) => Fault::CannotServe(code, detail),
@@ -130,8 +130,8 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
 
-    /// True if the server refuses only what it was asked about one lock: a key of another type, or one that the user may not
-    /// read.
+    /// True if the server refuses only what it was asked about one lock: a key of another type, or one that the user
+    /// may not read.
     pub(super) fn is_of_one_lock(&self) -> bool {
         match self {
             Fault::CannotServe(code, _) | Fault::Refused(code, _) => {
@@ -307,7 +307,8 @@ const MEANINGS: [Meaning; 27] = {
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        // The scripts handle every type of the lock's own key, so it is another key: `Fault::WrongType`, where that is known.
+        // The scripts handle every type of the lock's own key, so it is another key: `Fault::WrongType`, where that is
+        // known.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
         // Its key is told behind the code (newest.lua).
         (NO_NUMBER, |_, text| Fault::NoNumber(behind(&text, NO_NUMBER)), "", ""),
@@ -376,8 +377,8 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
     source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>()?.downcast_ref()
 }
 
-/// The fault for an error reply of any server: before Redis 7 an error inside a script is wrapped into an ERR. Unknown errors
-/// are temporary: proxies, modules and later versions have errors of their own, and few are permanent.
+/// The fault for an error reply of any server: before Redis 7 an error inside a script is wrapped into an ERR. Unknown
+/// errors are temporary: proxies, modules and later versions have errors of their own, and few are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
     let wrapped = |word: &str| ["-", ": "].iter().any(|before| text.contains(&format!("{before}{word} ")));

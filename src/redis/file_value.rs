@@ -46,7 +46,8 @@ pub(crate) struct FileValue<T> {
 }
 
 impl<T: Clone> FileValue<T> {
-    /// Calls `make`, which reads these files. While all of them exist, a failure is retried for as long as `patience` lasts.
+    /// Calls `make`, which reads these files. While all of them exist, a failure is retried for as long as `patience`
+    /// lasts.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -69,8 +70,8 @@ impl<T: Clone> FileValue<T> {
         !self.files.is_empty()
     }
 
-    /// The value in the files now. If they are unusable, the last good value: a file may be half written, a certificate newer than
-    /// its key, and a pipe can be read only once.
+    /// The value in the files now. If they are unusable, the last good value: a file may be half written, a certificate
+    /// newer than its key, and a pipe can be read only once.
     pub(super) fn get(&self) -> T {
         if are_there(&self.files)
             && let Ok(made) = (self.make)()

@@ -1,10 +1,10 @@
-//! `local:`, a server for the locks of one user on one machine. The first call that finds none starts it. It outlives that
-//! call, and writes to disk before it answers.
+//! `local:`, a server for the locks of one user on one machine. The first call that finds none starts it. It outlives
+//! that call, and writes to disk before it answers.
 //!
-//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a lock on
-//! the directory, and on `lock`, its standard input, from before its exec to the end of its last process. So there is never a
-//! second server, however many calls begin at once, and whatever is killed or removed meanwhile. The lock on the directory
-//! survives the removal of `lock`; `lock` is for file systems that cannot lock directories (NFS).
+//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a lock
+//! on the directory, and on `lock`, its standard input, from before its exec to the end of its last process. So there
+//! is never a second server, however many calls begin at once, and whatever is killed or removed meanwhile. The lock on
+//! the directory survives the removal of `lock`; `lock` is for file systems that cannot lock directories (NFS).
 
 use super::file_value::Unusable;
 use crate::sys::clock::Boot;

@@ -1,5 +1,5 @@
-//! The nodes: asked in parallel, with the answers collected until a deadline or until they suffice. No other folder names the
-//! `redis` crate.
+//! The nodes: asked in parallel, with the answers collected until a deadline or until they suffice. No other folder
+//! names the `redis` crate.
 
 mod address;
 mod cluster;
@@ -154,8 +154,8 @@ impl Nodes {
         }
     }
 
-    /// Runs one script for many locks on the nodes that `whom` picks, in one round trip each. Each call has an answer or a fault
-    /// of its own.
+    /// Runs one script for many locks on the nodes that `whom` picks, in one round trip each. Each call has an answer
+    /// or a fault of its own.
     pub(crate) async fn ask_many<A: FromReply>(
         &mut self,
         calls: &[Call],
@@ -173,8 +173,8 @@ impl Nodes {
         Answers(join_all(asked).await)
     }
 
-    /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be listed. A node
-    /// that hangs is not asked again. Each page has a deadline, and so have all together.
+    /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
+    /// listed. A node that hangs is not asked again. Each page has a deadline, and so have all together.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,

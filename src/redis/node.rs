@@ -19,7 +19,8 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The number of hedged calls that may be under way, each over a connection of its own. The oldest gives way to the next.
+/// The number of hedged calls that may be under way, each over a connection of its own. The oldest gives way to the
+/// next.
 const ATTEMPTS: usize = 8;
 /// The longest delay of an answer that counts, in node timeouts.
 const LATE: u32 = 2;
@@ -157,7 +158,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Runs a script several times in one round trip, each time for another lock. Each has an answer or a fault of its own.
+    /// Runs a script several times in one round trip, each time for another lock. Each has an answer or a fault of its
+    /// own.
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
@@ -201,7 +203,8 @@ impl Node {
         within(Boot::now() + self.timeout, connect::certificate_ends_within(time, &self.server())).await?
     }
 
-    /// The `run_id`s that several connections to its server meet: more than one if the address leads to several servers.
+    /// The `run_id`s that several connections to its server meet: more than one if the address leads to several
+    /// servers.
     pub(crate) async fn run_ids(&self) -> BTreeSet<String> {
         connect::run_ids(&self.server(), Boot::now() + self.timeout).await
     }
@@ -234,8 +237,8 @@ impl Node {
         }
     }
 
-    /// Returns once a node that was lost is connected again. Never returns for a node that was never reached, or that does not
-    /// answer.
+    /// Returns once a node that was lost is connected again. Never returns for a node that was never reached, or that
+    /// does not answer.
     pub(super) async fn reconnected(&mut self, pause: Duration) {
         if let Some(connection) = self.link.connection() {
             connection.closed().await;
@@ -295,8 +298,8 @@ impl Node {
         Ok(self.answered(answer))
     }
 
-    /// Sends a request that may be repeated: over the open connection, and over new connections until there is an answer. The
-    /// answer to an earlier request of this kind counts as well.
+    /// Sends a request that may be repeated: over the open connection, and over new connections until there is an
+    /// answer. The answer to an earlier request of this kind counts as well.
     async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
         // A slow line needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
@@ -347,8 +350,8 @@ impl Node {
         }
     }
 
-    /// Runs the calls in one round trip. In a Cluster, an answer may say that its lock is elsewhere; that call is repeated
-    /// there. So are the calls behind an answer that does not fit into the limit of a round trip.
+    /// Runs the calls in one round trip. In a Cluster, an answer may say that its lock is elsewhere; that call is
+    /// repeated there. So are the calls behind an answer that does not fit into the limit of a round trip.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();

@@ -23,8 +23,8 @@ pub(super) struct Route {
     /// The server that Sentinels or a Cluster last named.
     server: Rc<RefCell<Option<Host>>>,
     named_at: Rc<Cell<Boot>>,
-    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and seeds that reported it as
-    /// down.
+    /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and seeds that reported
+    /// it as down.
     later: Rc<RefCell<Vec<Host>>>,
     /// The number of times that the server at the other end has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
@@ -106,8 +106,8 @@ impl Route {
         self.demotions.get()
     }
 
-    /// Fails if the Sentinels name another primary: a former primary may still answer. Sentinels that do not answer within half of
-    /// the time are ignored.
+    /// Fails if the Sentinels name another primary: a former primary may still answer. Sentinels that do not answer
+    /// within half of the time are ignored.
     pub(super) async fn is_current(&self, deadline: Boot) -> Result<(), Fault> {
         let (Deployment::Sentinel { .. }, Some(server)) = (self.address.deployment(), self.server()) else {
             return Ok(());
@@ -120,8 +120,8 @@ impl Route {
         Ok(())
     }
 
-    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, and for an address that
-    /// names a single server.
+    /// Follows the redirection of a request that a Cluster has not executed. False for every other error, and for an
+    /// address that names a single server.
     ///
     /// # Errors
     /// [`Fault::Garbage`] if the redirection names no server.

@@ -26,13 +26,13 @@ pub(crate) struct Call {
 pub(super) enum Delivery {
     /// The call goes once, over a new connection if the last request got no answer.
     Once,
-    /// The call goes once, with its body, over the connection of the request that it undoes. It arrives behind that request,
-    /// and is executed even if the caller does not wait for the answer.
+    /// The call goes once, with its body, over the connection of the request that it undoes. It arrives behind that
+    /// request, and is executed even if the caller does not wait for the answer.
     SameConnection,
     /// The call goes once, and the next request over the same connection, behind it.
     InOrder,
-    /// The call goes over the open connection, and after each such pause without an answer over another new one. The first
-    /// answer counts, even to an earlier call of this kind.
+    /// The call goes over the open connection, and after each such pause without an answer over another new one. The
+    /// first answer counts, even to an earlier call of this kind.
     Hedged(Duration),
 }
 

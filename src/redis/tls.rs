@@ -18,8 +18,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::time_provider::TimeProvider;
 use tokio_rustls::rustls::{AlertDescription, CertificateError, ClientConfig, Error, InvalidMessage, RootCertStore};
 
-/// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's, and shows `identity`, a certificate and its
-/// key (PEM), to a server that asks for one. The system's certificates are read once. A failure is retried as in [`FileValue::new`].
+/// A TLS configuration that trusts the certificates in `ca` (PEM), else the system's, and shows `identity`, a
+/// certificate and its key (PEM), to a server that asks for one. The system's certificates are read once. A failure is
+/// retried as in [`FileValue::new`].
 ///
 /// # Errors
 /// The file that cannot be read or used.
@@ -112,8 +113,8 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>
     TlsConnector::from(with).connect(name, stream).await
 }
 
-/// The time left of a certificate in the chain that this host shows, if it ends within `time`. The connection is of no use for more:
-/// it is made as if that time had passed.
+/// The time left of a certificate in the chain that this host shows, if it ends within `time`. The connection is of no
+/// use for more: it is made as if that time had passed.
 pub(super) async fn ends_within(
     time: Duration,
     stream: TcpStream,
@@ -143,8 +144,8 @@ impl TimeProvider for AheadClock {
     }
 }
 
-/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. It may come after the
-/// handshake: only then may a server reject the client's certificate.
+/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. It may come after
+/// the handshake: only then may a server reject the client's certificate.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",

@@ -1,5 +1,5 @@
-//! The build script: puts each Lua script together from its files. A line `-- include a, b`, or, at the head of a file, `-- needs a`,
-//! becomes the text of those files that the script does not have yet; keys.lua stands first in all.
+//! The build script: puts each Lua script together from its files. A line `-- include a, b`, or, at the head of a file,
+//! `-- needs a`, becomes the text of those files that the script does not have yet; keys.lua stands first in all.
 
 use sha1_smol::Sha1;
 use std::{env, fs, io};
@@ -22,8 +22,8 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a file and what it includes, unless it is there: without lines of comment and without indentation. A server reads only 16 kB
-/// from a client that has gone: a TAKE and the script that undoes it have to fit in that.
+/// Adds a file and what it includes, unless it is there: without lines of comment and without indentation. A server
+/// reads only 16 kB from a client that has gone: a TAKE and the script that undoes it have to fit in that.
 fn include(name: &str, script: &mut String, included: &mut Vec<String>) -> io::Result<()> {
     if included.iter().any(|file| file == name) {
         return Ok(());

@@ -3,7 +3,8 @@
 --      named too), waiters (how many to name; nil: none)
 -- Answers: free (waiting, clock, node), reserved (left, waiting, clock, node), held (holders, one that redlock wrote
 --      with holds; waiting, clock); clock is in ms;
---      with waiters: waiters (name, ticket, name, ticket, ...; the first in line), listening (of each 1 if it listens, 0
+--      with waiters: waiters (name, ticket, name, ticket, ...; the first in line), listening (of each 1 if it
+--      listens, 0
 --      if not; nil if that cannot be asked)
 -- Cost: 7 calls.
 -- include lease
