@@ -18,13 +18,13 @@ pub(crate) struct Address {
 /// The options that apply to all nodes.
 #[derive(Default)]
 pub(crate) struct Access {
-    /// The password for URLs without one.
+    /// The password for URLs that have none.
     pub(crate) password: Option<FileValue<String>>,
     /// The certificates to trust and to show; none unless a URL asks for TLS.
     pub(crate) tls: Option<FileValue<Arc<ClientConfig>>>,
     /// The number of replicas that have to confirm a lease.
     pub(crate) replicas: u32,
-    /// Nothing has named the node.
+    /// True for the default node, which no option or variable has named.
     pub(crate) is_default: bool,
 }
 
@@ -67,7 +67,7 @@ impl Address {
         self.url.tls
     }
 
-    /// True for the default address, which nothing has named.
+    /// True for the default address, which no option or variable has named.
     pub(super) fn is_default(&self) -> bool {
         self.access.is_default
     }

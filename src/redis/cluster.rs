@@ -1,8 +1,8 @@
 //! Cluster: finding the server that has the hash slot of a lock, and following redirections.
 //!
-//! All keys of a lock are in one slot, and at least one of them never exists (a lock is not held and reserved at the
-//! same time). So ASKING is of no use while a slot moves: to a request with several keys, some of them missing, a
-//! server answers TRYAGAIN until the whole slot is there. ASK is handled by trying again, too.
+//! All keys of a lock are in one slot, and at least one of them never exists (a lock is never both held and reserved).
+//! So ASKING is of no use while a slot moves: a server answers a request whose keys are partly missing with TRYAGAIN
+//! until the whole slot is there. redlock answers ASK by trying again, too.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -84,7 +84,7 @@ pub(super) fn moved_to(error: &RedisError, from: &Host) -> Result<Host, Fault> {
 /// All masters, as `server` knows them.
 ///
 /// # Errors
-/// Those of [`table`]; [`Fault::Unreachable`] when some slots have no master: their locks cannot be listed.
+/// The errors of [`table`]; [`Fault::Unreachable`] when some slots have no master, since their locks cannot be listed.
 pub(super) async fn masters(server: &Host, socket: &mut ServerStream) -> Result<Vec<Host>, Fault> {
     let (masters, slots) = table(server, socket).await?;
     if slots < SLOTS {

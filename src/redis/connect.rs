@@ -27,8 +27,8 @@ use tokio::net::{TcpStream, UnixStream, lookup_host};
 /// kernel closes it: a machine that was switched off sends nothing.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const UNANSWERED: Duration = Duration::from_secs(60);
-/// The number of connections that show whether an address leads to several servers. A balancer that draws one of two
-/// hides the other once in 128 times.
+/// The number of connections that show whether an address leads to several servers. A balancer that picks one of two at
+/// random hides the other once in 128 times.
 const LOOKS: usize = 8;
 /// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
@@ -57,9 +57,9 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
     tls::ends_within(time, tcp(host).await.ok()?, host, with).await
 }
 
-/// The `run_id`s of the servers that several connections meet, over each address of the host's name. They are open side
-/// by side: a balancer may give each to the server that has the fewest. None where INFO is refused, or the connections
-/// outlast the deadline.
+/// The `run_id`s of the servers that several connections reach, over each address of the host's name. The connections
+/// are open side by side, since a balancer may give each to the server with the fewest. None if INFO is refused, or the
+/// connections outlast the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };
@@ -86,7 +86,7 @@ async fn dial(address: &Address) -> io::Result<ServerStream> {
     })
 }
 
-/// The stream to a host, over TLS where the address asks for it.
+/// The stream to a host, over TLS if the address asks for it.
 async fn secured(stream: TcpStream, address: &Address, host: &Host) -> io::Result<ServerStream> {
     let descriptor = stream.as_fd().try_clone_to_owned().ok();
     Ok(match address.tls() {
@@ -131,7 +131,7 @@ async fn unix(path: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// AUTH and SELECT, where the address asks for them, in one round trip at most.
+/// AUTH and SELECT, if the address asks for them, in at most one round trip.
 async fn log_in(socket: &mut ServerStream, address: &Address) -> Result<(), Fault> {
     let mut requests = Vec::new();
     if let Some(password) = address.password() {

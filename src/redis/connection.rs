@@ -28,9 +28,9 @@ pub(super) struct Connection {
     /// Ends when the connection is closed.
     driver: RefCell<JoinHandle<()>>,
     is_named: Cell<bool>,
-    /// The script that was last sent with its body: the server knows it when it comes to what was sent behind.
+    /// The script that was last sent with its body: the server knows it by the time it reads the next request.
     loaded: Cell<Option<&'static Script>>,
-    /// A copy of the descriptor of a TCP socket; none where there are no descriptors left.
+    /// A copy of the descriptor of a TCP socket; none if there was no descriptor left.
     descriptor: Option<OwnedFd>,
 }
 
@@ -61,7 +61,7 @@ impl Connection {
         let opened = MultiplexedConnection::new_with_config(&nothing, stream, config).await;
         let (requests, driver) = opened.map_err(|error| Fault::of(&error))?;
         let driver = RefCell::new(tokio::spawn(driver));
-        // While the servers are at work: a parser's first use asks the processor what that can do, which takes 0.05 ms.
+        // Runs while the server works: the parser's first use queries the processor's features, which takes 0.05 ms.
         tokio::spawn(async {
             tokio::task::yield_now().await;
             redis::parse_redis_value(b"+\r\n")
@@ -76,7 +76,7 @@ impl Connection {
         }))
     }
 
-    /// Gives the connection up for another one: what is still on its way never arrives, so it cannot arrive behind a
+    /// Gives the connection up for another one: requests still on their way never arrive, so none can arrive behind a
     /// request over the other one.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
@@ -102,7 +102,7 @@ impl Connection {
         self.send(command).await.and_then(Value::extract_error)
     }
 
-    /// The same, with an error reply as a value.
+    /// Sends a command, and returns an error reply as a value.
     pub(super) async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         self.requests.clone().send_packed_command(command).await
     }

@@ -16,11 +16,11 @@ use std::time::Duration;
 pub(crate) enum Fault {
     /// No answer before the deadline.
     TimedOut,
-    /// The other nodes have decided before this node has answered.
+    /// The other nodes decided before this node answered.
     Slower,
     /// The other side closed the connection; a new connection may work at once.
     Closed,
-    /// It was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
+    /// The node was started so recently that it may have forgotten a lease. `left` is the rest of its quarantine.
     Quarantined { uptime: Duration, left: Duration },
     /// The server of `local:` exited instead of answering; its log says why.
     Exited(String),
@@ -32,10 +32,10 @@ pub(crate) enum Fault {
     Garbage(&'static str),
     /// An answer that is longer than [`super::stream`] allows.
     TooLarge,
-    /// It answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The fields
-    /// are the code, which may have a [`Meaning`], and the server's text.
+    /// The node answers, but cannot serve now: it is loading, out of memory, read-only, or has an unknown reason. The
+    /// fields are the code, which may have a [`Meaning`], and the server's text.
     CannotServe(String, String),
-    /// It refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
+    /// The node refuses for good: password, ACL. The fields are the code of a [`Meaning`] and the server's text.
     Refused(String, String),
     /// The address itself is wrong: it leads to a Sentinel, or names a database that is not there. The fields are the
     /// code of a [`Meaning`] and the server's text.
@@ -46,7 +46,7 @@ pub(crate) enum Fault {
     WrongType(String),
     /// This key beside the lock should have a number, and has none.
     NoNumber(String),
-    /// It has executed the request, but too few of its replicas have confirmed that in time. The fields are their
+    /// The node has executed the request, but too few of its replicas have confirmed that in time. The fields are their
     /// number and the number wanted.
     Unconfirmed(i64, u32),
 }
@@ -56,7 +56,7 @@ impl Fault {
         use io::ErrorKind::{
             BrokenPipe, ConnectionAborted, ConnectionReset, FileTooLarge, TimedOut, UnexpectedEof, WouldBlock,
         };
-        // A socket that would have to wait is not a shortage, though the error number is the same.
+        // A socket that would have to wait is no shortage, although the error number is the same.
         if let Some(shortage) = host::shortage(error).filter(|_| error.kind() != WouldBlock) {
             return Fault::Shortage(shortage);
         }
@@ -90,7 +90,7 @@ impl Fault {
             [" script: ", ", with args"].iter().fold(detail, |text, end| text.split(end).next().unwrap_or(text));
         match code {
             "" => Fault::Garbage("an empty error"),
-            // A server that requires a password answers only that a long request is too long.
+            // To a long request before the login, a server that requires a password answers only that it is too long.
             _ if detail.contains("unauthenticated") => classified("NOAUTH", detail),
             code => classified(code, detail),
         }
@@ -150,13 +150,13 @@ impl Fault {
         }
     }
 
-    /// True if the node has surely not executed the request.
+    /// True if it is certain that the node has not executed the request.
     pub(crate) fn is_before_execution(&self) -> bool {
         let codes = [CIRCLE, "TRYAGAIN", "ASK", "CLUSTERDOWN", "LOADING", "MASTERDOWN"];
         matches!(self, Fault::CannotServe(code, _) if codes.contains(&&**code))
     }
 
-    /// True if the node may have got the request, and has not said what came of it.
+    /// True if the node may have got the request, and has not told the result.
     pub(crate) fn leaves_open(&self) -> bool {
         matches!(
             self,
@@ -255,7 +255,7 @@ fn is_code(code: &str) -> bool {
     code.chars().all(|c| c.is_ascii_uppercase())
 }
 
-/// An error in the server's own words, or without a code in redlock's.
+/// An error in the server's own words; in redlock's, if it has no code.
 fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result {
     match code {
         "" => {}
@@ -267,7 +267,7 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
 }
 
 const TLS: &str = "failed the TLS handshake";
-/// The code of a server that is configured as a Sentinel, but is none.
+/// The code of a server that the URL takes for a Sentinel, and that is none.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 /// The code of a key of the wrong type.
 const WRONG_TYPE: &str = "WRONGTYPE";
@@ -277,13 +277,13 @@ const NO_NUMBER: &str = "NONUMBER";
 const NO_UPTIME: &str = "no uptime";
 /// The code of servers that name each other for a lock.
 const CIRCLE: &str = "MOVED in a circle";
-/// The first words of a server that is configured as one of a Cluster, but is none.
+/// The first words of a server that the URL takes for a Cluster's, and that is in no Cluster.
 const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
 
 /// An error reply and its meaning: the code, or for ERR the first words of the text; the fault; the words that continue
-/// "10.0.0.1:6379 …", empty where the server's own are better; the advice.
+/// "10.0.0.1:6379 …", empty if the server's own are better; the advice.
 type Meaning = (&'static str, fn(String, String) -> Fault, &'static str, &'static str);
 
 const MEANINGS: [Meaning; 27] = {
@@ -307,10 +307,10 @@ const MEANINGS: [Meaning; 27] = {
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        // The scripts handle every type of the lock's own key, so it is another key: `Fault::WrongType`, where that is
+        // The scripts handle every type of the lock's own key, so this is another key; `Fault::WrongType` if it is
         // known.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
-        // Its key is told behind the code (newest.lua).
+        // newest.lua puts the key behind the code.
         (NO_NUMBER, |_, text| Fault::NoNumber(behind(&text, NO_NUMBER)), "", ""),
         ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
         (NO_CLUSTER, Misconfigured, "is not part of a Cluster", "use redis:// for a single server"),

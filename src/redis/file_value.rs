@@ -12,11 +12,11 @@ use std::time::Duration;
 /// The pause before files that do not match are read again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Why a value, or the file with it, cannot be used.
+/// The reason why a value, or its file, cannot be used.
 #[derive(Debug)]
 pub(crate) struct Unusable {
     pub(crate) why: String,
-    /// The reason is a shortage.
+    /// True if the reason is a shortage.
     pub(crate) may_pass: bool,
 }
 
@@ -26,7 +26,7 @@ impl Unusable {
         Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), may_pass: shortage.is_some() }
     }
 
-    /// The same within more words.
+    /// The same reason within more words.
     pub(crate) fn within(self, words: impl FnOnce(String) -> String) -> Unusable {
         Unusable { why: words(self.why), may_pass: self.may_pass }
     }
@@ -71,7 +71,7 @@ impl<T: Clone> FileValue<T> {
     }
 
     /// The value in the files now. If they are unusable, the last good value: a file may be half written, a certificate
-    /// newer than its key, and a pipe can be read only once.
+    /// may be newer than its key, and a pipe can be read only once.
     pub(super) fn get(&self) -> T {
         if are_there(&self.files)
             && let Ok(made) = (self.make)()
@@ -82,7 +82,7 @@ impl<T: Clone> FileValue<T> {
     }
 }
 
-/// True if the files can be read again, as a pipe cannot.
+/// True if the files can be read again, unlike a pipe.
 fn are_there(files: &[PathBuf]) -> bool {
     !files.is_empty() && files.iter().all(|file| file.is_file())
 }

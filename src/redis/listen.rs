@@ -18,7 +18,8 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The pause before a subscription that worked is opened again; after a failure to open it, `AGAIN_AFTER_FAILURE`.
+/// The pause before a subscription is opened again after it has worked; after a failure to open it,
+/// `AGAIN_AFTER_FAILURE`.
 const AGAIN: Duration = Duration::from_millis(100);
 const AGAIN_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
@@ -90,7 +91,7 @@ impl Subscription {
     async fn open(route: &Route, channel: &str) -> Result<Subscription, Fault> {
         let demotions = route.demotions();
         let (server, mut socket) = route.open().await?;
-        // A subscriber may send no such request any more. A refusal does not matter.
+        // The name is sent before SUBSCRIBE, since a subscriber may not send it. A refusal does not matter.
         let _ = exchange(&mut socket, &[naming()]).await;
         let login = RedisConnectionInfo::default().set_skip_set_lib_name();
         let opened = PubSub::new(&login, socket).await.map_err(|error| Fault::of(&error))?;
@@ -99,7 +100,7 @@ impl Subscription {
         Ok(Subscription { messages, server, demotions })
     }
 
-    /// True once waiters are notified on another server.
+    /// True once another server notifies the waiters.
     fn has_moved(&self, route: &Route) -> bool {
         route.has_left(self.server.as_ref()) || route.demotions() != self.demotions
     }

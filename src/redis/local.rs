@@ -1,10 +1,11 @@
-//! `local:`, a server for the locks of one user on one machine. The first call that finds none starts it. It outlives
-//! that call, and writes to disk before it answers.
+//! `local:`, a server for the locks of one user on one machine. The first call that finds no server starts it. The
+//! server outlives that call, and writes to disk before it answers.
 //!
-//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a lock
-//! on the directory, and on `lock`, its standard input, from before its exec to the end of its last process. So there
-//! is never a second server, however many calls begin at once, and whatever is killed or removed meanwhile. The lock on
-//! the directory survives the removal of `lock`; `lock` is for file systems that cannot lock directories (NFS).
+//! Its files are in one directory: `lock`, `log`, `redis.sock` and the append-only file. The server itself holds a file
+//! lock on the directory, and on `lock`, its standard input, from before its exec to the end of its last process. So
+//! there is never a second server, even if many calls begin at once, or processes are killed or files removed
+//! meanwhile. The file lock on the directory survives the removal of `lock`; `lock` is for file systems that cannot
+//! lock directories (NFS).
 
 use super::file_value::Unusable;
 use crate::sys::clock::Boot;
@@ -57,7 +58,7 @@ pub(super) async fn connect(directory: Option<&Path>) -> io::Result<UnixStream> 
 }
 
 impl Local {
-    /// The server in this directory, or in the user's default one for this machine.
+    /// The server in this directory, or else in the user's default one for this machine.
     ///
     /// # Errors
     /// The fault of the directory, in words that continue its URL.
@@ -196,7 +197,7 @@ impl Local {
         io::Error::new(error.kind(), format!("{}: {}", path.display(), reason(error)))
     }
 
-    /// The command that runs the server in its directory, holding this lock.
+    /// The command that runs the server in its directory, with this file lock.
     fn server(&self, lock: File) -> io::Result<Command> {
         let program = Local::program().map_err(io::Error::other)?;
         let log = self.open(File::options().append(true), "log")?;
@@ -224,14 +225,14 @@ impl Local {
         fs::metadata(&self.directory).map_or(true, |found| found.uid() == geteuid().as_raw())
     }
 
-    /// Refuses a file, and a directory where other users could put a server of their own.
+    /// Refuses a file, and a directory in which other users could put a server of their own.
     fn check(&self) -> Result<(), String> {
         let existing = self.directory.ancestors().find(|directory| directory.exists());
         if let Some(file) = existing.filter(|existing| !existing.is_dir()) {
             return Err(format!("cannot be used: {} is not a directory", file.display()));
         }
         let open_to_others = |directory: &Path| fs::metadata(directory).is_ok_and(|found| found.mode() & 0o022 != 0);
-        // A directory owned by another user is trusted only if no one else can write to any parent.
+        // Another user's directory is trusted only if no third user can write to any parent.
         let depth = if self.is_ours() { 1 } else { usize::MAX };
         match self.directory.ancestors().take(depth).find(|directory| open_to_others(directory)) {
             Some(open) => Err(format!("is not safe: others may write to {}", open.display())),

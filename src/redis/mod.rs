@@ -62,7 +62,7 @@ pub(crate) struct Nodes {
 pub(crate) struct Answers<A>(Vec<Option<RequestOutcome<A>>>);
 
 impl Nodes {
-    /// Nodes that are contacted by the first request.
+    /// Makes the nodes, which the first request contacts.
     pub(crate) fn new(addresses: &[Address], timeout: Duration) -> Nodes {
         Nodes { nodes: addresses.iter().cloned().map(|address| Node::new(address, timeout)).collect(), timeout }
     }
@@ -71,12 +71,12 @@ impl Nodes {
         self.nodes.len()
     }
 
-    /// True if nothing has named them.
+    /// True if no option or variable has named them.
     pub(crate) fn are_default(&self) -> bool {
         self.nodes.iter().any(|node| node.address().is_default())
     }
 
-    /// True for a server of `local:` that was never started, and so has no locks.
+    /// True if they are a server of `local:` that was never started, and so has no locks.
     pub(crate) fn are_unused(&self) -> bool {
         matches!(self.nodes.as_slice(), [node] if node.address().local().is_some_and(|local| local.is_unused()))
     }
@@ -99,11 +99,11 @@ impl Nodes {
         Boot::now() + self.timeout
     }
 
-    /// Sends one call to all nodes, in parallel. `patience` is called after each answer, and returns the time
-    /// until which to wait for the others, at most `deadline`. A node that has not answered at the deadline has
-    /// [`Fault::TimedOut`]; when the wait ends before, [`Fault::Slower`].
+    /// Sends one call to all nodes, in parallel. `patience` is called after each answer, and returns the time until
+    /// which to wait for the others, at most `deadline`. A node that has not answered by the deadline gets
+    /// [`Fault::TimedOut`], or [`Fault::Slower`] if the wait ended before.
     ///
-    /// Requests that were sent stay sent when the future is dropped.
+    /// Dropping the future does not take back requests that were sent.
     pub(crate) async fn ask<A: FromReply>(
         &mut self,
         call: &Call,
@@ -130,7 +130,7 @@ impl Nodes {
         Answers(self.nodes.iter().map(|_| None).collect())
     }
 
-    /// The same as [`Nodes::ask_apart`], adding to answers that there are.
+    /// The same as [`Nodes::ask_apart`], but adds to these answers.
     pub(crate) async fn ask_more<'a, A: FromReply>(
         &mut self,
         answers: &mut Answers<A>,
@@ -174,7 +174,7 @@ impl Nodes {
     }
 
     /// The names that `name_of` finds in the keys that match the pattern, by node, or the reason why they cannot be
-    /// listed. A node that hangs is not asked again. Each page has a deadline, and so have all together.
+    /// listed. A node that hangs is not asked again. Each page has a deadline, and all together have one.
     pub(crate) async fn scan(
         &mut self,
         pattern: &str,
@@ -224,7 +224,7 @@ impl Nodes {
 
     /// Returns once a node that had closed its connection can be reached again.
     pub(crate) async fn reconnected(&mut self) {
-        // A single node decides alone, and must not decide for others before it has the lease again.
+        // A single node decides alone, and must have the lease again before it decides for others.
         let pause = if self.nodes.len() == 1 { RECONNECT } else { RECONNECT_ONE_OF_SEVERAL };
         let all = self.nodes.iter_mut().map(|node| Box::pin(node.reconnected(pause)));
         select_all(all).await;
@@ -237,7 +237,7 @@ impl Nodes {
 }
 
 impl<A> Answers<A> {
-    /// The answers that came: node, time of the request, answer.
+    /// The answers so far: node, time of the request, answer.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, Boot, &A)> + Clone {
         self.0.iter().enumerate().filter_map(|(node, got)| match got {
             Some(RequestOutcome { sent, answer: Ok(answer) }) => Some((node, *sent, answer)),
@@ -245,7 +245,7 @@ impl<A> Answers<A> {
         })
     }
 
-    /// The answers that came, by their nodes.
+    /// The answers so far, by node.
     pub(crate) fn into_answers(self) -> impl Iterator<Item = (usize, A)> {
         self.0.into_iter().enumerate().filter_map(|(node, got)| Some((node, got?.answer.ok()?)))
     }
@@ -282,7 +282,7 @@ impl<A> Answers<A> {
         self.discard_by_node(|_, answer| reason(answer))
     }
 
-    /// The same for reasons that differ by node.
+    /// The same, with a reason that depends on the node.
     pub(crate) fn discard_by_node(mut self, reason: impl Fn(usize, &A) -> Option<Fault>) -> Answers<A> {
         for (node, got) in self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?))) {
             if let Some(fault) = got.answer.as_ref().ok().and_then(|answer| reason(node, answer)) {
@@ -292,7 +292,7 @@ impl<A> Answers<A> {
         self
     }
 
-    /// The answers that came, to be amended.
+    /// The answers so far, to change.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut A)> {
         self.0.iter_mut().enumerate().filter_map(|(node, got)| Some((node, got.as_mut()?.answer.as_mut().ok()?)))
     }

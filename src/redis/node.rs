@@ -19,10 +19,9 @@ use std::ptr;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The number of hedged calls that may be under way, each over a connection of its own. The oldest gives way to the
-/// next.
+/// The most hedged calls under way, each over a connection of its own. The oldest gives way to the next.
 const ATTEMPTS: usize = 8;
-/// The longest delay of an answer that counts, in node timeouts.
+/// The longest delay of an answer that still counts, in node timeouts.
 const LATE: u32 = 2;
 
 /// The outcome of one request to one node.
@@ -54,7 +53,7 @@ enum Link {
     Missing,
     /// All requests are answered.
     Answering(Rc<Connection>),
-    /// The last request is not answered: a new connection replaces this connection as soon as it is open.
+    /// The last request is not answered: a new connection replaces this one as soon as it is open.
     Silent(Rc<Connection>),
     /// The last request is not answered, and the next must arrive behind it.
     Ordered(Rc<Connection>),
@@ -98,7 +97,7 @@ impl fmt::Debug for Node {
 }
 
 impl Node {
-    /// A node that is contacted by the first request.
+    /// Makes a node, which the first request contacts.
     pub(crate) fn new(address: Address, timeout: Duration) -> Node {
         Node {
             route: Route::new(address),
@@ -136,7 +135,8 @@ impl Node {
         self.may_have_been_sent
     }
 
-    /// Runs a script. The caller drops the future at the deadline; the Sentinels and the replicas are asked before it.
+    /// Runs a script. The caller drops the future at the deadline; Sentinels and replicas are asked in time before
+    /// that.
     pub(super) async fn ask<A: FromReply>(&mut self, call: &Call, deadline: Boot) -> RequestOutcome<A> {
         let mut sent = Boot::now();
         // A new connection looks the server up itself.
@@ -158,8 +158,8 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// Runs a script several times in one round trip, each time for another lock. Each has an answer or a fault of its
-    /// own.
+    /// Runs a script several times in one round trip, each time for another lock. Each call has its own answer or
+    /// fault.
     pub(super) async fn ask_many<A: FromReply>(&mut self, calls: &[Call]) -> RequestOutcome<Vec<Result<A, Fault>>> {
         let mut sent = Boot::now();
         let answer = self.run_many(calls, &mut sent).await;
@@ -305,7 +305,7 @@ impl Node {
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let open = self.usable();
         self.attempts.retain(|attempt| ptr::eq(attempt.script, call.script));
-        // Later requests must arrive behind the last.
+        // Later requests must arrive behind the last one.
         let is_ordered = open.is_some() && matches!(self.link, Link::Ordered(_));
         if let Some(connection) = open
             && (matches!(self.link, Link::Answering(_)) || is_ordered && self.attempts.is_empty())
@@ -339,7 +339,8 @@ impl Node {
             let is_latest = at == self.attempts.len();
             match outcome {
                 Err(fault) if is_latest => return Err(self.failed(fault)),
-                // A former primary answers, or a server that stood still, and may have been demoted meanwhile.
+                // The answer may come from a former primary, or from a server that stood still and was demoted
+                // meanwhile.
                 Ok(answer)
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
@@ -350,8 +351,8 @@ impl Node {
         }
     }
 
-    /// Runs the calls in one round trip. In a Cluster, an answer may say that its lock is elsewhere; that call is
-    /// repeated there. So are the calls behind an answer that does not fit into the limit of a round trip.
+    /// Runs the calls in one round trip. If a Cluster's answer says that the lock is elsewhere, the call is repeated
+    /// there. Calls behind an answer that exceeds the limit of a round trip are repeated too.
     async fn run_many(&mut self, calls: &[Call], sent: &mut Boot) -> Result<Vec<Result<Value, Fault>>, Fault> {
         let mut values: Vec<Result<Value, Fault>> = vec![Ok(Value::Nil); calls.len()];
         let mut left: Vec<usize> = (0..calls.len()).collect();
@@ -456,7 +457,7 @@ impl Node {
         answer
     }
 
-    /// Drops what is closed or out of step.
+    /// Drops a connection that is closed or out of step.
     fn lose(&mut self) {
         self.link = Link::Missing;
         self.attempts.clear();

@@ -1,4 +1,4 @@
-//! The way to a node: direct, or to the server that Sentinels or a Cluster name, which changes.
+//! The way to a node: direct, or to the server that Sentinels or a Cluster name, which may change.
 
 use super::address::Address;
 use super::connect;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The time for which an answer of the Sentinels is trusted, shorter than a third of any lease that is renewed.
+/// How long an answer of the Sentinels is trusted: shorter than a third of any lease that is renewed.
 const NAMED_FOR: Duration = Duration::from_millis(100);
 
 /// The way to one node. Its clones, for requests and subscriptions, share what is learnt on the way.
@@ -26,7 +26,7 @@ pub(super) struct Route {
     /// The servers of a Cluster that are tried after its seeds: the masters that a seed named, and seeds that reported
     /// it as down.
     later: Rc<RefCell<Vec<Host>>>,
-    /// The number of times that the server at the other end has said that it is no longer a primary.
+    /// How often the server at the other end has said that it is no longer a primary.
     demotions: Rc<Cell<u32>>,
 }
 
@@ -83,7 +83,7 @@ impl Route {
         self.server.replace(server);
     }
 
-    /// True if another server than this has been named since.
+    /// True if a different server has been named since.
     pub(super) fn has_left(&self, server: Option<&Host>) -> bool {
         self.server.borrow().as_ref().is_some_and(|named| Some(named) != server)
     }

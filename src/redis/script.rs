@@ -17,7 +17,7 @@ pub(crate) struct Call {
     pub(super) keys: Vec<String>,
     pub(super) args: Vec<Vec<u8>>,
     pub(super) delivery: Delivery,
-    /// The beginning of all keys that the script may use beside those, and the rest of each with its type.
+    /// The prefix of all further keys that the script may use, and the rest of each with its type.
     pub(super) beside: (String, &'static [(&'static str, &'static str)]),
 }
 
@@ -26,13 +26,13 @@ pub(crate) struct Call {
 pub(super) enum Delivery {
     /// The call goes once, over a new connection if the last request got no answer.
     Once,
-    /// The call goes once, with its body, over the connection of the request that it undoes. It arrives behind that
-    /// request, and is executed even if the caller does not wait for the answer.
+    /// The call goes once, with its body, over the connection of the request that it undoes. So the call arrives behind
+    /// that request, and is executed even if the caller does not wait for the answer.
     SameConnection,
-    /// The call goes once, and the next request over the same connection, behind it.
+    /// The call goes once, and the next request follows over the same connection.
     InOrder,
-    /// The call goes over the open connection, and after each such pause without an answer over another new one. The
-    /// first answer counts, even to an earlier call of this kind.
+    /// The call goes over the open connection, and again over a new one after each pause with no answer. The first
+    /// answer counts, even one to an earlier call of this kind.
     Hedged(Duration),
 }
 
@@ -46,7 +46,7 @@ impl Call {
         Call { script, keys, args, delivery: Delivery::Once, beside }
     }
 
-    /// The same with one more key, behind all others.
+    /// The same call with one more key, behind all others.
     pub(crate) fn with_key(mut self, key: Option<String>) -> Call {
         self.keys.extend(key);
         self

@@ -1,4 +1,4 @@
-//! Sentinel: finding the primary of a service. Any Sentinel may be down, hang, or know less than the others.
+//! Sentinel: finds the primary of a service. Any Sentinel may be down, hang, or know less than the others.
 
 use super::address::Address;
 use super::connect::{self, exchange};

@@ -1,5 +1,5 @@
-//! The stream of bytes from and to a server, guarded against what servers do: replies without end, and a connection
-//! that is closed with the reason as its last words.
+//! The stream of bytes from and to a server, prepared for two things that servers do: an endless reply, and a
+//! connection that is closed with the reason as its last words.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The most bytes that are read between two requests: an endless reply must not fill this machine's memory. Pages of
-/// locks are cut so that they take half of it, and what does not fit is asked for again; a subscription that reaches
+/// The most bytes to read between two requests, since an endless reply must not fill this machine's memory. Pages of
+/// locks are sized to take half of it, and the part that does not fit is asked for again; a subscription that reaches
 /// the limit is opened again.
 const LONGEST_REPLY: usize = 4 << 20;
 /// The memory of a value apart from its text, in bytes. Each value ends at least one line.
@@ -16,12 +16,12 @@ const VALUE: usize = 64;
 
 /// A stream that fails with [`ErrorKind::FileTooLarge`] once the server has sent more than [`LONGEST_REPLY`].
 ///
-/// A server that has too many clients, or is in protected mode, says so unasked, and then takes no request. These last
-/// words are the answer to the first request: nothing is read before that, and a request that the other side does not
-/// take any more does not end the stream before its words are read.
+/// A server that has too many clients, or is in protected mode, says so unasked, and takes no request. These last words
+/// become the answer to the first request: the stream reads nothing before that request, and a request that the server
+/// no longer takes does not end the stream before the words are read.
 pub(super) struct ServerStream {
     socket: Box<dyn Socket>,
-    /// A copy of the descriptor of a TCP socket; none where there are no descriptors left.
+    /// A copy of the descriptor of a TCP socket; none if there was no descriptor left.
     pub(super) descriptor: Option<OwnedFd>,
     left: usize,
     is_asked: bool,

@@ -113,8 +113,8 @@ pub(super) async fn over(stream: TcpStream, host: &Host, with: Arc<ClientConfig>
     TlsConnector::from(with).connect(name, stream).await
 }
 
-/// The time left of a certificate in the chain that this host shows, if it ends within `time`. The connection is of no
-/// use for more: it is made as if that time had passed.
+/// The time left of a certificate in the chain that this host shows, if it ends within `time`. The handshake is made as
+/// if that time had passed, so the connection is of no other use.
 pub(super) async fn ends_within(
     time: Duration,
     stream: TcpStream,
@@ -123,7 +123,7 @@ pub(super) async fn ends_within(
 ) -> Option<Duration> {
     let mut later = ClientConfig::clone(&with);
     later.time_provider = Arc::new(AheadClock(time));
-    // In a session that is resumed no certificate is looked at.
+    // A resumed session would check no certificate.
     later.resumption = Resumption::disabled();
     let error = over(stream, host, Arc::new(later)).await.err()?;
     match error.get_ref()?.downcast_ref()? {
@@ -144,8 +144,8 @@ impl TimeProvider for AheadClock {
     }
 }
 
-/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. It may come after
-/// the handshake: only then may a server reject the client's certificate.
+/// The lack of trust behind an error, and the advice for it; none for errors that may be temporary. Such an error may
+/// come after the handshake, when a server rejects the client's certificate.
 pub(super) fn distrust(error: &Error) -> Option<(String, &'static str)> {
     let advice = match error {
         Error::InvalidCertificate(_) => "check --tls-ca, the host name in --redis and this machine's clock",

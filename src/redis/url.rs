@@ -9,10 +9,9 @@ use std::path::PathBuf;
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// A URL in its parts. A further parameter is read by the functions of the schemes that take it, each with its list of
-/// known ones, has its default in [`Url::of`] and its accessor in address.rs, and is used by connect.rs (a refusal
-/// fails the node), or by connection.rs and listen.rs (it does not). What Sentinels do not take, `Address::of_sentinel`
-/// resets. redlock.man names it.
+/// A URL in its parts. To add a parameter: the functions of its schemes read it and list it as known, [`Url::of`] has
+/// its default, address.rs its accessor, and redlock.man names it. connect.rs uses it if a refusal fails the node, else
+/// connection.rs and listen.rs. `Address::of_sentinel` resets it if Sentinels do not take it.
 #[derive(Clone)]
 pub(super) struct Url {
     pub(super) deployment: Deployment,
@@ -24,9 +23,9 @@ pub(super) struct Url {
     pub(super) tls: bool,
 }
 
-/// The kind of server to connect to. A further one has a scheme in [`Url::parse`], its identity in
-/// `Address::is_same_node`, a file that finds the server, called by route.rs (where an unknown kind passes for a single
-/// server), and its `kind` and `replicas` in doctor's checks.
+/// The kind of server to connect to. To add a kind: [`Url::parse`] reads its scheme, `Address::is_same_node` knows its
+/// identity, a file of its own finds the server, called by route.rs (which takes an unknown kind for a single server),
+/// and doctor's checks have its `kind` and `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Deployment {
     Tcp(Host),
@@ -50,7 +49,7 @@ pub(crate) struct Host {
     pub(crate) port: u16,
 }
 
-/// A user and a password; empty where the URL gives none.
+/// A user and a password; empty if the URL gives none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
@@ -296,8 +295,9 @@ fn decoded(part: &str, what: &str) -> Result<Option<String>, String> {
     Ok(Some(text.into_owned()).filter(|text| !text.is_empty()))
 }
 
-/// The parameters after the `?` of a URL. One that is not `known` is refused, as it might name the database; it is not
-/// shown, as it may be the rest of a password. `protocol` is for other clients: redlock works the same with each.
+/// The parameters after the `?` of a URL. A parameter that is not `known` is refused, since it might name the database,
+/// and not shown, since it may be the rest of a password. `protocol` is for other clients: redlock works the same with
+/// each.
 fn parameters<'a>(query: &'a str, known: &[&str]) -> Result<Vec<(&'a str, &'a str)>, String> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let pairs: Vec<_> = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).collect();
