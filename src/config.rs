@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Each release writes the whole log of its lock.
 const MOST_RUNS: u64 = 1000;
 
-/// The kind of a value. It decides which parts may be shown, and in which form the job gets them.
+/// The kind of a value, which decides the parts that may be shown, and the form in which the job gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
@@ -28,9 +28,9 @@ enum Kind {
     EvenEmpty,
     /// The job gets it as an absolute path, since it may change its directory.
     Path,
-    /// It is shown without passwords.
+    /// Shown with its passwords left out.
     Urls,
-    /// It is not shown.
+    /// Never shown.
     Secret,
 }
 
@@ -58,15 +58,15 @@ const REDIS: &str = "REDLOCK_REDIS";
 const LABEL: &str = "REDLOCK_LABEL";
 const LOG: &str = "REDLOCK_LOG";
 
-/// The variable of other programs. It names the nodes if nothing else does, from the environment only.
+/// Other programs' variable, which names the nodes if no setting does; read from the environment only.
 const REDIS_URL: &str = "REDIS_URL";
 
 /// The other variables that `run` sets for its job.
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
-/// Tells the job that its lock is on the default address, and that this has been said. It names no node: a REDIS_URL
-/// that the job sets still counts.
+/// Tells the job that its lock is on the default address, and that this has been said. This variable names no node: a
+/// REDIS_URL that the job sets still counts.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
 /// The words behind REDLOCK_ or REDLOCK_REDIS_ that mean the address.
@@ -186,8 +186,8 @@ fn means_address(name: &str) -> bool {
     ADDRESS.contains(&word.trim_start_matches("REDIS_"))
 }
 
-/// Refuses an unknown variable that may name the nodes, unless redlock's own settings do: the lock would be taken
-/// elsewhere, unseen.
+/// Refuses an unknown variable that may name the nodes, unless redlock's own settings name them: the lock would be
+/// taken elsewhere, unnoticed.
 fn refuse_other_address(redis: &SettingValue, environment: &Environment) -> Result<(), String> {
     let is_named = !redis.is_default && redis.from != REDIS_URL;
     match unknown(environment).find(|name| means_address(name)) {
@@ -362,7 +362,7 @@ struct SettingValue {
     text: Cow<'static, str>,
     kind: Kind,
     from: Cow<'static, str>,
-    /// The text is the default, or says in words what that is.
+    /// True if the text is the default, or describes it in words.
     is_default: bool,
 }
 
@@ -375,7 +375,7 @@ impl SettingValue {
         parser(&self.text).map_err(|why| format!("in {}: {why}", self.from))
     }
 
-    /// The value, if it is no default.
+    /// The value, unless it is the default.
     fn parse_if_set<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
         (!self.is_default).then(|| self.parse(parser)).transpose()
     }
@@ -395,7 +395,7 @@ impl SettingValue {
 /// A variable and its value in one source.
 type Entry = (&'static str, SettingValue);
 
-/// The entries of a source; or, of a file that this user may not read, the reason.
+/// The entries of a source; or the reason why this user may not read a file.
 type Source = Result<Vec<Entry>, String>;
 
 /// The value of the first of these variables in the nearest source that has one.
@@ -443,7 +443,7 @@ fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, O
     flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).chain(on_default).collect()
 }
 
-/// The entry of a variable, if it is a setting, from the variable itself if nothing else is named. An empty value
+/// The entry of a variable, if it is a setting. Its source is `from`, or else the variable itself. An empty value
 /// counts as unset unless its kind says otherwise.
 fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entry> {
     let &(name, kind, _) = VARIABLES.iter().find(|(known, ..)| *known == name)?;
@@ -455,8 +455,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read or parsed: without it redlock might lock elsewhere. A file without permission is an error
-/// only for a setting that it might contain.
+/// A file that cannot be read or parsed, since redlock might then lock elsewhere. A file that the user may not read is
+/// an error only for a setting that it might contain.
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {
@@ -468,7 +468,7 @@ fn file(path: &Path) -> Result<Source, Unusable> {
     let unusable = Unusable::of(&error).within(|why| format!("cannot read {}: {why}", path.display()));
     match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(Ok(Vec::new())),
-        // The system's file may be for some users only; after sudo, HOME is another user's.
+        // The system's file may be for some users only, and after sudo HOME is another user's.
         ErrorKind::PermissionDenied => Ok(Err(unusable.why)),
         _ => Err(unusable),
     }
@@ -502,7 +502,7 @@ fn entries(path: &Path, text: &str) -> Result<Vec<Entry>, String> {
 mod tests {
     use super::*;
 
-    /// The settings of an environment, and of files that say this, or may not be read.
+    /// The settings from this environment and from files with these texts; none: a file that may not be read.
     fn with(common: &Common, variables: &[(&str, &str)], files: &[Option<&str>]) -> Result<Settings, Unusable> {
         let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let read = |(index, text): (usize, &Option<&str>)| match text {
@@ -611,7 +611,7 @@ mod tests {
         let mut known = VARIABLES.map(|(name, ..)| name);
         known.sort_unstable();
         assert_eq!(examples, known);
-        // Each example is a value that can be set. The file with the password is not there.
+        // Each example is a value that can be set; the file with the password does not exist.
         let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
         assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
     }
@@ -693,7 +693,7 @@ mod tests {
         assert_eq!(ancestors(&[("REDLOCK_NAME", "n")]), "");
     }
 
-    /// The warnings about the variable REDLOCK_`name`, where the nodes are named.
+    /// The warnings about the variable REDLOCK_`name`, if the nodes are named.
     fn told(name: &str) -> String {
         let variable = format!("REDLOCK_{name}");
         of(&[("REDLOCK_REDIS", "redis://h"), (&variable, "redis://x")]).unknown.join("; ")

@@ -1,7 +1,7 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 //!
-//! The one circle of two rooms: `lock/` returns these errors, and they hold who has the lock, since a message names the
-//! holder. Either side alone would need the other's types twice.
+//! The only two rooms that know each other: `lock/` returns these errors, and the errors contain its types, since a
+//! message names the holder.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
 use crate::redis::{Fault, Unusable};
@@ -16,9 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The number of holders of a lock that are named.
+/// The most holders of a lock that a message names.
 const NAMED: usize = 10;
-/// The number of characters of a command that are shown.
+/// The most characters of a command to show.
 const COMMAND: usize = 200;
 
 /// A failure. Displayed, it is one line: what happened to which lock on which node, and what to do next.
@@ -28,23 +28,24 @@ pub(crate) enum Error {
     Usage(String),
     /// The lock is held by another, and the wait is over.
     Held(Box<NamedObstacle>),
-    /// Others hold the lock in another way than this claim, or with another number of slots.
+    /// Others hold the lock with a different claim than this one, or with another number of slots.
     OtherClaim(Box<NamedObstacle>, Claim),
-    /// `--once-per`: this run began less than that ago, and succeeded. `period`: this host comes once in that, so the
-    /// option leaves out some of its runs.
+    /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: this host comes once in this
+    /// time, so the option leaves out some of its runs.
     Ran { name: String, run: Box<Run>, once_per: Duration, period: Option<Duration> },
     /// `--newest`: a larger number than the caller's has come.
     Superseded { name: String, by: Box<Newest> },
     /// The holder is another program, which cannot be told to stop, or the key is not a lock.
     CannotEnd(Box<NamedObstacle>),
-    /// No quorum of nodes has answered. Without a name, the command was about all locks under the prefix.
-    /// `is_default`: nothing has named the node.
+    /// No quorum of nodes has answered. If there is no name, the command was about all locks under the prefix.
+    /// `is_default`: no option or variable has named the node.
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
     /// The nodes granted the lease too late to be of use, or the command was not started in time.
     GrantedTooLate { name: String, ttl: Duration },
-    /// A lease was lost before the command of `run` was started; `taken`: a node says that it was taken away.
+    /// A lease was lost before the command of `run` was started; `taken`: a node says that another has deleted or
+    /// revoked it.
     LostBeforeStart { name: String, why: String, taken: bool },
-    /// Something that is needed is not there now: descriptors, a server.
+    /// A needed thing is missing at present: descriptors, a server.
     Unavailable(String),
     /// There is no such command, or it cannot be executed, for this reason.
     NoCommand { command: String, errno: Errno, why: String },
@@ -60,34 +61,34 @@ pub(crate) enum Error {
     DidNotRun { names: Vec<String>, why: Box<Error> },
 }
 
-/// Why a token does not name a lease that can be used as the caller asks.
+/// The reason why a token names no lease that the caller can use.
 #[derive(Clone, Debug)]
 pub(crate) enum NotOurs {
     /// The lock is free.
     Free,
-    /// The same, where a lease was to be re-entered, and where one was to be revoked.
+    /// The lock is free, and a lease was to be re-entered, or to be revoked.
     NoneToReenter,
     NoneToRevoke,
     /// The lock is held by others.
     Other(NamedObstacle),
-    /// The same, where a lease was to be revoked.
+    /// The lock is held by others, and a lease was to be revoked.
     OtherToRevoke(NamedObstacle),
-    /// The lease was ended by this user, and is only good for being released.
+    /// This user revoked the lease, which can only be released now.
     Revoked(String),
 }
 
-/// A lock that others have.
+/// A lock that others hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NamedObstacle {
     pub(crate) name: String,
     pub(crate) by: Obstacle,
     /// The time in line; none if the caller did not wait.
     pub(crate) waited: Option<Duration>,
-    /// The holder is a job around this redlock.
+    /// True if the holder is a job around this redlock.
     pub(crate) by_this_job: bool,
-    /// With `--reentrant`, this call would re-enter the lease of such a job.
+    /// True if this call could re-enter that job's lease with `--reentrant`.
     pub(crate) can_reenter: bool,
-    /// It is shared, and the caller asks for --shared too, but an exclusive waiter is ahead in line.
+    /// True if the lock is shared and the caller asks for --shared too, but an exclusive waiter is ahead in line.
     pub(crate) is_promised: bool,
 }
 
@@ -127,7 +128,7 @@ impl fmt::Display for Error {
             }
             Error::NoQuorum { name: None, .. } => f.write_str(&self.with_advice()),
             Error::DidNotRun { names, why } => {
-                // A single name has been told by then.
+                // A single name is in the message already.
                 let why = if names.len() == 1 { why.with_advice() } else { why.to_string() };
                 write!(f, "{} did not run: {why}", quoted(names, " and "))
             }
@@ -147,7 +148,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What cannot be used is a wrong call, unless a shortage is the reason.
+/// An unusable value is a wrong call, unless a shortage is the reason.
 impl From<Unusable> for Error {
     fn from(Unusable { why, may_pass }: Unusable) -> Error {
         if may_pass { Error::Unavailable(why) } else { Error::Usage(why) }
@@ -166,7 +167,7 @@ impl Error {
         }
     }
 
-    /// The same error with the name of the lock, where the command was about one.
+    /// The same error with the name of the lock, if the command was about one lock.
     pub(crate) fn about(mut self, lock: Option<&str>) -> Error {
         if let Error::NoQuorum { name, .. } = &mut self {
             *name = lock.map(str::to_owned).or(name.take());
@@ -174,7 +175,7 @@ impl Error {
         self
     }
 
-    /// What the system has refused, unless by a shortage: that may pass, so it has a status that tells to try again.
+    /// The error for a refusal by the system. A shortage may pass, so it has a status that means: try again.
     pub(crate) fn of_system(what: &str, error: &io::Error, otherwise: impl FnOnce() -> Error) -> Error {
         match host::shortage(error) {
             Some(shortage) => Error::Unavailable(format!("{what}: {shortage}")),
@@ -194,13 +195,13 @@ impl Error {
         Error::of_system(&format!("cannot start {command:?}"), &errno.into(), no_command)
     }
 
-    /// A failure of what waiting takes, for lack of descriptors or memory as a rule.
+    /// The error when redlock cannot wait, usually for lack of descriptors or memory.
     pub(crate) fn cannot_wait(error: io::Error) -> Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error of a `run` whose job has not begun. What says that the lock is held, that the call is wrong or that
-    /// the user has ended the wait stays as it is.
+    /// This error of a `run` whose job has not begun. A held lock, a wrong call and a wait that the user ended stay as
+    /// they are.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -245,8 +246,8 @@ impl Error {
     }
 }
 
-/// Which claim is in force, by whom, and which one was asked for: `"dl" is in use with 3 slots (by deploy@web-3), not
-/// 4`.
+/// The claim in force, its holder, and the claim that was asked for: `"dl" is in use with 3 slots (by deploy@web-3),
+/// not 4`.
 fn other_claim(f: &mut fmt::Formatter<'_>, held: &NamedObstacle, claim: Claim) -> fmt::Result {
     let there = held.by.claim();
     let by = match &held.by {
@@ -311,7 +312,7 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The advice where no server was configured, and none is at the default address.
+/// The advice if no server was configured, and the default address has none.
 const NO_SERVER: &str =
     "set --redis or REDLOCK_REDIS, or start Redis at this address; for one machine, --redis local: starts its own";
 
@@ -332,12 +333,12 @@ pub(crate) fn now_held_by(leases: &Leases) -> String {
 }
 
 impl NamedObstacle {
-    /// For a caller who has not waited.
+    /// The refusal of a caller that has not waited.
     pub(crate) fn of(name: &str, by: Obstacle) -> NamedObstacle {
         NamedObstacle { name: name.to_owned(), by, ..NamedObstacle::default() }
     }
 
-    /// The holder, as it was so long `ago`: "is held by …, for 4m 12s, lease 21s left".
+    /// The holder, seen `ago`: "is held by …, for 4m 12s, lease 21s left".
     pub(crate) fn situation(&self, ago: Duration) -> String {
         let (verb, rest) = self.predicate(ago);
         format!("{verb}{rest}")
@@ -380,7 +381,7 @@ impl NamedObstacle {
         }
     }
 
-    /// The same of a single holder.
+    /// The same for a single holder.
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {

@@ -15,7 +15,7 @@ pub(crate) enum Exit {
     Command(u8),
     /// `run -E N` and `acquire -E N`: the user's status for "held by another".
     Conflict(u8),
-    /// The command was killed by this signal, or the wait was ended by it.
+    /// This signal killed the command, or ended the wait.
     Signal(i32),
 }
 
@@ -25,7 +25,7 @@ impl Exit {
     pub(crate) const DONE: Exit = Exit::Status(0);
     /// `status --ran-within`: no run succeeded in that time.
     pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
-    /// The same for a monitoring plugin: a problem, and what cannot be told.
+    /// For a monitoring plugin: a problem, and a result that is not known.
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
@@ -51,7 +51,7 @@ impl Exit {
     /// `run`: the command was not found.
     pub(crate) const NOT_FOUND: Exit = Exit::Status(127);
 
-    /// The status that a failure ends with.
+    /// The exit for a failure.
     pub(crate) fn of(error: &anyhow::Error) -> Exit {
         error.downcast_ref().map_or(Exit::INTERNAL, Exit::of_error)
     }
@@ -73,7 +73,7 @@ impl Exit {
         }
     }
 
-    /// The exit when no quorum of `nodes` has answered. It is permanent only if too many nodes refuse for good.
+    /// The exit when no quorum of `nodes` has answered; permanent only if too many nodes refuse for good.
     fn of_faults<'a>(nodes: usize, faults: impl Iterator<Item = &'a Fault> + Clone) -> Exit {
         let enough = |is: fn(&Fault) -> bool| faults.clone().filter(|fault| is(fault)).count() + quorum(nodes) > nodes;
         if enough(|fault| matches!(fault, Fault::Misconfigured(..))) {
@@ -85,7 +85,7 @@ impl Exit {
         }
     }
 
-    /// The status of `-E` instead of that of "held by another", if given.
+    /// The status of `-E`, if given, instead of the one for "held by another".
     pub(crate) fn or_conflict(self, chosen: Option<u8>) -> Exit {
         match (self, chosen) {
             (Exit::HELD, Some(status)) => Exit::Conflict(status),

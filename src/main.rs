@@ -42,7 +42,7 @@ const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char) -> nix::libc::c_int {
     sys::inherited::record_start_state();
-    // SAFETY: the C library passes what `main` is promised.
+    // SAFETY: the C library passes valid arguments to `main`.
     let arguments = unsafe { sys::inherited::arguments(argc, argv) };
     panic::set_hook(Box::new(|panic| end_by_panic(panic)));
     let exit = redlock(&arguments);
@@ -54,7 +54,7 @@ extern "C" fn main(argc: nix::libc::c_int, argv: *const *const nix::libc::c_char
     exit.status().into()
 }
 
-/// A panic becomes one line, not a backtrace, and lease loss: the keeper kills the job of a redlock that ends.
+/// Turns a panic into one line instead of a backtrace, and ends this process, so that the keeper kills its job.
 fn end_by_panic(panic: &PanicHookInfo) -> ! {
     output::say(&format!("internal error: {panic}").replace('\n', " "));
     streams::finish(LAST_WORDS);
@@ -79,10 +79,10 @@ fn redlock(arguments: &[OsString]) -> Exit {
     fail(&failure.into(), None, parse::format_asked(arguments))
 }
 
-/// Reports a failure: in text on standard error, and on standard output in the format asked for.
+/// Reports a failure: as text on standard error, and on standard output in the requested format.
 fn fail(error: &anyhow::Error, cli: Option<&Cli>, format: Format) -> Exit {
     let chosen = cli.and_then(Cli::taking).and_then(|taking| taking.conflict_exit_code);
-    // -E says what it means that another has the lock: a job that waits for itself is a mistake.
+    // -E is for a lock that another job has; a job that waits for itself is a mistake.
     let exit = match (Exit::of(error).or_conflict(chosen.filter(|_| !is_own(error))), format) {
         (exit, Format::Nagios) if !matches!(exit, Exit::Signal(_)) => Exit::CANNOT_TELL,
         (exit, _) => exit,
@@ -101,8 +101,8 @@ fn is_own(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Held(held)) if held.by_this_job)
 }
 
-/// A lock that stays held until an operator frees it is trouble, and so is a run that `--once-per` leaves out by
-/// mistake, whatever `-E` and `--quiet` say of a held lock.
+/// True for a lock that stays held until an operator frees it, and for a run that `--once-per` leaves out by mistake:
+/// both are reported even with `-E` and `--quiet`.
 fn is_trouble(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(Error::Held(held)) => held.by.never_ends(),

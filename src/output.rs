@@ -33,14 +33,14 @@ use std::iter::{once, repeat, zip};
 use std::time::Duration;
 pub(crate) use table::{locks, runs};
 
-/// The number of waiters that are shown, of all in line.
+/// The most waiters to show.
 const WAITERS: usize = 10;
-/// The number of characters of a message, or of a server's own text, that are shown.
+/// The most characters of a message, or of a server's own text, to show.
 const LINE: usize = 2000;
-/// The bytes of a result that are written at once.
+/// The bytes of a result to write at once.
 const BUFFER: usize = 64 << 10;
 
-/// A message as a line of standard error. What a user or another program wrote may be quoted anywhere in it.
+/// A message as a line of standard error. The message may quote other users and programs.
 pub(crate) fn line(message: &str) -> String {
     format!("redlock: {}", printable(message, LINE))
 }
@@ -100,7 +100,7 @@ pub(crate) async fn print_when_read(text: &str) -> Result<(), Error> {
     Output::open().write_all(text.as_bytes()).await.map_err(|error| not_written(&error))
 }
 
-/// Writes a failure without waiting for its reader: the failure may be that there is none.
+/// Writes a failure, and does not wait for the reader: the failure may be that there is none.
 fn print_at_once(text: &str) -> Result<(), Error> {
     Output::open().try_write(text.as_bytes()).map(drop).map_err(|error| not_written(&error))
 }
@@ -155,7 +155,8 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the end of another holder's lease, or what a free lock has forgotten, for the user who ended it.
+/// Prints the end of another holder's lease, or the number that a free lock has forgotten, for the user who asked for
+/// it.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if let Some(newest) = &revocation.forgot {
         return show(&match is_json {
@@ -195,7 +196,7 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Res
     show(&revocation.holders.iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
 }
 
-/// Prints a failure on standard output, in the format that was asked for.
+/// Prints a failure on standard output, in the requested format.
 ///
 /// # Errors
 /// [`Error::Output`] when it could not be written.
@@ -267,7 +268,7 @@ fn status_text(status: &Status) -> String {
     let (last, holders) = (log::last_run(status), status.holders());
     let news = match (status.state, &last) {
         (State::Free, Some(last)) => format!("; last run {last}"),
-        // A misspelt name looks like this. Only all nodes together can tell.
+        // A misspelt name has no runs. Only all nodes together can tell that there are none.
         (State::Free, None) if status.memory.counts.is_some() => {
             format!("; no run is known{}", log::just_started(&status.memory.started))
         }
@@ -282,7 +283,7 @@ fn status_text(status: &Status) -> String {
     rows.push(("", more(status.holder_count, holders.len())));
     rows.push(match (status.state, holders, status.lease()) {
         (State::Reserved, _, Some(left)) => ("for", Some(format!("the next in line, for at most {}", human(left)))),
-        // The key is not a lock.
+        // The key is no lock.
         (State::Foreign, [], Some(left)) => ("lease", Some(format!("{} left", human(left)))),
         (State::Foreign, [], None) => ("lease", Some("never expires".to_owned())),
         _ => ("", None),
@@ -314,7 +315,7 @@ fn waiter_line(waiter: &Waiter) -> String {
     format!("{who}{time}{deaf}")
 }
 
-/// What is known of a holder, each with its label. `usual`: the time that runs of this lock take.
+/// The known facts about a holder, each with its label. `usual`: the time that runs of this lock take.
 fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Option<String>); 9] {
     let usual = usual.filter(|_| holder.kept.is_none());
     let usual = usual.map_or_else(String::new, |usual| format!(" (usually {})", human(usual)));
@@ -341,17 +342,17 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// Whether the lease is renewed, where that is worth a word.
+/// A word on whether the lease is renewed, if that is news.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
         return None;
     }
     if renewal.is_zero() {
-        // A job that has re-entered it renews it.
+        // A job that has re-entered the lease renews it.
         return holder.holds.is_none_or(|holds| holds == 1).then(|| "by acquire: nothing renews it".to_owned());
     }
-    // Extended by more than a renewal asks for, it needs none.
+    // A lease that was extended by more than a renewal asks for needs no renewal.
     let last = renewal.checked_sub(left)?;
     let is_late = last > renewal_interval(renewal) * 3 / 2;
     let (last, left) = (human(last), human(left));

@@ -1,5 +1,4 @@
-//! What a waiter sees on standard error: on a terminal one live line of text, elsewhere a line at once and every
-//! minute.
+//! The waiter's line on standard error: on a terminal one live line of text, elsewhere a line at once and every minute.
 
 use crate::lock::{Obstacle, WaitReport};
 use crate::output;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 /// The interval at which the live line is brought up to date.
 const TICK: Duration = Duration::from_secs(1);
-/// The interval at which a line is repeated where it cannot be redrawn.
+/// The interval at which a line is repeated if it cannot be redrawn.
 const REPEAT: Duration = Duration::from_secs(60);
 
 /// The live line of text that a waiter sees; it is cleared when dropped.
@@ -23,14 +22,14 @@ pub(crate) struct ProgressLine {
     verbose: bool,
     /// The longest wait; [`Duration::MAX`] forever.
     wait: Duration,
-    /// Standard error is a terminal that can redraw a line.
+    /// True if standard error is a terminal that can redraw a line.
     redraws: bool,
     start: Boot,
     /// The state of the wait, and the time of that report.
     known: Option<(WaitReport, Boot)>,
     /// The time at which it was last shown.
     shown: Option<Boot>,
-    /// The last request to the nodes failed.
+    /// True if the last request to the nodes failed.
     in_trouble: bool,
     /// The time at which a failed request was last printed.
     trouble_said: Option<Boot>,
@@ -120,8 +119,7 @@ impl ProgressLine {
         self.shown = Some(now);
     }
 
-    /// True if the line is to be printed where it cannot be redrawn now: at once, and, without a terminal, every
-    /// minute.
+    /// True if a line that cannot be redrawn now is due: at once, and every minute if there is no terminal.
     fn is_due(&self, now: Boot) -> bool {
         self.shown.is_none_or(|shown| !self.redraws && now.since(shown) >= REPEAT)
     }
@@ -185,7 +183,7 @@ mod tests {
             (false, None, true, REPEAT),
             (false, Some(REPEAT - TICK * 2), false, TICK * 2),
             (false, Some(REPEAT), true, TICK),
-            // It goes on in the background.
+            // The wait goes on in the background.
             (true, Some(REPEAT), false, TICK),
         ] {
             (line.redraws, line.shown) = (redraws, ago.map(|ago| now - ago));

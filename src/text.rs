@@ -4,9 +4,9 @@ use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The number of characters of another user's text that are shown.
+/// The most characters of another user's text to show.
 const SHOWN: usize = 60;
-/// The number of characters of a token that are shown: enough to name its lease, too few to release it.
+/// How many characters of a token are shown: enough to name its lease, too few to release it.
 pub(crate) const SHOWN_OF_TOKEN: usize = 8;
 
 /// A duration rounded to seconds, or to milliseconds below one second.
@@ -22,7 +22,7 @@ pub(crate) fn seconds(time: Duration) -> String {
     exact(Duration::from_secs((time + Duration::from_millis(500)).as_secs()))
 }
 
-/// A duration in full, in days at most: humantime has months and years, which options refuse.
+/// A duration in full, in units up to days, since options refuse humantime's months and years.
 pub(crate) fn exact(time: Duration) -> String {
     const DAY: u64 = 86_400;
     let rest = humantime::format_duration(Duration::new(time.as_secs() % DAY, time.subsec_nanos()));
@@ -50,8 +50,8 @@ pub(crate) fn escaped(text: &str, most: usize) -> String {
     escaped_where(text, most, unprintable)
 }
 
-/// Text of several origins, safe for a terminal: all but line ends is escaped that a terminal obeys. Cut after `most`
-/// characters.
+/// Text of several origins, safe for a terminal: everything that a terminal obeys is escaped, except line ends. Cut
+/// after `most` characters.
 pub(crate) fn printable(text: &str, most: usize) -> String {
     escaped_where(text, most, |c| unprintable(c) && c != '\n')
 }
@@ -71,7 +71,7 @@ fn escaped_where(text: &str, most: usize, is_escaped: impl Fn(char) -> bool) -> 
     out
 }
 
-/// A word for bash and zsh, ready to paste: in `$'…'`, with what a terminal obeys as its bytes.
+/// A word for bash and zsh, ready to paste: in `$'…'`, with characters that a terminal obeys as bytes.
 pub(crate) fn shell_quoted(word: &str) -> String {
     let mut quoted = "$'".to_owned();
     for c in word.chars() {
@@ -84,7 +84,7 @@ pub(crate) fn shell_quoted(word: &str) -> String {
     quoted + "'"
 }
 
-/// What another user wrote, in a message: safe for a terminal, and not too long.
+/// Another user's text in a message: safe for a terminal, and not too long.
 pub(crate) fn safe(text: &str) -> String {
     escaped(text, SHOWN)
 }
@@ -94,7 +94,7 @@ pub(crate) fn quoted(names: impl IntoIterator<Item = impl Debug>, between: &str)
     names.into_iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(between)
 }
 
-/// The first of these names, and the number of the others, of `all`: `a, b and 3 more`.
+/// The first of `all` names, and the number of the others: `a, b and 3 more`.
 pub(crate) fn first_of(names: impl IntoIterator<Item = impl ToString>, most: usize, all: u64) -> String {
     let first: Vec<String> = names.into_iter().take(most).map(|name| name.to_string()).collect();
     match all.saturating_sub(first.len() as u64) {

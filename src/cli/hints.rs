@@ -1,5 +1,5 @@
-//! What is wrong with a command line that clap does not understand, in one line: clap's words without its tips and
-//! usage, and a hint.
+//! The error of a command line that clap does not understand, in one line: clap's words, except its tips and usage, and
+//! a hint.
 
 use crate::cli;
 use crate::parse::NO_DASHES;
@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
 
-/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock does not have: the
-/// commands that they are a mistake for (none: all), the words, and what to look for.
+/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks: the commands for
+/// which they are a mistake (none: all), the words, and the option to look for.
 const MEANT: [(&[&str], &str, &str); 28] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
@@ -93,7 +93,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => {
             let usual = match name {
                 "" => "redlock -h shows how it is used".to_owned(),
-                // It may be an option of the command.
+                // The word may be an option of the command.
                 _ if lacks_dashes => NO_DASHES.to_owned(),
                 _ => format!("redlock {name} -h shows its options"),
             };
@@ -106,7 +106,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// The long option among these arguments that has one dash, as consul's have.
+/// The long option among these arguments that has only one dash, like consul's.
 fn with_one_dash(redlock: &Command, arguments: &[OsString]) -> Option<String> {
     let words = arguments.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
     let options = words.filter(|word| word.starts_with('-') && word.len() > 3).map(|word| format!("-{word}"));
@@ -140,7 +140,7 @@ fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<Stri
         true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
         false => redlock.get_subcommands().map(|command| command.get_name().to_owned()).collect(),
     };
-    // A word of one letter is the beginning of too much.
+    // Too many options begin with a short word.
     let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
     let longer: Vec<&str> = begin_so.collect();
     (!longer.is_empty()).then(|| format!("{}?", enumerated(&longer, "or")))

@@ -1,5 +1,5 @@
-//! The default label of a job: the name of its script or command. Other users see it, so no argument is shown: it may
-//! hold a secret.
+//! The default label of a job: the name of its script or command. Other users see the label, so it has no arguments,
+//! which may hold secrets.
 
 use crate::cli::values::LONGEST_LABEL;
 use std::ffi::{OsStr, OsString};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
 
-/// The base name of the command, or of the script that a shell is given; of its `-c`, that of the first word.
+/// The base name of the command; for a shell, that of its script, or of the first word of its `-c` line.
 pub(crate) fn of(command: &[OsString]) -> String {
     let [first, arguments @ ..] = command else { return String::new() };
     let command = base_name(first);
     let name = if SHELLS.contains(&command.as_str()) { of_shell(arguments) } else { None }.unwrap_or(command);
-    // A letter has 4 bytes at most.
+    // A letter has at most 4 bytes.
     name.chars().take(LONGEST_LABEL / 4).map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
@@ -20,8 +20,8 @@ fn base_name(path: &OsStr) -> String {
     Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The script of a shell, or the first word of its line, where no option stands before it that takes a value, or has
-/// the script come from standard input. None too for a line that begins with a variable, which may be a secret.
+/// The script of a shell, or the first word of its `-c` line. None if an option before it takes a value or reads the
+/// script from standard input, or if the line begins with a variable, which may be a secret.
 fn of_shell(arguments: &[OsString]) -> Option<String> {
     let is_option = |word: &&OsString| word.as_encoded_bytes().starts_with(b"-");
     let options = arguments.iter().take_while(is_option).count();
@@ -55,7 +55,7 @@ mod tests {
             ("/bin/bash -eu /opt/nightly.sh secret", "nightly.sh"),
             ("env X=secret job", "env"),
             ("nice job", "nice"),
-            // Not known, or nothing.
+            // No script, or an unknown one.
             ("sh", "sh"),
             ("sh -s secret", "sh"),
             ("bash -eo pipefail job.sh", "bash"),

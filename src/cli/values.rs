@@ -14,7 +14,7 @@ pub(crate) const LONGEST_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 const REMEMBERED: Duration = Duration::from_secs(100 * 24 * 3600);
 /// The longest name, in bytes.
 pub(crate) const LONGEST_NAME: usize = 512;
-/// The largest number of `--newest`: up to there a script counts exactly.
+/// The largest number of `--newest`: Lua counts exactly up to it.
 pub(crate) const LARGEST_NUMBER: u64 = (1 << 53) - 1;
 /// The longest label, in bytes.
 pub(crate) const LONGEST_LABEL: usize = 256;
@@ -37,7 +37,8 @@ pub(crate) fn pattern(text: &str) -> Result<String, String> {
     }
 }
 
-/// A token, without the ellipsis that `status` shows. It is empty when a script continues after a failed `acquire`.
+/// A token, minus the ellipsis that `status` shows. An empty one means that a script continues after a failed
+/// `acquire`.
 pub(crate) fn token(text: &str) -> Result<String, String> {
     match text {
         "" => Err("empty token: did acquire fail?".to_owned()),
@@ -61,7 +62,7 @@ pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time in which runs are looked for.
+/// A time for which runs are remembered, to look for runs in it.
 pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > REMEMBERED => Err("runs are remembered for 100 days".to_owned()),

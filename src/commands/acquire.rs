@@ -20,13 +20,13 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     let name = taking.names.concat();
     let watched = args.while_pid.map(guard::watched).transpose()?;
     let mut lock = lock(&settings, &name, taking.ttl)?.with_claim(claim(taking));
-    // This process ends before the lease does; the calling script has the token.
+    // This process ends before the lease, so the owner is the calling script, which has the token.
     let pid = args.while_pid.map_or_else(parent_id, i32::unsigned_abs);
     let label = settings.label.clone().unwrap_or_default();
     let mut request = request(taking, watched.is_none(), args.wait, &settings, pid, label);
     request.noted = watched.is_some();
     request.is_acquired = true;
-    // Before there is a runtime, whose descriptors the guard must not share.
+    // Forks before there is a runtime, whose descriptors the guard must not share.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
     let guard = watched.map(|watched| guard::start(task(watched), &mut lock)).transpose()?;
@@ -90,7 +90,7 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Releases a lease whose token was not printed, or too late, or which nothing would renew: the caller does not.
+/// Releases a lease that the caller will not: its token was not printed, or too late, or nothing would renew it.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

@@ -37,7 +37,8 @@ fn whereabouts(local: Local) -> Setting {
     Setting { variable: "local", value: socket.display().to_string().into(), from: from.into(), is_default: false }
 }
 
-/// How locks are used, and the facts about the nodes, gathered side by side: a node that hangs is waited for once.
+/// The setup of the locks and the facts about the nodes, gathered side by side, so that a node that hangs costs one
+/// wait.
 async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
     let mut on_nodes = super::locks(settings, DEFAULT_TTL);
     let nodes = doctor::gather(&settings.nodes, &settings.prefix, on_nodes.node_timeout());
@@ -46,7 +47,7 @@ async fn setup(settings: &Settings) -> (Setup<'_>, Vec<NodeFacts>) {
         locks.add(&status);
         Ok(())
     };
-    // With all that a lock remembers.
+    // Looks with all that a lock remembers, to find runs that cannot be read.
     let view = View::ROW_AND_ERRORS.with_hosts(true);
     let listing = on_nodes.list(Selection { prefix: &settings.prefix, names: &[] }, view, true, add);
     let (listed, nodes) = join(listing, nodes).await;

@@ -45,7 +45,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
         Command::Log(args) => log::run(args, common),
         Command::Wait(args) => wait::run(args, common),
         Command::Doctor => doctor::run(common),
-        // Needs no settings, and works with broken ones too.
+        // Needs no settings, so it works with broken ones too.
         Command::Completions(args) => completions::run(args),
     }
 }
@@ -53,7 +53,7 @@ pub(crate) fn carry_out(cli: &Cli) -> anyhow::Result<Exit> {
 /// Runs `future` to its end.
 ///
 /// # Errors
-/// The future's, and [`Error::Unavailable`] without free descriptors.
+/// The future's, and [`Error::Unavailable`] for lack of a descriptor.
 fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     sys::wait::block_on(future).map_err(Error::cannot_wait)?
 }
@@ -61,7 +61,7 @@ fn block_on<T, E: From<Error>>(future: impl Future<Output = Result<T, E>>) -> Re
 /// Blocks these signals, to be read in the runtime, which must exist.
 ///
 /// # Errors
-/// Those of [`Error::cannot_wait`].
+/// The errors of [`Error::cannot_wait`].
 fn signals(signals: &[Signal]) -> Result<Readable<Signals>, Error> {
     let blocked = Signals::block(&not_ignored(signals));
     let signals = blocked.map_err(|errno| Error::cannot_wait(errno.into()))?;
@@ -85,7 +85,7 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
 /// The lock of this name. Timeouts that are not set are derived from `ttl`.
 ///
 /// # Errors
-/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and those of [`start_local`].
+/// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and the errors of [`start_local`].
 fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     let key = key(settings, name)?;
     start_local(settings, |_| false)?;
@@ -95,7 +95,7 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
 /// All locks, for a command that only looks: a server that was never started has none.
 ///
 /// # Errors
-/// Those of [`start_local`].
+/// The errors of [`start_local`].
 fn locks_to_look_at(settings: &Settings) -> Result<Locks, Error> {
     start_local(settings, Local::is_unused)?;
     Ok(locks(settings, DEFAULT_TTL))
@@ -104,7 +104,7 @@ fn locks_to_look_at(settings: &Settings) -> Result<Locks, Error> {
 /// The lock of this name, for a command that only looks.
 ///
 /// # Errors
-/// Those of [`lock`].
+/// The errors of [`lock`].
 fn lock_to_look_at(settings: &Settings, name: &str) -> Result<Lock, Error> {
     let key = key(settings, name)?;
     Ok(locks_to_look_at(settings)?.lock(name, &key))
@@ -121,8 +121,8 @@ fn key(settings: &Settings, name: &str) -> Result<String, Error> {
     }
 }
 
-/// The name and the token for extend and release. Those of the enclosing job are a pair: its token does not fit another
-/// name, and its name does not fit a token from the command line.
+/// The name and the token for extend and release. The enclosing job's name and token are a pair: the token is not used
+/// with another name, nor the name with a token from the command line.
 ///
 /// # Errors
 /// [`Error::Usage`] when neither the argument nor the enclosing job names a lock.
@@ -140,11 +140,11 @@ fn name_and_token(
     }
 }
 
-/// The token that was given, else that of the innermost enclosing job that has a lease on this lock.
+/// The given token, else the token of the innermost enclosing job that has a lease on this lock.
 ///
 /// # Errors
-/// [`Error::Usage`] with the text `missing` if there is none, what [`Lock::inspect`] says, and the error that leaves
-/// the lock's state unknown.
+/// [`Error::Usage`] with the text `missing` if there is no token, the errors of [`Lock::inspect`], and the error that
+/// leaves the lock's state unknown.
 async fn token_of(
     token: Option<String>,
     lock: &mut Lock,
@@ -166,8 +166,8 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:`, if the locks are there, unless it runs, or is one to `skip`. This comes first: it
-/// takes longer than a node may take to answer, and the server must not become a descendant of the keeper.
+/// Starts the server of `local:`, if the locks are on one, unless it runs or is to be skipped. Callers do this first,
+/// since it takes longer than a node may take to answer, and the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.
@@ -181,8 +181,8 @@ fn start_local(settings: &Settings, skip: fn(&Local) -> bool) -> Result<Option<L
     Ok(Some(local))
 }
 
-/// Reads the settings, for a command that waits that long at most. Prints the warnings about them, and with `--verbose`
-/// the settings.
+/// Reads the settings, for a command that waits at most this long. Prints warnings about them, and the settings with
+/// `--verbose`.
 ///
 /// # Errors
 /// [`Error::Usage`] for a bad setting.
@@ -191,14 +191,14 @@ fn settings(common: &Common, wait: Duration) -> Result<Settings, Error> {
     settings.unknown.iter().for_each(|why| say(why));
     if common.verbose {
         settings.skipped.iter().for_each(|why| say(why));
-        // The nodes in any case.
+        // The nodes are shown in any case.
         let given = settings.origins.iter().enumerate().filter(|(at, setting)| *at == 0 || !setting.is_default);
         say(&given.map(|(_, setting)| setting.to_string()).collect::<Vec<_>>().join(", "));
     }
     Ok(settings)
 }
 
-/// Says that nothing has named the nodes, with `--quiet` too: every host would have a lock of its own.
+/// Warns, with `--quiet` too, that no option or variable has named the nodes: every host would have a lock of its own.
 fn warn_of_default(settings: &Settings) {
     if let (true, [node]) = (settings.is_unconfigured, settings.nodes.as_slice()) {
         say(&format!(
@@ -207,7 +207,7 @@ fn warn_of_default(settings: &Settings) {
     }
 }
 
-/// Says what a list lacks. The exit is that of the first lock that too few nodes know.
+/// Reports the gaps in a list. The exit comes from the first lock that too few nodes know.
 fn say_missing(missing: &Missing) -> Exit {
     warning_about(missing).iter().for_each(|warning| say(warning));
     missing.locks.iter().for_each(|error| say(&error.to_string()));
@@ -220,7 +220,7 @@ fn warning_about(missing: &Missing) -> Option<String> {
         .then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&missing.nodes)))
 }
 
-/// The claim that run and acquire were asked for.
+/// The claim that the options of run and acquire ask for.
 fn claim(taking: &LeaseArgs) -> Claim {
     match (taking.shared, taking.slots) {
         (true, _) => Claim::Shared,
@@ -229,8 +229,8 @@ fn claim(taking: &LeaseArgs) -> Claim {
     }
 }
 
-/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: no option of one of the
-/// two rules out --reentrant.
+/// The request of run and acquire. `pid` is the process that will have the lock. `is_alone`: no other option rules out
+/// --reentrant.
 fn request(
     taking: &LeaseArgs,
     is_alone: bool,

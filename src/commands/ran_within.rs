@@ -1,4 +1,4 @@
-//! `status --ran-within`: whether jobs have succeeded lately, for cron, Nagios and other monitoring.
+//! `status --ran-within`: tells whether jobs have succeeded lately, for cron, Nagios and other monitoring.
 
 use super::say_missing;
 use crate::cli::{Common, Format};
@@ -12,13 +12,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Recency {
     Recent,
-    /// The only success that is known is in the future: the server's clock was changed.
+    /// The only known success is in the future: the server's clock was changed.
     Ahead,
     /// No success, or too few hosts.
     NotRecent,
 }
 
-/// The selected locks: of each whether a run that ended within this time has succeeded, and whether so many hosts came.
+/// The selected locks: whether a run of each has succeeded within this time, and whether enough hosts came.
 pub(super) struct Jobs<'a> {
     selection: Selection<'a>,
     within: Duration,
@@ -27,7 +27,7 @@ pub(super) struct Jobs<'a> {
     /// The patterns that no lock has matched so far.
     unmatched: Vec<&'a str>,
     answers: Vec<(Recency, String)>,
-    /// The first lock without a recent success whose state is not known: nodes that cannot tell may have forgotten one.
+    /// The first lock with an unknown state and no known recent success: nodes that did not answer may know one.
     unsure: Option<String>,
     /// For JSON and Nagios.
     rows: Vec<Row>,
@@ -61,7 +61,7 @@ impl<'a> Jobs<'a> {
             line.push_str(&format!("; {but} {few}"));
             answer = Recency::NotRecent;
         }
-        // A success is one, whoever knows it.
+        // A known success counts, even if the state is unknown.
         if status.state == State::Unknown && answer != Recency::Recent {
             self.unsure.get_or_insert_with(|| status.name.clone());
         }

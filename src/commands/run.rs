@@ -23,12 +23,12 @@ pub(crate) fn run(args: &RunArgs, common: &Common) -> anyhow::Result<Exit> {
 }
 
 /// # Errors
-/// Everything that kept the command from being started.
+/// The reason why the command was not started.
 fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit, Error> {
     let taking = &args.taking;
     check(args, settings).map_err(Error::Usage)?;
     let label = settings.label.clone().unwrap_or_else(|| label::of(&args.command));
-    // A missing command must not be found out after an hour in line.
+    // Looks now, since a missing command must not show only after an hour in line.
     let file = find_command(&args.command[0]).map_err(|errno| Error::no_command(&args.command[0], errno))?;
     let errors = args.keep_errors.as_deref().map(open_errors).transpose()?;
     let lock = |name: &String| Ok(lock(settings, name, taking.ttl)?.with_claim(claim(taking)));
@@ -58,7 +58,7 @@ fn run_with(args: &RunArgs, common: &Common, settings: &Settings) -> Result<Exit
     run::run(job, locks)
 }
 
-/// The file for the job's errors. Nothing could be kept of what goes into a pipe or a device.
+/// Opens the file for the job's errors; not a pipe or a device, whose content could not be read back.
 fn open_errors(path: &Path) -> Result<File, Error> {
     let opened = open_regular(path, OpenOptions::new().read(true).append(true));
     opened.map_err(|error| Unusable::of(&error).within(|why| format!("--keep-errors {path:?}: {why}")).into())

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
         }
     }
     let mut locks = locks_to_look_at(&settings)?;
-    // Who watches asks about locks that are free, too.
+    // Monitoring asks about free locks, too.
     let with_free = args.all || args.ran_within.is_some() || common.format == Format::Prometheus;
     let mut jobs = args.ran_within.map(|within| Jobs::new(selection, within, args.min_hosts, common));
     let (is_json, mut rows, mut metrics) = (common.format == Format::Json, Vec::new(), Metrics::default());
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &StatusArgs, common: &Common) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// What an empty list says. Without -a it has free locks only if they are named in full.
+/// The text for an empty list. A list has free locks only with -a, or if they are named in full.
 fn none(args: &StatusArgs) -> String {
     match (quoted(&args.locks.names, " or "), args.all) {
         (names, true) if names.is_empty() => "no locks".to_owned(),
@@ -83,7 +83,7 @@ fn watch_all(
             Ok(())
         };
         let missing = locks.list(selection, View::ROW, args.all, add).await?.known()?;
-        // Of equals the names are in order already.
+        // The sort is stable: equal locks stay in the order of their names.
         rows.sort_by(|(one, _), (other, _)| one.cmp(other));
         let warning = warning_about(&missing).filter(|_| !is_json).map(|warning| format!("{warning}\n"));
         let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();

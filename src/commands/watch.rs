@@ -15,7 +15,7 @@ use nix::libc;
 use nix::sys::signal::{Signal, raise};
 use std::time::Duration;
 
-/// The signals that end the watch, and those of a terminal for a new size and for Ctrl-Z. The screen handles Ctrl-C.
+/// The signals that end the watch, and the terminal's for a new size and for Ctrl-Z. The screen handles Ctrl-C.
 const READ: [Signal; 5] = [Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH, Signal::SIGTSTP];
 
 /// Shows the page of `look` at this interval, until a signal or q ends it. `look` gets the columns of a screen, to fit
@@ -58,7 +58,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Shows a page, or why there is none.
+/// Shows a page, or the reason why there is none.
 fn show(page: Result<String, String>, every: Duration, is_json: bool, screen: Option<&Screen>) -> Result<(), Error> {
     let now = local_date(unix_time()).unwrap_or_default();
     match (screen, page) {

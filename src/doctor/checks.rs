@@ -1,4 +1,4 @@
-//! The checks: small functions from the facts about a node to what they mean for locks. No I/O.
+//! The checks: small functions that judge the facts about a node. No I/O.
 
 use super::facts::Facts;
 use super::finding::Harm::{Fail, NoVote, Unknown, Warn};
@@ -28,8 +28,8 @@ pub(crate) struct Setup<'a> {
 /// The facts about all locks.
 #[derive(Debug, Default)]
 pub(crate) struct LockFacts {
-    /// The names of those that never expire, and whose runs cannot be read, and why the runs of the first of these
-    /// cannot.
+    /// The names of locks that never expire, the names of locks whose runs cannot be read, and the reason for the first
+    /// of these.
     eternal: Vec<String>,
     unread: Vec<String>,
     why: Option<String>,
@@ -55,7 +55,7 @@ impl Setup<'_> {
     }
 }
 
-/// A check of one node; the last argument is the other nodes that were reached.
+/// A check of one node; the last argument is all other nodes that were reached.
 type CheckOfNode = fn(&Facts, &Setup, &[&Facts]) -> CheckResult;
 
 pub(super) const OF_A_NODE: [(&str, CheckOfNode); 14] = [
@@ -81,7 +81,7 @@ type CheckOfAll = fn(&Setup) -> CheckResult;
 pub(super) const OF_ALL: [(&str, CheckOfAll); 5] =
     [("redis", redis), ("number of nodes", number), ("quarantine", quarantine), ("expiry", expiry), ("log", log)];
 
-/// The largest acceptable difference of two clocks, in ms: --once-per and --ran-within count by those of the servers.
+/// The largest acceptable difference of two clocks, in ms: --once-per and --ran-within count by the servers' clocks.
 const CLOCKS_MS: u64 = 5_000;
 /// Largest acceptable replica lag, in seconds.
 const LAG: u64 = 10;
@@ -290,7 +290,7 @@ fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     Ok(format!("up for {up}"))
 }
 
-/// Against this machine, and against the other nodes.
+/// Compares the clock with this machine's, and with the other nodes'.
 fn clock(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
     let advice = "let this user run TIME (ACL rule +time)";
     let ahead = node.ahead_ms.ok_or_else(|| Unknown.problem("TIME is refused", advice))?;
@@ -384,7 +384,7 @@ fn quarantine(setup: &Setup) -> CheckResult {
         return Ok("none: a restarted node grants locks at once".to_owned());
     }
     let (now, needed) = (human(length), human(longest));
-    // One that is not fixed covers the leases that a caller has seen.
+    // A quarantine that is not fixed covers the leases that a caller has seen.
     let harm = if setup.quarantine.is_fixed { Fail } else { Warn };
     let detail = format!("{now}, and a lease of {needed} is in use: a node that restarts may give its lock to another");
     let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");

@@ -36,7 +36,7 @@ pub(super) struct Facts {
     pub(super) address: Address,
     /// The measured round trips, shortest first; never empty.
     pub(super) round_trips: Vec<Duration>,
-    /// How far its clock is ahead of this machine's, in ms; none where TIME is refused.
+    /// How far its clock is ahead of this machine's, in ms; none if TIME is refused.
     pub(super) ahead_ms: Option<i64>,
     /// The `run_id`s that several connections have met.
     pub(super) run_ids: BTreeSet<String>,
@@ -75,7 +75,7 @@ impl Lines {
         value.ok_or_else(|| untold(self.command, format!("does not report {name}")))
     }
 
-    /// A number. The uptime is below 0 after the clock was set back behind the start: that counts as 0.
+    /// A number. An uptime below 0, after the clock was set back to before the start, counts as 0.
     pub(super) fn number(&self, name: &str) -> Result<u64, Problem> {
         let value = self.get(name)?;
         let number = value.parse::<i64>();
@@ -117,7 +117,7 @@ async fn servers(address: &Address, prefix: &str, patience: Duration) -> Vec<(St
 }
 
 async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
-    // An error of the login is not an answer to the commands that follow.
+    // Logs in first, so that a login error is not taken for the answer to a command.
     node.reach().await?;
     let question = permissions::question(prefix);
     let words: Vec<&str> = question.iter().map(String::as_str).collect();
@@ -127,7 +127,7 @@ async fn facts(node: &mut Node, prefix: &str) -> Result<Facts, Fault> {
         Ok(1..) => report(node, "CLUSTER INFO").await,
         _ => Lines { command: "CLUSTER INFO", lines: Ok(String::new()) },
     };
-    // Each refusal is an entry in the server's ACL LOG.
+    // Asks only a Cluster's node, since each refusal makes an entry in the server's ACL LOG.
     let moving = match &cluster.lines {
         Ok(told) if told.is_empty() => Ok(Vec::new()),
         Ok(_) => moving(node).await,

@@ -1,4 +1,4 @@
-//! The findings of the checks: what is wrong, how much harm it does to locks, and the remedy.
+//! The findings of the checks: the problem, its harm to locks, and the remedy.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 pub(crate) enum Diagnosis {
     Fail,
     Warn,
-    /// The server does not reveal it.
+    /// The server does not reveal the fact.
     Unknown,
     Ok,
 }
@@ -54,7 +54,7 @@ pub(super) struct Problem {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Harm {
     Fail,
-    /// The node grants no locks: a warning where enough others have a vote.
+    /// The node grants no locks: a warning if enough others have a vote.
     NoVote,
     Warn,
     Unknown,
@@ -72,7 +72,7 @@ impl Harm {
 }
 
 impl Finding {
-    /// `enough` nodes have a vote.
+    /// The finding for this outcome. `enough`: enough nodes have a vote.
     pub(super) fn of((node, check, result): CheckOutcome, enough: bool) -> Finding {
         match result {
             Ok(detail) => Finding { node, check, verdict: Diagnosis::Ok, detail, advice: None },

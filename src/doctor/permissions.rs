@@ -8,7 +8,7 @@ const COMMANDS: &str = "+evalsha +eval +subscribe +unsubscribe +publish +get +se
                         +zadd +zcard +zrange +zrevrange +zrank +zscore +zrem +zpopmin +zpopmax +zcount +pexpireat +lpush \
                         +ltrim +lrange +lindex +llen +hincrby +pubsub|numsub +client|setname";
 
-/// The commands without which locks still work: for the uptime, the list of all locks, and the log.
+/// The commands that locks can do without: for the uptime, the list of all locks, and the log.
 pub(super) const OPTIONAL: [&str; 7] = ["info", "scan", "lpush", "ltrim", "lrange", "lindex", "llen"];
 
 /// The smallest sufficient rule, to paste into redis-cli. For the default user, it creates a new user.
@@ -24,7 +24,7 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
 pub(super) fn question(prefix: &str) -> Vec<String> {
     let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);
-    // A lock works without its name in CLIENT LIST, and without a word on waiters that do not listen.
+    // A lock needs neither a name in CLIENT LIST nor a look at waiters that do not listen.
     let commands = COMMANDS.split(' ').filter(|command| !command.contains('|'));
     let commands = commands.map(|command| command.replace('+', ""));
     script.into_iter().chain([lock, base.clone(), base]).chain(commands).collect()

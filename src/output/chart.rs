@@ -9,14 +9,14 @@ use std::io::{IsTerminal, stdout};
 use std::iter::once;
 use unicode_width::UnicodeWidthStr;
 
-/// The columns for a time below the chart: a line, the time, and some space.
+/// The columns that a time below the chart takes: a line, the time, and some space.
 const TIME: usize = 8;
-/// Names and hosts may take this part of the columns each.
+/// Names and hosts may each take one part in this many of the columns.
 const NAMES: usize = 5;
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What standard output can show.
+/// The abilities of standard output.
 struct Medium {
     columns: usize,
     has_colors: bool,
@@ -84,7 +84,7 @@ pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
     lines.chain(once(times).filter(|_| !labels.is_empty())).collect()
 }
 
-/// What each column of a line shows. A run that is shorter than a column is shown, too.
+/// The mark in each column of a line. A run that is shorter than a column is shown, too.
 fn marks(picture: &Picture<'_>, parts: &[Part], width: usize) -> Vec<Mark> {
     let mut marks = vec![Mark::Nothing; width];
     for part in parts {

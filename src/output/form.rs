@@ -11,10 +11,10 @@ const COLUMN: usize = 40;
 /// A cell without a value.
 pub(super) const EMPTY: &str = "-";
 
-/// The character between cells. No cell has it: what others wrote is escaped.
+/// The character between cells. No cell contains it, since other users' text is escaped.
 const BETWEEN: &str = "\u{1f}";
 
-/// A line of a list: its cells, or its object in JSON. There may be very many: it is all that is kept of what it shows.
+/// A line of a list: its cells, or its object in JSON. Since there may be very many lines, nothing else is kept.
 #[derive(Debug)]
 pub(crate) struct Row(Box<str>);
 
@@ -54,8 +54,8 @@ pub(super) fn value(of: impl Serialize) -> String {
     unprintable_escaped(&serde_json::to_string(&of).unwrap_or_default())
 }
 
-/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and marks of
-/// writing direction. All of them can occur in strings only.
+/// JSON requires an escape for the first 32 control characters only, but terminals also obey the others, and
+/// writing-direction marks. All these occur only inside strings.
 fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -68,9 +68,8 @@ fn unprintable_escaped(json: &str) -> String {
     out
 }
 
-/// Rows of as many cells as lines, with the cells below each other. Names may be much longer than the others: the
-/// column of names has a limit, and a longer one, which is not cut, moves the rest of its row. A table wider than
-/// `screen` leaves out its empty columns.
+/// The rows as lines, with the cells in columns. Names may be very long, so the column of names has a limit; a longer
+/// name is not cut, and shifts the rest of its row. A table wider than `screen` leaves out its empty columns.
 pub(super) fn aligned(
     heads: Option<Row>,
     rows: &[Row],

@@ -7,10 +7,10 @@ use crate::sys::clock::local_date;
 use crate::text::{first_of, safe, seconds};
 use std::time::Duration;
 
-/// The number of hosts that did not come which a message names.
+/// The most absent hosts that a message names.
 const ABSENT: usize = 10;
 
-/// A line for each, its parts below each other: `web-3  2026-11-24 03:00:02 +0100  4h 30m ago  ran, exit 0`.
+/// A line for each host, in columns: `web-3  2026-11-24 03:00:02 +0100  4h 30m ago  ran, exit 0`.
 pub(super) fn lines(hosts: &[Visit]) -> Vec<String> {
     let row = |visit: &Visit| {
         let date = local_date(visit.came).unwrap_or_default();
@@ -20,8 +20,8 @@ pub(super) fn lines(hosts: &[Visit]) -> Vec<String> {
     aligned(None, &rows, Some(0), None).map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// That fewer hosts than `least` came within that time, and which of the others came last: `only 29 of 30 hosts came:
-/// web-9 last came 3d ago`. None if enough came.
+/// The message that fewer than `least` hosts came within that time, and when the others last came: `only 29 of 30 hosts
+/// came: web-9 last came 3d ago`. None if enough came.
 pub(crate) fn too_few(hosts: &[Visit], within: Duration, least: usize) -> Option<String> {
     let has_come = |visit: &&Visit| visit.ago().is_some_and(|ago| ago <= within);
     let (came, absent): (Vec<&Visit>, Vec<&Visit>) = hosts.iter().partition(has_come);

@@ -8,7 +8,7 @@ use crate::sys::signals;
 use crate::text::{escaped, exact, human, safe, seconds};
 use std::time::Duration;
 
-/// A run as cells; in the second is the name, if there is one.
+/// A run as cells; the second has the name, if there is one.
 pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String> {
     let unknown = || "-".to_owned();
     let name = name.map(|name| escaped(name, LONGEST_NAME));
@@ -21,17 +21,17 @@ pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String>
     cells.chain([duration, who, format!("{slot}{}{waited}{errors}", result(run))]).collect()
 }
 
-/// The last lines that its job wrote to its standard error, where they are known. Many are indented by tabs.
+/// The last lines of its job's standard error, if they are known. Many are indented by tabs.
 pub(super) fn errors(run: &Run) -> impl Iterator<Item = String> {
     run.errors.iter().flat_map(|errors| errors.lines()).map(|line| escaped(&line.replace('\t', "    "), LINE))
 }
 
-/// The last of them.
+/// The last of these lines.
 pub(super) fn last_error(run: &Run) -> Option<String> {
     errors(run).last().map(|line| line.trim_start().to_owned())
 }
 
-/// The line about a log that does not reach back to the time that was asked for.
+/// The line about a log that does not reach back to the requested time.
 pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     let date = |time| local_date(time).unwrap_or_default();
     let (before, today) = (date(before), date(unix_time()));
@@ -40,8 +40,8 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run, and behind a success the last failure, behind any other the last success: `on web-3 (nightly), 2h 4m
-/// ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None without a log.
+/// The last run, then the last failure after a success, or the last success after any other end: `on web-3 (nightly),
+/// 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if there is no log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -75,14 +75,14 @@ fn ago(run: &Run) -> Option<String> {
     }
 }
 
-/// A part of a sentence behind what leads to it, if there is one.
+/// A part of a sentence after its lead, if there is such a part.
 pub(super) fn led(lead: &str, part: Option<String>) -> String {
     part.map_or_else(String::new, |part| format!("{lead}{part}"))
 }
 
 pub(super) const AHEAD: &str = "in the future: the server's clock was changed";
 
-/// Whether a run has succeeded within that time, in one line.
+/// One line that tells whether a run has succeeded within that time.
 pub(crate) fn ran_within(status: &Status, is_recent: bool, within: Duration) -> String {
     let (name, within) = (&status.name, exact(within));
     let has = if is_recent { "has" } else { "has not" };

@@ -4,13 +4,13 @@ use crate::lock::{Holder, Owner, Run, RunOutcome, State, Status};
 use std::iter::zip;
 use std::time::Duration;
 
-/// The values of a metric for one lock, each with labels besides its name; none where it is not known.
+/// The values of a metric for one lock, each with labels besides the name; none if not known.
 type Values = Option<Vec<(String, f64)>>;
 
 /// A metric: its name, its meaning, its values.
 type Metric = (&'static str, &'static str, fn(&Status) -> Values);
 
-/// Every metric. One whose name ends in `_total` is a counter, the others are gauges.
+/// Every metric: a counter if its name ends in `_total`, else a gauge.
 const METRICS: [Metric; 14] = [
     ("held", "Whether the lock is held, or reserved for the next in line (1), or free (0).", |of| {
         one(if known(of)?.state == State::Free { 0.0 } else { 1.0 })
@@ -93,8 +93,8 @@ impl Metrics {
     }
 }
 
-/// The text of a label, as the format has it: two names never look alike. A name has no control characters; in what
-/// others wrote they would reach a terminal.
+/// The text of a label in this format; two names never look alike. Names have no control characters, but other users'
+/// text may, and they would reach a terminal.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     text.replace(char::is_control, "?")

@@ -8,12 +8,12 @@ use crate::sys::clock::local_date;
 use crate::text::{escaped, exact, seconds};
 use std::time::Duration;
 
-/// The most times at the edge: so many have room on a phone.
+/// The most times at the edge: a phone has room for this many.
 const TIMES: u64 = 9;
-/// What is shorter is drawn so wide, in percent.
+/// The width of the shortest bar, in percent.
 const THINNEST: f64 = 0.3;
 
-/// No colour alone says anything: each bar that failed has a cross, and what waited is thin.
+/// Colour is never the only sign: the bar of a failed run has a cross, and a wait is thin.
 const STYLE: &str = "
 :root{color-scheme:light dark;--ran:#3f7d5a;--failed:#c62f2f;--on:#3f6fb5;--dim:#777;--line:#ddd;--text:#222;--page:#fff}
 @media(prefers-color-scheme:dark){:root{--ran:#6fc08f;--failed:#ff7b72;--on:#7ab0ff;--dim:#999;--line:#3a3a3a;--text:#ddd;--page:#161616}}
@@ -84,7 +84,7 @@ fn drawing(picture: &Picture<'_>, runs: &[(String, Run)], times: &[(String, Stri
     parts.push(format!("<div role=\"img\" aria-label=\"The runs of the table below\">\n{times}"));
     for ((name, host), of_line) in &picture.lines {
         parts.push(format!("<div class=\"l\"><span>{} · {}</span><div class=\"b\"><svg>\n", text(name), text(host)));
-        // What is shown before all else is drawn last.
+        // The most important part is drawn last, above the others.
         let mut of_line: Vec<&Part> = of_line.iter().collect();
         of_line.sort_by_key(|part| part.mark);
         parts.extend(of_line.iter().map(|part| bar(picture, part, part.run.map(|run| &runs[run]))));
@@ -93,7 +93,7 @@ fn drawing(picture: &Picture<'_>, runs: &[(String, Run)], times: &[(String, Stri
     parts.push(format!("{times}</div>\n"));
 }
 
-/// A bar, with what is known of its run as its title.
+/// A bar, with the facts about its run as its title.
 fn bar(picture: &Picture<'_>, part: &Part, run: Option<&(String, Run)>) -> String {
     let (from, to) = (100.0 * picture.place(part.from), 100.0 * picture.place(part.to));
     let width = (to - from).max(THINNEST);
@@ -131,7 +131,7 @@ fn table_row(name: &str, run: &Run) -> String {
     format!("<tr><td>{began}<td>{name}<td>{lasted}<td>{waited}<td>{by}<td{class}>{cross}{end}{errors}<td>{fence}\n")
 }
 
-/// What is known of a run, as text of the page.
+/// The facts about a run, as text of the page.
 fn cells(name: &str, run: &Run) -> [String; 7] {
     let unknown = || "-".to_owned();
     let slot = run.slot.map_or_else(String::new, |slot| format!("slot {slot}, "));
@@ -147,7 +147,7 @@ fn cells(name: &str, run: &Run) -> [String; 7] {
     .map(|cell| text(&cell))
 }
 
-/// What others wrote as text of the page, where it is a part of neither an element nor an attribute.
+/// Other users' text, escaped so that it is part of neither an element nor an attribute.
 fn text(text: &str) -> String {
     let text = escaped(text, super::LINE).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")

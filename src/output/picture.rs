@@ -29,11 +29,11 @@ pub(super) struct Part {
     pub(super) run: Option<usize>,
 }
 
-/// The meaning of a part. Where several meet, the last of these is shown.
+/// The meaning of a part. If several meet, the last of these is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,
-    /// The log has lost what ran.
+    /// The log has lost the runs.
     Forgotten,
     Waited,
     Ran,
@@ -81,8 +81,8 @@ impl<'a> Picture<'a> {
         (since / (self.to - self.from).as_secs_f64()).min(1.0)
     }
 
-    /// Round times of this machine's zone at equal intervals, of which there are less than `most`: `03:00`, of several
-    /// days `11-21`. Daylight saving time may repeat an hour, or leave one out.
+    /// Round times of this machine's zone at equal intervals, fewer than `most`: `03:00`, or `11-21` for several days.
+    /// Daylight saving time may repeat an hour, or leave one out.
     pub(super) fn round_times(&self, most: u64) -> Vec<(Duration, String)> {
         let minutes = (self.to - self.from).as_secs() / MINUTE;
         let is_wide = |interval: &&u64| minutes / **interval < most;
