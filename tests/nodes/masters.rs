@@ -153,6 +153,18 @@ fn a_tie_is_nobodys() {
 }
 
 #[test]
+fn rivals_that_have_a_part_each_are_tried_again_with_pauses() {
+    let nodes = Redis::several(2);
+    for (node, rival) in nodes.iter().zip(["one", "another"]) {
+        node.command(&["SET", KEY, rival, "PX", "60000"]);
+    }
+    let calls = [0, 1, 2].map(|_| redlock(&nodes, "acquire -q backup").turned_away().spawn());
+    // The six pauses of a call are drawn by chance, and take 0.6 s in the mean: together the three calls are never so short.
+    let took: Duration = calls.into_iter().map(|call| call.finish().elapsed).sum();
+    assert!(took > ms(300), "{took:?}");
+}
+
+#[test]
 fn nodes_that_timed_out_are_rolled_back_too() {
     let nodes = several(3);
     nodes[1..].iter().for_each(Redis::pause);
