@@ -93,6 +93,22 @@ fn a_waiter_does_not_stand_behind_its_own_try() {
 }
 
 #[test]
+fn a_connection_that_is_given_up_for_another_one_is_reset() {
+    let redis = Redis::start();
+    let proxy = Proxy::new(&redis, Mode::Pass);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let test = redlock(&proxy, "run backup -q --ttl 20s -- sh -c").args(["echo ready; read line || :"]);
+    let job = test.stdin_from(reader).spawn();
+    job.prints("ready");
+    // The release that is still on its way must not arrive behind the one over the other connection.
+    proxy.half_open();
+    drop(writer);
+    job.finish();
+    assert!(!redis.exists(KEY));
+    eventually(SOON, "reset", || proxy.resets() == 1);
+}
+
+#[test]
 fn a_restart_at_the_end_of_a_job_costs_neither_the_lock_nor_the_success() {
     // With its memory, and without.
     for arguments in [&["--appendonly", "yes", "--appendfsync", "always"][..], &[]] {

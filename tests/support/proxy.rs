@@ -2,7 +2,7 @@
 
 use super::Redis;
 use nix::libc;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -83,6 +83,7 @@ struct Shared {
     packets: AtomicUsize,
     requested: AtomicUsize,
     replied: AtomicUsize,
+    resets: AtomicUsize,
 }
 
 impl super::Where for Proxy {
@@ -121,6 +122,7 @@ impl Proxy {
             packets: AtomicUsize::new(0),
             requested: AtomicUsize::new(0),
             replied: AtomicUsize::new(0),
+            resets: AtomicUsize::new(0),
         });
         let server = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -205,6 +207,11 @@ impl Proxy {
     pub(crate) fn replied(&self) -> usize {
         self.shared.replied.load(Ordering::SeqCst)
     }
+
+    /// How many connections clients have reset.
+    pub(crate) fn resets(&self) -> usize {
+        self.shared.resets.load(Ordering::SeqCst)
+    }
 }
 
 impl Drop for Proxy {
@@ -248,7 +255,8 @@ impl Shared {
     }
 
     fn join<S: Read + Close + Send + 'static>(self: &Arc<Shared>, number: usize, client: TcpStream, from: S, to: S) {
-        let (client_in, to_client) = (client.try_clone().unwrap(), client.try_clone().unwrap());
+        let client_in = Client { stream: client.try_clone().unwrap(), shared: Arc::clone(self) };
+        let to_client = client.try_clone().unwrap();
         let client = Arc::new(client);
         let mut open = self.open.lock().unwrap();
         open.retain(|stream| stream.strong_count() > 0);
@@ -343,6 +351,22 @@ impl Shared {
         };
         self.replied.fetch_add(pieces.iter().map(|piece| piece.1.len()).sum(), Ordering::SeqCst);
         pieces
+    }
+}
+
+/// What comes from a client.
+struct Client {
+    stream: TcpStream,
+    shared: Arc<Shared>,
+}
+
+impl Read for Client {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer);
+        if read.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset) {
+            self.shared.resets.fetch_add(1, Ordering::SeqCst);
+        }
+        read
     }
 }
 
