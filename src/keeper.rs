@@ -81,7 +81,7 @@ pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix:
     let pid = process::fork_helper(c"redlock-keeper", || {
         socket.close_copy();
         match KeeperProcess::new(task, inherited, terminal, &theirs) {
-            Ok(mut parent) => parent.keep(),
+            Ok(mut keeper) => keeper.keep(),
             Err(errno) => {
                 let _ = theirs.send(&Report::StartFailure { errno: errno as i32 });
             }
@@ -213,7 +213,7 @@ impl<'a> KeeperProcess<'a> {
             self.kill_on();
             self.pass_on_signal();
             self.reap();
-            if self.is_over() {
+            if self.end_if_over() {
                 break;
             }
             self.wait();
@@ -340,8 +340,10 @@ impl<'a> KeeperProcess<'a> {
     }
 
     fn look_for_redlock(&mut self) {
+        if !self.orphaned {
+            return;
+        }
         match self.phase {
-            _ if !self.orphaned => {}
             Phase::Ready => self.phase = Phase::Over,
             Phase::Run => self.phase = Phase::Kill(KillLoop::begin()),
             Phase::Kill(_) | Phase::Over => {}
@@ -414,7 +416,8 @@ impl<'a> KeeperProcess<'a> {
             && (!everything || self.childless || tree::children().is_some_and(|all| all.is_empty()))
     }
 
-    fn is_over(&mut self) -> bool {
+    /// Ends the job if it is over; true if the keeper is done.
+    fn end_if_over(&mut self) -> bool {
         if matches!(self.phase, Phase::Run | Phase::Kill(_)) && self.job_is_over() {
             self.end(None);
         }

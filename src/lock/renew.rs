@@ -60,8 +60,8 @@ impl Lock {
         }
         self.locks.cover(&answers);
         let judgement = self.judge_answers(lease, &answers, start, moved);
-        let slot = this.give_up.since(start);
-        let restored = self.restore(lease, &answers, &judgement, slot, moved).await;
+        let patience = this.give_up.since(start);
+        let restored = self.restore(lease, &answers, &judgement, patience, moved).await;
         let lost = judgement.lost || self.judge_answers(lease, &restored, Boot::now(), moved).lost;
         // If the lease has only run out, and no node says why it is gone, no node is to blame.
         if lost && let Some(what) = self.what_became(answers.iter().chain(restored.iter())) {
@@ -130,7 +130,7 @@ impl Lock {
         lease: &mut Lease,
         answers: &Answers<Answer>,
         judgement: &Judgement<String>,
-        slot: Duration,
+        patience: Duration,
         moved: &mut dyn FnMut(&Lease),
     ) -> Answers<Answer> {
         let mut calls = vec![None; answers.nodes()];
@@ -143,7 +143,7 @@ impl Lock {
         for (node, run) in &judgement.recreate {
             calls[*node] = Some(self.recreate_call(lease, run.as_deref()));
         }
-        let deadline = Boot::now() + slot;
+        let deadline = Boot::now() + patience;
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 

@@ -1,4 +1,4 @@
-//! The memory of runs, in the model of a lock. The head of run.lua says what the letters of a run mean.
+//! The memory of runs, in the model of a lock. The head of end.lua says what the letters of a run mean.
 
 use super::model::{Model, RUN_ID, Scores, in_order};
 use serde_json::{Value as Json, json};

@@ -75,20 +75,19 @@ local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
 
--- True if the end of a run has this outcome.
-local function has_ended(run, outcome)
-  return string.find(run, outcome, 1, true) ~= nil
+local function has_text(run, text)
+  return string.find(run, text, 1, true) ~= nil
 end
 
 -- True if the end of the run is known, and not only that its lease ran out.
 local function has_outcome(run)
-  return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
+  return has_text(run, ',"x":"') or has_text(run, ',"s":"') or has_text(run, ',"o":"')
 end
 
 -- True if the run's release has told its end.
 local function is_told(run)
-  if not has_ended(run, ',"o":"') then return has_outcome(run) end
-  return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
+  if not has_text(run, ',"o":"') then return has_outcome(run) end
+  return has_text(run, ',"o":"too-long"') or has_text(run, ',"o":"released"')
 end
 
 -- Searches the newest runs of the log for the run of this token; returns its position and the run.
@@ -136,8 +135,8 @@ local function correct_end(token, word, code, by, late)
   elseif ended then
     word, code, by = 'revoked', nil, forced.y
   end
-  local told = tonumber(ARG.ended) or 0
-  local duration = ended and ended - began_at(run) or ARG.began and ARG.began - told or now - told - began_at(run)
+  local told_ms = tonumber(ARG.ended) or 0
+  local duration = ended and ended - began_at(run) or ARG.began and ARG.began - told_ms or now - told_ms - began_at(run)
   end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
 end
 
@@ -165,6 +164,8 @@ local function remember(write, ...)
   unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
 end
 
+-- The lease is held: this hold ends, and with the last one the lease and its run. Or the lease is gone, but the lock is
+-- promised to this holder after a restart: the promise ends. Or the lease is gone: only the memory may learn something.
 if is_held then
   local left = redis.call('ZCARD', H)
   if left > 0 then
@@ -190,17 +191,20 @@ if is_held then
   end
   if not hold or hold == 'base' then
     local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
-    -- ARG.gone means that the lease has come back after its loss was told.
-    remember(ARG.gone and correct_end or end_open_run, ARG.token, word, ARG.code, by, not ARG.gone and beside)
+    if ARG.gone then -- the lease has come back after its loss was told
+      remember(correct_end, ARG.token, word, ARG.code, by)
+    else
+      remember(end_open_run, ARG.token, word, ARG.code, by, beside)
+    end
   end
   if is_freed then hand_over() end
-  local told = {holds = left > 0 and left, unnoted = unnoted, unwritten = unwritten}
-  return answer(left > 0 and 'still-held' or 'released', told)
+  local fields = {holds = left > 0 and left, unnoted = unnoted, unwritten = unwritten}
+  return answer(left > 0 and 'still-held' or 'released', fields)
 end
 
 -- The lease is not here. After a restart, a waiter that remembers the lease may have reserved the lock for this
 -- holder (take.lua).
-local known, is_vacated = told_end(ARG.token), is_vacant()
+local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
 local reply = {'outcome', 'released'}
@@ -213,7 +217,7 @@ else
 end
 -- Even if others have the lock here, only the answers of all nodes together tell whether it was lost.
 local _, _, run_id = node()
-if not known and ARG.run_id and (ARG.gone or is_vacated) and run_id ~= '' and run_id ~= ARG.run_id then
+if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
   remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')
 elseif ARG.gone then
   remember(correct_end, ARG.token, ARG.gone, ARG.code)
@@ -226,10 +230,10 @@ if is_promised and not keep then
   leave_note()
   hand_over()
 end
-local function tell(name, told)
-  if told then reply[#reply + 1], reply[#reply + 2] = name, told end
+local function add(name, field)
+  if field then reply[#reply + 1], reply[#reply + 2] = name, field end
 end
-tell('known', not is_promised and known)
-tell('unnoted', unnoted)
-tell('unwritten', unwritten)
+add('known', not is_promised and known)
+add('unnoted', unnoted)
+add('unwritten', unwritten)
 return reply
