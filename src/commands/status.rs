@@ -108,6 +108,8 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
         output::say(&error.to_string());
         return Ok(Exit::UNAVAILABLE);
     }
+    // Who asked for the hosts is not told that there are none.
+    let status = if args.hosts { status.with_runs()? } else { status };
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,
         (_, Some(_)) => {

@@ -111,6 +111,7 @@ fn what_keeps_visits_from_being_written_fails_no_lock() {
     let delete = "redis-cli unlink $'{redlock:backup}:\\x1fvisits'";
     let unread = || message(["\"backup\"", "wrong type; delete it: ", delete]);
     redlock(&redis, "status backup --ran-within 1h --min-hosts 1").status(69).stdout(any()).stderr(unread()).run();
+    redlock(&redis, "status backup --hosts").status(69).stdout(any()).stderr(unread()).run();
     redlock(&redis, "doctor").any_end().stdout(when("the command", move |text| text.contains(delete))).run();
 }
 
