@@ -108,8 +108,12 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
         output::say(&error.to_string());
         return Ok(Exit::UNAVAILABLE);
     }
-    // Who asked for the hosts is not told that there are none.
-    let status = if args.hosts { status.with_runs()? } else { status };
+    // A memory that cannot be read is not one without runs or hosts.
+    match &status.unremembered {
+        Some(_) if args.hosts => return status.with_runs().map(|_| Exit::DONE).map_err(Into::into),
+        Some(why) => output::say(&why.to_string()),
+        None => {}
+    }
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,
         (_, Some(_)) => {

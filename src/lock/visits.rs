@@ -122,9 +122,9 @@ pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_p
     (is_near(began_ago) && is_near(came_before) && shorter(period) < once_per).then_some(period)
 }
 
-/// The `--once-per` to use for this period.
+/// The `--once-per` to use for this period, in whole seconds.
 pub(crate) fn shorter(period: Duration) -> Duration {
-    period * 5 / 6
+    Duration::from_secs((period * 5 / 6).as_secs().max(1))
 }
 
 /// The period of a crontab whose calls came this long after each other, in whole minutes, as in cron: each call is late

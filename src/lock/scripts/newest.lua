@@ -7,7 +7,8 @@
 local NEWEST, asked, known = BASE .. 'newest', tonumber(ARG.newest), nil
 local newest = redis.pcall('GET', NEWEST)
 if type(newest) == 'string' then
-  known = tonumber(string.match(newest, '^%d+')) or error('NONUMBER ' .. NEWEST)
+  local digits = string.match(newest, '^(%d+) ') or ''
+  known = #digits <= 16 and tonumber(digits) or error('NONUMBER ' .. NEWEST)
 elseif newest then
   error(string.find(newest.err, 'WRONGTYPE', 1, true) and 'NONUMBER ' .. NEWEST or newest.err)
 end
