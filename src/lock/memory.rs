@@ -114,7 +114,7 @@ impl RunQuery {
         (RUNS / runs).clamp(1, LOCKS)
     }
 
-    /// The number of runs to ask each of this many nodes for.
+    /// The number of runs to ask of each node; several nodes are asked for some more.
     fn each(self, nodes: usize) -> usize {
         self.most.saturating_add(if nodes > 1 { SPARE } else { 0 })
     }
@@ -330,7 +330,7 @@ fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
         let is_running = count(RunOutcome::Running) >= needed;
         let meant = same.iter().filter(|run| run.outcome.weight() <= weight);
         let meant = meant.filter(|run| (run.outcome == RunOutcome::Running) == is_running);
-        // A status that was told after the expiry is known to some nodes only.
+        // Some nodes may lack a status that was told after the expiry, so an end with a status is preferred.
         meant.max_by_key(|run| run.status)?
     };
     let fencing_token = same.iter().filter_map(|run| run.fencing_token).max();

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// A run that began more than this later than now was written by a clock that was set back since.
+/// A run that begins further in the future than this was written by a clock that was set back since.
 pub(super) const FUTURE: Duration = Duration::from_secs(60);
 
 /// The number of runs that a log keeps, unless its entries give another.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The pause before files that do not match are read again.
+/// The pause before unusable files are read again: a certificate and a key may not match for a moment.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// The reason why a value, or its file, cannot be used.

@@ -46,7 +46,7 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message when it can renew a lease, or the errno why it cannot.
+/// The guard's message: it can renew a lease, or it failed with this errno.
 type Readiness = Result<(), i32>;
 
 /// redlock's side of the guard. Dropping it ends a guard that has no lease yet.

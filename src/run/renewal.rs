@@ -81,8 +81,8 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // V may not have moved, since it depends on an older confirmation; the pause keeps the loop from
-                    // asking again at once.
+                    // If V depends on another node's older confirmation, it has not moved: the pause keeps the loop
+                    // from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {

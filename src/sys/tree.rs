@@ -48,7 +48,7 @@ pub(crate) struct Root {
 }
 
 impl Root {
-    /// The group, as long as a child in it keeps its number from being reused.
+    /// The group, if it still has a child: otherwise its number may have been reused.
     fn live_group(self) -> Option<i32> {
         self.group.filter(|&group| self.child.is_some() || process::has_children_in(group))
     }

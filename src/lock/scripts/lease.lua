@@ -149,7 +149,7 @@ local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end
 
--- Sets the counter of the slot and raises the one of all slots, or sets the counter of the name.
+-- Sets the counter of this slot, and raises the counter of all slots to it; or sets the counter of the name.
 local function set_counter(n, slot)
   if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
   redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))

@@ -70,8 +70,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- The second is told before the first is called, even if the first turns out to be dead: a server sends the
-      -- message that was published last first.
+      -- The second in line is told before the first is called, even if the first turns out to be dead: of two
+      -- messages, a server sends the later one first, and the call is to arrive first.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
