@@ -454,6 +454,28 @@ fn a_success_that_was_told_under_a_lost_lease_is_none() {
     redlock(&nodes, "run -q backup --once-per 1m -- true").turned_away().run();
 }
 
+/// The clock in the middle has the times of a run too whose end that node has not heard.
+#[test]
+fn over_masters_whose_clocks_differ_runs_are_in_the_order_in_which_they_began() {
+    let nodes: Vec<Redis> = (0..3).map(|_| Redis::with_clock(&[], 7200)).collect();
+    for (minutes, node) in nodes.iter().enumerate() {
+        node.clock().set(Duration::from_secs(60 * minutes as u64));
+    }
+    let log = part("backup", "log");
+    for count in 1..=4 {
+        redlock(&nodes, "run -q backup --quarantine 0 -- true").run();
+        eventually(SOON, "all have heard it", || nodes.iter().all(|node| node.query::<u64>(&["LLEN", &log]) == count));
+        if count % 2 == 1 {
+            let told: String = nodes[1].query(&["LINDEX", &log, "0"]);
+            nodes[1].command(&["LSET", &log, "0", &told.replace(",\"x\":\"0\"", "")]);
+        }
+    }
+    let all = runs(&nodes, "backup");
+    assert!(all.len() == 4 && all.is_sorted_by_key(|run| run["fencing_token"].as_u64()), "{all:?}");
+    assert!(all.is_sorted_by(|one, other| one["ended_at"].as_str() <= other["began_at"].as_str()), "{all:?}");
+    assert!(all.iter().all(|run| run["outcome"] == "exited"), "{all:?}");
+}
+
 #[test]
 fn the_log_is_in_the_order_of_the_ends() {
     let redis = Redis::start();

@@ -91,6 +91,18 @@ fn force_frees_at_once_and_tells_whose_lease_it_was() {
     extend.stderr(message(["\"backup\" is not held"])).run();
 }
 
+/// The holder learns of it at its next renewal, to which the restart brings it: it must not take the lock again.
+#[test]
+fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {
+    let mut redis = Redis::with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let job = redlock(&redis, "run -q backup --ttl 30s -- sleep 5").status(76).stderr(any()).spawn();
+    eventually(SOON, "it runs", || redis.exists("redlock:backup"));
+    redlock(&redis, "release -q backup --force").run();
+    redis.restart();
+    job.finish();
+    assert_eq!(status(&redis, "backup")["last"]["outcome"], "revoked");
+}
+
 #[test]
 fn force_frees_a_foreign_lease_but_not_another_type() {
     let redis = Redis::start();

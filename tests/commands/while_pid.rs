@@ -1,9 +1,9 @@
 //! `redlock acquire --while-pid`: a lease that lives as long as a process, which did not start what renews it.
 
 use crate::support::{
-    Caller, Ended, Fault, Faults, Finished, Mode, Moment, Proxy, Redis, Running, SOON, Terminal, Test, Where, acquire,
-    alive, any, eventually, free_port, is_renewed, like, lost, message, ms, myself, name, namespace, redlock, release,
-    send, several, status, status_line,
+    Caller, EPOLL_WAIT, Ended, Fault, Faults, Finished, Mode, Moment, Proxy, Redis, Running, SOON, Terminal, Test,
+    Where, acquire, alive, any, eventually, free_port, is_renewed, like, lost, message, ms, myself, name, namespace,
+    redlock, release, send, several, status, status_line,
 };
 use nix::errno::Errno;
 use nix::libc;
@@ -351,7 +351,7 @@ fn a_guard_that_fails_later_stops_the_process_first() {
     // By then it has the lease, however often it has looked for that.
     for calls in 8..12 {
         // tokio panics.
-        let faults = Faults::at("redlock-guard", libc::SYS_epoll_wait, calls, Fault::Error(Errno::ENOMEM));
+        let faults = Faults::at("redlock-guard", EPOLL_WAIT, calls, Fault::Error(Errno::ENOMEM));
         let (script, _, _input) = script(&redis, "sleep 1000 & sleep 1000; :", |test| {
             test.with_faults(&faults).signal(Signal::SIGTERM).stderr(message(["internal error"]))
         });

@@ -95,6 +95,23 @@ fn nothing_is_installed_before_it_is_built() {
     assert_eq!(files(directory.path()), Vec::<String>::new());
 }
 
+/// cargo builds crates anew that ask for a variable which has changed.
+#[test]
+fn a_package_is_built_as_all_else_is() {
+    let directory = Directory::new();
+    directory.program("cargo", "#!/bin/sh\necho \"${SOURCE_DATE_EPOCH-unset} $RUSTFLAGS $*\"; exit 1\n");
+    let call = |target: &str| {
+        let make = make(target, "none").arg(format!("CARGO={}", directory.path().join("cargo").display()));
+        let said = of_the_tester(make).status(2).stdout(any()).stderr(any()).run().stdout;
+        said.lines().next().expect("a call of cargo").to_owned()
+    };
+    let usual = call("build");
+    assert!(usual.starts_with("unset ") && usual.contains(" rustc --release"), "{usual}");
+    for package in ["dist", "deb", "rpm"] {
+        assert_eq!(call(package), usual);
+    }
+}
+
 #[test]
 fn the_tarball_is_unpacked_below_a_prefix() {
     let directory = Directory::new();

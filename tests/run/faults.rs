@@ -1,6 +1,6 @@
 //! System calls that fail, or are interrupted by a signal.
 
-use crate::support::{Ended, Fault, Faults, Finished, Redis, SOON, Test, any, message, redlock, release};
+use crate::support::{Ended, Fault, Faults, Finished, POLL, Redis, SOON, Test, any, message, redlock, release};
 use nix::errno::Errno;
 use nix::libc;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ fn told_to_end(redis: &Redis, faults: &Arc<Faults>) -> Finished {
 }
 
 /// The calls by which redlock and its keeper hear of each other, of signals and of their children.
-const LOOKS: [i64; 6] =
-    [libc::SYS_poll, libc::SYS_read, libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_wait4, libc::SYS_waitid];
+const LOOKS: [i64; 6] = [POLL, libc::SYS_read, libc::SYS_recvfrom, libc::SYS_sendto, libc::SYS_wait4, libc::SYS_waitid];
 
 #[test]
 fn a_look_that_is_interrupted_misses_nothing() {

@@ -39,6 +39,16 @@ pub(crate) struct Faults {
     seen: Mutex<Vec<Moment>>,
 }
 
+/// The calls by which the C library carries out poll and epoll_wait: newer machines have only those that take a mask of signals.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const POLL: i64 = libc::SYS_poll;
+#[cfg(target_arch = "x86_64")]
+pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const POLL: i64 = libc::SYS_ppoll;
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
+
 /// Calls that are not looked at: those of the C library's memory and locks, those that end a process or return from a signal, and
 /// the one by which the supervisor hears of a process.
 const PASSED: [i64; 10] = [
