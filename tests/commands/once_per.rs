@@ -195,8 +195,10 @@ fn no_right_that_is_missing_and_no_key_of_a_wrong_type_lets_a_job_run_again_in_s
         user(Some(command));
         check(command);
     }
-    for key in ["open", "ends", "log", "runs", "fence", "queue", "lease"] {
-        for kind in [&["SET", "KEY", "x"][..], &["RPUSH", "KEY", "x"], &["SADD", "KEY", "x"]] {
+    for key in ["open", "ends", "log", "runs", "fence", "queue", "lease", "visits", "errors"] {
+        for kind in
+            [&["SET", "KEY", "x"][..], &["RPUSH", "KEY", "x"], &["SADD", "KEY", "x"], &["HSET", "KEY", "once", "x"]]
+        {
             user(None);
             let key = format!("{{redlock:backup}}:\u{1f}{key}");
             redis.command(&kind.iter().map(|word| if *word == "KEY" { &*key } else { *word }).collect::<Vec<_>>());

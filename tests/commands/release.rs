@@ -91,6 +91,19 @@ fn force_frees_at_once_and_tells_whose_lease_it_was() {
     extend.stderr(message(["\"backup\" is not held"])).run();
 }
 
+#[test]
+fn a_status_that_cannot_be_logged_is_said() {
+    let redis = Redis::start();
+    redis.command(&["SET", "{redlock:backup}:\u{1f}log", "x"]);
+    let unlogged =
+        "redlock: the log of \"backup\" could not be written: <node> could not note it (<any>WRONGTYPE<any>)\n";
+    for (quiet, said) in [("", &*format!("redlock: released \"backup\"\n{unlogged}")), ("-q", "")] {
+        let token = acquire(&redis, "backup");
+        let line = format!("release backup --token {token} --status 0 {quiet}");
+        redlock(&redis, line.trim_end()).stderr(like(said)).run();
+    }
+}
+
 /// The holder learns of it at its next renewal, to which the restart brings it: it must not take the lock again.
 #[test]
 fn what_force_has_freed_stays_free_though_the_server_restarts_before_the_holder_knows() {

@@ -86,6 +86,20 @@ fn more_locks_than_fit_into_the_memory_of_a_list_are_told() {
     redlock(&redis, "status").status(69).stderr(said).within(Duration::from_secs(60)).run();
 }
 
+/// A name counts once, however many keys it has: these keys have 29 MB.
+#[test]
+fn many_names_as_long_as_can_be_fit_into_the_memory_of_a_list() {
+    let redis = Redis::start();
+    let fill = "for i = 1, 25000 do
+          local name = '{redlock:' .. string.rep('x', 500) .. i .. '}:\\31'
+          redis.call('RPUSH', name .. 'log', '{\"t\":\"a\",\"b\":\"' .. i .. '000\",\"d\":\"1\",\"x\":\"0\"}')
+          redis.call('HSET', name .. 'open', 'a', '')
+        end";
+    redis.command(&["EVAL", fill, "0"]);
+    let newest = redlock(&redis, "log -n 1 --format json").stdout(any()).within(Duration::from_secs(60)).run().json();
+    assert!(newest["name"].as_str().unwrap().ends_with("x25000"), "{newest}");
+}
+
 fn members(redis: &Redis) -> usize {
     redis.query(&["ZCARD", &format!("{BASE}members")])
 }
