@@ -146,7 +146,9 @@ fn too_few_hosts_are_told_with_those_that_came_before() {
     let morning = |rest: &str| redlock(&redis, format!("status backup --ran-within 5h {rest}"));
     morning("--min-hosts 1")
         .status(1)
-        .stdout(like("\"backup\" has not succeeded within 5h: no success is known<any>; and no host is known to have come\n"))
+        .stdout(like(
+            "\"backup\" has not succeeded within 5h: no success is known<any>; and no host is known to have come\n",
+        ))
         .run();
     run("web-1");
     redis.clock().set(24 * HOUR);
