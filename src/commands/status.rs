@@ -108,12 +108,8 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
         output::say(&error.to_string());
         return Ok(Exit::UNAVAILABLE);
     }
-    // A memory that cannot be read is not one without runs or hosts.
-    match &status.unremembered {
-        Some(_) if args.hosts => return status.with_runs().map(|_| Exit::DONE).map_err(Into::into),
-        Some(why) => output::say(&why.to_string()),
-        None => {}
-    }
+    // A memory that cannot be read is not one without hosts.
+    let status = if args.hosts { status.with_runs()? } else { status };
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,
         (_, Some(_)) => {

@@ -277,7 +277,7 @@ fn thirty_hosts_in_line_cost_what_readme_says() {
         assert!((told * 0.5..=told * 1.25).contains(&measured), "{measured} {words}: {told} in README");
     };
     is((after[0] - before[0]) as f64 / seconds, "requests a second");
-    is((after[1] - before[1]) as f64 / seconds, "commands with those");
+    is((after[1] - before[1]) as f64 / seconds, "commands)");
     // One of the holder, and the test's own.
     is(night.redis[0].info("connected_clients").parse::<f64>().unwrap() - 2.0, "connections");
     // Requests under way take some for a moment.
