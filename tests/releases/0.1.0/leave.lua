@@ -1,9 +1,10 @@
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG, given = {}, ARGV
+local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
+claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
-local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
@@ -14,13 +15,13 @@ if type(info) == 'string' then
 local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
 uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
-run_id = string.match(info, '^%w*', last + 1)
+run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
 return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
 end
 local claim, revoked_all
 local now = tonumber(ms)
-local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
+local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
 if type(value) == 'table' then
 if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
 value = nil -- a key of another type
@@ -84,7 +85,7 @@ if claim then
 members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
 if redis.call('EXISTS', M) == 0 then members.expire_all() end
 end
-local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
+local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 local function drop(token)
 if claim then
 members.forget({token})

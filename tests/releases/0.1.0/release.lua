@@ -1,9 +1,10 @@
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG, given = {}, ARGV
+local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
+claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
-local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
@@ -14,31 +15,32 @@ if type(info) == 'string' then
 local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
 uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
-run_id = string.match(info, '^%w*', last + 1)
+run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
 return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
 end
-local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 local function with_end(run, duration, word, code, by)
 local outcome = '"'
 if word == 'exited' then outcome = '","x":"' .. code .. '"'
 elseif word == 'signaled' then outcome = '","s":"' .. code .. '"'
 elseif word then outcome = '","o":"' .. word .. (word == 'expired' and '","x":"' .. code or '') .. '"' end
 if by then outcome = outcome .. ',"y":' .. cjson.encode(by) end
+if type(duration) == 'number' then duration = string.format('%.0f', math.max(duration, 0)) end
 local behind = string.find(run, ',"d":"', 1, true) or #run
-return string.sub(run, 1, behind - 1) .. ',"d":"' .. string.format('%.0f', math.max(duration, 0)) .. outcome .. '}'
+return string.sub(run, 1, behind - 1) .. ',"d":"' .. duration .. outcome .. '}'
 end
 local function push(runs, most)
-if redis.call('LPUSH', LOG, unpack(runs)) > most then
-redis.call('LTRIM', LOG, 0, most - 1)
+local over = redis.call('LPUSH', LOG, unpack(runs)) - most
+if over > 0 then
+redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
 if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
+for _, key in ipairs({LOG, RUNS, BASE .. 'visits'}) do redis.call('PEXPIRE', key, LOG_MS) end
 end
 end
 local function most_of(run)
-local _, at = string.find(run, '"n":"', 1, true)
+local _, at = string.find(run, 'n":"', 1, true)
 return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 local function end_run(token, run, duration, word, code, by, sorted)
@@ -56,20 +58,21 @@ local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or
 if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 local is_plain = value == ARG.token and ARG.began and (ARG.outcome == 'exited' or ARG.outcome == 'signaled')
-and not (ARG.gone or ARG.keep or ARG.note or ARG.once) and (ARG.hold or 'base') == 'base'
+and not (ARG.gone or ARG.keep or ARG.note or ARG.once or ARG.errors) and (ARG.hold or 'base') == 'base'
 if is_plain and redis.call('EXISTS', H, Q) == 0 then
 redis.call('DEL', K, L)
 local run, reply = redis.pcall('HGET', OPEN, ARG.token), {'outcome', 'released'}
 local done, why = true, run
 if type(run) == 'string' then
-done, why = pcall(end_run, ARG.token, run, ARG.began - (ARG.ended or 0), ARG.outcome, ARG.code)
+local duration = ARG.ended and ARG.began - ARG.ended or ARG.began
+done, why = pcall(end_run, ARG.token, run, duration, ARG.outcome, ARG.code)
 end
 if not done or type(run) == 'table' then reply[3], reply[4] = 'unwritten', type(why) == 'table' and why.err or why end
 return reply
 end
 local claim, revoked_all
 local now = tonumber(ms)
-local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
+local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
 if type(value) == 'table' then
 if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
 value = nil -- a key of another type
@@ -133,7 +136,7 @@ if claim then
 members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
 if redis.call('EXISTS', M) == 0 then members.expire_all() end
 end
-local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
+local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 local function drop(token)
 if claim then
 members.forget({token})
@@ -237,7 +240,7 @@ if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left
 if not claim then return {holders = {holder(value)}} end
 local listed, known, last = {}, {}, most and most - 1 or -1
 local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-if claim ~= 'shared' then -- by their slots all nodes name the same
+if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do
@@ -308,7 +311,7 @@ members.set_longest(tonumber(ARG.ttl))
 set_counter(count, slot)
 members.expire(ARG.token, ARG.ttl)
 end
-local SEARCHED = 200 -- so many of the newest in the log are looked through
+local SEARCHED = 200 -- how many of the newest runs of the log are searched
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -380,7 +383,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than it keeps: so it is cut
+local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -405,7 +408,7 @@ local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.cal
 local unnoted, unwritten
 local function failure_of(write, ...)
 local done, why = pcall(write, ...)
-if not done then return type(why) == 'table' and why.err or why end
+if not done then return why end
 end
 local function told_run()
 return '{"b":"' .. digits(now - ARG.began) .. '",' .. string.sub(ARG.entry, 2)
@@ -430,32 +433,15 @@ end
 local function leave_note()
 if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
-local function has_ended(run, outcome)
-return string.find(run, outcome, 1, true) ~= nil
+local function has_text(run, text)
+return string.find(run, text, 1, true) ~= nil
 end
 local function has_outcome(run)
-return has_ended(run, ',"x":"') or has_ended(run, ',"s":"') or has_ended(run, ',"o":"')
+return has_text(run, ',"x":"') or has_text(run, ',"s":"') or has_text(run, ',"o":"')
 end
 local function is_told(run)
-if not has_ended(run, ',"o":"') then return has_outcome(run) end
-return has_ended(run, ',"o":"too-long"') or has_ended(run, ',"o":"released"')
-end
-local function result_of(run)
-if has_ended(run, ',"o":"released"') or has_ended(run, ',"o":"expired"') then return nil end
-return has_ended(run, ',"x":"0"') and 'success' or 'failure'
-end
-local function discount(told)
-local result = result_of(told)
-if not result then return end
-redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '-1')
-if redis.call('HGET', RUNS, result) ~= told then return end
-redis.call('HDEL', RUNS, result)
-for _, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
-if run ~= told and has_outcome(run) and result_of(run) == result then
-redis.call('HSET', RUNS, result, run)
-return
-end
-end
+if not has_text(run, ',"o":"') then return has_outcome(run) end
+return has_text(run, ',"o":"too-long"') or has_text(run, ',"o":"released"')
 end
 local function find_logged(token)
 for at, run in ipairs(redis.call('LRANGE', LOG, 0, SEARCHED - 1)) do
@@ -482,11 +468,7 @@ local run, at = redis.call('HGET', OPEN, token), nil
 if word == 'unused' then return end_open_run(token, word) end
 if not run then
 at, run = find_logged(token)
-if run and ARG.told and is_told(run) then
-discount(run)
-elseif run and has_outcome(run) then
-run = nil
-end
+if run and has_outcome(run) then return end
 end
 if not run then return end
 local forced = not late and last_force()
@@ -496,8 +478,8 @@ word = 'expired'
 elseif ended then
 word, code, by = 'revoked', nil, forced.y
 end
-local told = tonumber(ARG.ended) or 0
-local duration = ended and ended - began_at(run) or ARG.began and ARG.began - told or now - told - began_at(run)
+local told_ms = tonumber(ARG.ended) or 0
+local duration = ended and ended - began_at(run) or ARG.began and ARG.began - told_ms or now - told_ms - began_at(run)
 end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
 end
 local function remember_forgotten(word)
@@ -505,9 +487,18 @@ if ARG.entry and word ~= 'unused' then
 end_run(ARG.token, told_run(), ARG.began - (ARG.ended or 0), word, ARG.code, nil, sorted_at())
 end
 end
+local function keep_errors()
+local errors, front = BASE .. 'errors', '{"t":"' .. ARG.token .. '"'
+for _, kept in ipairs(redis.call('LRANGE', errors, 0, -1)) do
+if string.sub(kept, 1, #front) == front then return end
+end
+redis.call('LPUSH', errors, ARG.errors)
+redis.call('LTRIM', errors, 0, 9)
+redis.call('PEXPIRE', errors, LOG_MS)
+end
 local function remember(write, ...)
 unnoted = ARG.once and failure_of(note_once)
-unwritten = failure_of(write, ...)
+unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
 end
 if is_held then
 local left = redis.call('ZCARD', H)
@@ -516,7 +507,7 @@ if not ARG.hold then return answer_from_reads('newest', {hold = redis.call('ZREV
 if hold then redis.call('ZREM', H, hold) else hold = redis.call('ZPOPMAX', H)[1] end
 left = redis.call('ZCARD', H)
 elseif hold and hold ~= 'base' then
-return answer_from_reads('still-held', {holds = 1}) -- released before; the outer hold is all that is left
+return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
 end
 local is_unsure = ARG.outcome == 'lost' or not ARG.began
 local record = record_of(ARG.token)
@@ -532,13 +523,17 @@ if claim then redis.pcall('HSET', L, 'some_kept', 1) else redis.call('PEXPIRE', 
 end
 if not hold or hold == 'base' then
 local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
-remember(ARG.gone and correct_end or end_open_run, ARG.token, word, ARG.code, by, not ARG.gone and beside)
+if ARG.gone then -- the lease has come back after its loss was told
+remember(correct_end, ARG.token, word, ARG.code, by)
+else
+remember(end_open_run, ARG.token, word, ARG.code, by, beside)
+end
 end
 if is_freed then hand_over() end
-local told = {holds = left > 0 and left, unnoted = unnoted, unwritten = unwritten}
-return answer(left > 0 and 'still-held' or 'released', told)
+local fields = {holds = left > 0 and left, unnoted = unnoted, unwritten = unwritten}
+return answer(left > 0 and 'still-held' or 'released', fields)
 end
-local known, is_vacated = told_end(ARG.token), is_vacant()
+local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
 local reply = {'outcome', 'released'}
@@ -550,11 +545,11 @@ else
 redis.call('DEL', R)
 end
 local _, _, run_id = node()
-if not known and ARG.run_id and (ARG.gone or is_vacated) and run_id ~= '' and run_id ~= ARG.run_id then
+if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
 remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')
 elseif ARG.gone then
 remember(correct_end, ARG.token, ARG.gone, ARG.code)
-elseif ARG.code and not ARG.began then -- not by the run itself, which says later what came of it
+elseif ARG.code and not ARG.began then -- a release by token; the run itself tells its end later
 remember(correct_end, ARG.token, nil, ARG.code, nil, true)
 elseif ARG.once then
 unnoted = failure_of(note_once)
@@ -563,10 +558,10 @@ if is_promised and not keep then
 leave_note()
 hand_over()
 end
-local function tell(name, told)
-if told then reply[#reply + 1], reply[#reply + 2] = name, told end
+local function add(name, field)
+if field then reply[#reply + 1], reply[#reply + 2] = name, field end
 end
-tell('known', not is_promised and known)
-tell('unnoted', unnoted)
-tell('unwritten', unwritten)
+add('known', not is_promised and known)
+add('unnoted', unnoted)
+add('unwritten', unwritten)
 return reply

@@ -1,9 +1,10 @@
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG, given = {}, ARGV
+local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
+claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
-local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
@@ -14,13 +15,13 @@ if type(info) == 'string' then
 local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
 uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
-run_id = string.match(info, '^%w*', last + 1)
+run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
 return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
 end
 local claim, revoked_all
 local now = tonumber(ms)
-local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
+local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
 if type(value) == 'table' then
 if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
 value = nil -- a key of another type
@@ -84,7 +85,7 @@ if claim then
 members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
 if redis.call('EXISTS', M) == 0 then members.expire_all() end
 end
-local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
+local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 local function drop(token)
 if claim then
 members.forget({token})
@@ -188,7 +189,7 @@ if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left
 if not claim then return {holders = {holder(value)}} end
 local listed, known, last = {}, {}, most and most - 1 or -1
 local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-if claim ~= 'shared' then -- by their slots all nodes name the same
+if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do
@@ -259,27 +260,28 @@ members.set_longest(tonumber(ARG.ttl))
 set_counter(count, slot)
 members.expire(ARG.token, ARG.ttl)
 end
-local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 local function with_end(run, duration, word, code, by)
 local outcome = '"'
 if word == 'exited' then outcome = '","x":"' .. code .. '"'
 elseif word == 'signaled' then outcome = '","s":"' .. code .. '"'
 elseif word then outcome = '","o":"' .. word .. (word == 'expired' and '","x":"' .. code or '') .. '"' end
 if by then outcome = outcome .. ',"y":' .. cjson.encode(by) end
+if type(duration) == 'number' then duration = string.format('%.0f', math.max(duration, 0)) end
 local behind = string.find(run, ',"d":"', 1, true) or #run
-return string.sub(run, 1, behind - 1) .. ',"d":"' .. string.format('%.0f', math.max(duration, 0)) .. outcome .. '}'
+return string.sub(run, 1, behind - 1) .. ',"d":"' .. duration .. outcome .. '}'
 end
 local function push(runs, most)
-if redis.call('LPUSH', LOG, unpack(runs)) > most then
-redis.call('LTRIM', LOG, 0, most - 1)
+local over = redis.call('LPUSH', LOG, unpack(runs)) - most
+if over > 0 then
+redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
 if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
+for _, key in ipairs({LOG, RUNS, BASE .. 'visits'}) do redis.call('PEXPIRE', key, LOG_MS) end
 end
 end
 local function most_of(run)
-local _, at = string.find(run, '"n":"', 1, true)
+local _, at = string.find(run, 'n":"', 1, true)
 return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 local function end_run(token, run, duration, word, code, by, sorted)
@@ -296,7 +298,7 @@ if is_last then redis.call('HSET', RUNS, result, run) end
 local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
 if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
-local SEARCHED = 200 -- so many of the newest in the log are looked through
+local SEARCHED = 200 -- how many of the newest runs of the log are searched
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -368,7 +370,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than it keeps: so it is cut
+local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -416,9 +418,15 @@ members.forget(kept)
 members.expire_all()
 return claim and 'revoked' or 'released'
 end
-if value == false then return answer_without_lease() end
+if value == false then
+local newest = ARG.force and redis.call('GET', BASE .. 'newest')
+if not newest then return answer_without_lease() end
+redis.call('DEL', BASE .. 'newest')
+return answer('forgot', {newest = newest, clock = ms})
+end
 if value == nil then return answer_from_reads('foreign', holders(10)) end
-if ARG.token and ARG.token ~= value and not is_held_by(ARG.token) then return answer_from_reads('other', holders(10)) end
+local is_other = ARG.token and ARG.token ~= value and not is_held_by(ARG.token)
+if ARG.free or is_other then return answer_from_reads('other', holders(10)) end
 local token, ended = ARG.token or not claim and value, nil
 if token and not ARG.force and not read_record(token).ttl then return answer_from_reads('foreign', holders(10)) end
 ended = token and {holders = {holder(token)}} or holders(10)

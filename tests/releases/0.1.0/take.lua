@@ -1,9 +1,10 @@
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
-local ARG, given = {}, ARGV
+local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
+claim = nil}, ARGV
 for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
-local QUEUE_MS, FENCE_MS = '900000', '8640000000'
+local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 local time = redis.call('TIME')
 local us = time[1] .. string.sub('00000' .. time[2], -6)
 local ms = string.sub(us, 1, -4)
@@ -14,19 +15,28 @@ if type(info) == 'string' then
 local _, last = string.find(info, 'uptime_in_seconds:', 1, true) -- a plain search is the fastest
 uptime = string.match(info, '^[%w-]*', last + 1)
 _, last = string.find(info, 'run_id:', 1, true)
-run_id = string.match(info, '^%w*', last + 1)
+run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
 end
 return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
 end
 local quarantine, slot, fence, mark, reply = tonumber(ARG.quarantine) or 0, nil, nil, nil, nil
 local who, uptime, run_id = node()
-local is_young = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- it has a grain of a second
+local is_quarantined = quarantine > 0 and (not uptime or uptime < quarantine + 1) -- uptime is in whole seconds
 local least, list, call_others, close_all = 0, nil, nil, nil
-local is_plain = value == false and ARG.claim == 'exclusive' and not (is_young or ARG.once or ARG.seen or ARG.earlier)
+local VISITS, HOSTS = BASE .. 'visits', 100 -- how many of the latest are kept
+local function note_visit(met)
+if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
+pcall(function()
+if redis.call('ZCARD', VISITS) > HOSTS then redis.call('ZPOPMIN', VISITS) end
+redis.call('PEXPIRE', VISITS, LOG_MS)
+end)
+end
+local is_plain = value == false and ARG.claim == 'exclusive'
+and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
 local claim, revoked_all
 local now = tonumber(ms)
-local UNPACKED = 1000 -- so many arguments go to one command: Lua's stack ends at some 8,000
+local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
 if type(value) == 'table' then
 if not string.find(value.err, 'WRONGTYPE', 1, true) then error(value.err) end
 value = nil -- a key of another type
@@ -90,7 +100,7 @@ if claim then
 members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
 if redis.call('EXISTS', M) == 0 then members.expire_all() end
 end
-local RESERVED_MS = 1000 -- a free lock is kept so long for a waiter that was told, and is perhaps frozen
+local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 local function drop(token)
 if claim then
 members.forget({token})
@@ -194,7 +204,7 @@ if value == nil then return {holders = {{'type', redis.call('TYPE', K).ok, 'left
 if not claim then return {holders = {holder(value)}} end
 local listed, known, last = {}, {}, most and most - 1 or -1
 local tokens = redis.call('ZREVRANGE', M, 0, claim == 'shared' and last or 0)
-if claim ~= 'shared' then -- by their slots all nodes name the same
+if claim ~= 'shared' then -- in the order of slots, so that all nodes name the same
 for _, token in ipairs(redis.call('ZRANGE', P, 0, last)) do tokens[#tokens + 1] = token end
 end
 for _, token in ipairs(tokens) do
@@ -265,27 +275,28 @@ members.set_longest(tonumber(ARG.ttl))
 set_counter(count, slot)
 members.expire(ARG.token, ARG.ttl)
 end
-local LOG_MS = '8726400000' -- 101 days, renewed when less than 100 are left: users may ask for runs of 100 days
 local function with_end(run, duration, word, code, by)
 local outcome = '"'
 if word == 'exited' then outcome = '","x":"' .. code .. '"'
 elseif word == 'signaled' then outcome = '","s":"' .. code .. '"'
 elseif word then outcome = '","o":"' .. word .. (word == 'expired' and '","x":"' .. code or '') .. '"' end
 if by then outcome = outcome .. ',"y":' .. cjson.encode(by) end
+if type(duration) == 'number' then duration = string.format('%.0f', math.max(duration, 0)) end
 local behind = string.find(run, ',"d":"', 1, true) or #run
-return string.sub(run, 1, behind - 1) .. ',"d":"' .. string.format('%.0f', math.max(duration, 0)) .. outcome .. '}'
+return string.sub(run, 1, behind - 1) .. ',"d":"' .. duration .. outcome .. '}'
 end
 local function push(runs, most)
-if redis.call('LPUSH', LOG, unpack(runs)) > most then
-redis.call('LTRIM', LOG, 0, most - 1)
+local over = redis.call('LPUSH', LOG, unpack(runs)) - most
+if over > 0 then
+redis.call('LTRIM', LOG, '0', over == 1 and '-2' or -1 - over)
 if redis.call('HSETNX', RUNS, 'cut', '1') == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
 if redis.call('PTTL', LOG) < tonumber(FENCE_MS) then
-for _, key in ipairs({LOG, RUNS}) do redis.call('PEXPIRE', key, LOG_MS) end
+for _, key in ipairs({LOG, RUNS, BASE .. 'visits'}) do redis.call('PEXPIRE', key, LOG_MS) end
 end
 end
 local function most_of(run)
-local _, at = string.find(run, '"n":"', 1, true)
+local _, at = string.find(run, 'n":"', 1, true)
 return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 local function end_run(token, run, duration, word, code, by, sorted)
@@ -302,7 +313,7 @@ if is_last then redis.call('HSET', RUNS, result, run) end
 local count = redis.call('HINCRBY', RUNS, result == 'success' and 'succeeded' or 'failed', '1')
 if count == 1 then redis.call('PEXPIRE', RUNS, LOG_MS) end
 end
-local SEARCHED = 200 -- so many of the newest in the log are looked through
+local SEARCHED = 200 -- how many of the newest runs of the log are searched
 local function number_of(run, name)
 local _, last = string.find(run, '"' .. name .. '":"', 1, true)
 return last and tonumber(string.match(run, '^%d+', last + 1))
@@ -374,7 +385,7 @@ if over[i] ~= ARG.token then tokens[#tokens + 1], deadlines[#tokens + 1] = over[
 end
 if #tokens == 0 then return end
 local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-local from = math.max(#tokens - most, 1) -- one more than it keeps: so it is cut
+local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
 local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
 for i = 1, #tokens, UNPACKED do
 local last = math.min(i + UNPACKED - 1, #tokens)
@@ -394,6 +405,22 @@ end)
 end
 local me, limit = ARG.waiter, tonumber(string.match(ARG.claim, '^slots:(%d+)$'))
 local once = ARG.once and redis.call('HMGET', RUNS, 'once', 'once_before')
+local superseded, raise_newest
+if ARG.newest then
+local NEWEST, asked, known = BASE .. 'newest', tonumber(ARG.newest), nil
+local newest = redis.pcall('GET', NEWEST)
+if type(newest) == 'string' then
+local digits = string.match(newest, '^(%d+) ') or ''
+known = #digits <= 16 and tonumber(digits) or error('NONUMBER ' .. NEWEST)
+elseif newest then
+error(string.find(newest.err, 'WRONGTYPE', 1, true) and 'NONUMBER ' .. NEWEST or newest.err)
+end
+superseded = known and known > asked and {newest = newest, clock = ms, node = who}
+function raise_newest()
+if known and known >= asked then return redis.call('PEXPIRE', NEWEST, FENCE_MS) end
+redis.call('SET', NEWEST, table.concat({ARG.newest, ms, ARG.pid, ARG.host, ARG.label}, ' '), 'PX', FENCE_MS)
+end
+end
 local freed = undo_earlier()
 local function free_from(first)
 local function are_taken(first, last)
@@ -429,12 +456,15 @@ return answer_from_reads(outcome, fields)
 end
 local function refused(outcome, fields)
 with_facts(fields)
-if me and value ~= nil then
-local score = redis.call('ZSCORE', Q, me)
+local is_queueing, score = me and value ~= nil, nil
+if is_queueing then score = redis.call('ZSCORE', Q, me) end
+if not score and (is_queueing or not me) then note_visit(outcome == 'held' and '1' or '3') end
+if is_queueing then
 fields.queued = not score and 1
 local ticket = ARG.ticket or score and digits(score) or behind_all(Q)
 if not score then redis.call('ZADD', Q, ticket, me) end
 redis.call('PEXPIRE', Q, QUEUE_MS) -- at each look of any waiter: the first in line may be dead or frozen
+if raise_newest then raise_newest() end
 fields.rank, fields.ticket = redis.call('ZRANK', Q, me), ticket
 end
 return turned_away(outcome, fields)
@@ -456,21 +486,34 @@ if count > seen_fence or count == seen_fence and ARG.seen_claim ~= 'shared' then
 redis.call('SET', R, ARG.seen, 'PX', left)
 return ARG.seen
 end
+local function came_before()
+local last = not me and redis.pcall('ZSCORE', VISITS, ARG.host)
+return type(last) == 'string' and now - math.floor(last / 10) or nil
+end
 local function refusal()
 if is_held_by(ARG.token) then -- an earlier reply was lost
 lengthen(ARG.token, tonumber(ARG.ttl))
 local known = redis.call('HGET', record_of(ARG.token), 'fence') or '0'
 return answer('granted', with_facts({fence = known, slot = claim and redis.call('ZSCORE', P, ARG.token)}))
 end
+if superseded then
+note_visit('3')
+return turned_away('superseded', superseded)
+end
 local ran = once and (value == false or redis.call('HEXISTS', L, 'kept') == 1) and recent_success()
-if ran then return turned_away('ran', ran) end
+if ran then
+ran.came = came_before()
+note_visit('2')
+return turned_away('ran', ran)
+end
 if value ~= false and claim ~= ARG.claim then
 local is_other = value ~= nil and (limit or claim and claim ~= 'shared')
 if not is_other then return refused('held', holders(10)) end
-return turned_away('other-shape', with_facts(holders(10)))
+note_visit('3')
+return turned_away('other-claim', with_facts(holders(10)))
 end
 local reserved = redis.call('GET', R) or value == false and keep_for_holder()
-if is_young then return refused('young', {}) end
+if is_quarantined then return refused('quarantined', {}) end
 if not fits(ARG.claim) then return refused('held', holders(10)) end
 if ARG.slot and not is_vacant() then return turned_away('taken', with_facts({free = free_slots()})) end
 if me and reserved == me then
@@ -482,7 +525,7 @@ if not reserved then
 if redis.call('EXISTS', Q) == 0 then return nil end
 if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old ticket
 reserved = call_next(me)
-if reserved == nil then return refused('held', holders(10)) end -- one is before it that does not fit
+if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
 if not reserved or reserved == me then return nil end
 end
 local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
@@ -492,6 +535,7 @@ return refused('reserved', {left = redis.call('PTTL', R)})
 end
 reply = refusal()
 if reply then return reply end
+if raise_newest then raise_newest() end
 if ARG.claim == 'exclusive' then
 least = counter('all')
 else
@@ -512,10 +556,11 @@ local count, since, began = fence, us, ms
 if value == false then
 value = mark or ARG.token
 redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
-redis.call('DEL', L, H, M, P) -- what a value that was deleted by hand has left is nothing
+redis.call('DEL', L, H, M, P) -- remains of a lock whose value was deleted by hand
 end
 redis.call('HSET', mark and BASE .. 'member:' .. ARG.token or L, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl,
-'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
+'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label,
+'renewal', ARG.renewal or ARG.ttl)
 if mark then
 list(count, slot)
 else
@@ -531,6 +576,7 @@ redis.pcall('PEXPIRE', OPEN, FENCE_MS)
 redis.pcall('PEXPIRE', ENDS, FENCE_MS)
 end
 end
+note_visit('0')
 reply = {'outcome', 'granted', 'fence', fence, 'node', who}
 if mark then
 call_others()
