@@ -611,7 +611,7 @@ mod tests {
         let mut known = VARIABLES.map(|(name, ..)| name);
         known.sort_unstable();
         assert_eq!(examples, known);
-        // Each example is a value that can be set; the file with the password does not exist.
+        // Each example can be set. There is no file of REDLOCK_PASSWORD_FILE, so its path stands for the password.
         let set = packaged.replace("\n#REDLOCK_", "\nREDLOCK_").replace("_FILE=", "=");
         assert!(with(&Common::default(), &[], &[Some(&set)]).is_ok());
     }

@@ -94,8 +94,8 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
     if !is_valid(nodes, round.now) {
         return Judgement { recreate: Vec::new(), lost: true };
     }
-    // `forgot`: nodes that forgot the lease, and have let in no other since. `missed`: nodes that need the word of q
-    // others.
+    // `forgot`: nodes that restarted and forgot the lease; no rival was let in since. `missed`: nodes without the
+    // lease, which may get it if q others confirm it.
     let (mut forgot, mut missed) = (Vec::new(), Vec::new());
     let (mut confirmed, mut revoked) = (0, false);
     let alone = nodes.len() == 1;

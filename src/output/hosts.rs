@@ -7,7 +7,7 @@ use crate::sys::clock::local_date;
 use crate::text::{first_of, safe, seconds};
 use std::time::Duration;
 
-/// The most absent hosts that a message names.
+/// A message names this many absent hosts at most.
 const ABSENT: usize = 10;
 
 /// A line for each host, in columns: `web-3  2026-11-24 03:00:02 +0100  4h 30m ago  ran, exit 0`.

@@ -67,7 +67,7 @@ pub(crate) struct KillRound {
 /// a while, `stop` is called before each process, with the number found so far; once it returns true, the rest gets no
 /// signal.
 ///
-/// Misses processes that are forked outside the group meanwhile, and processes that a signal *handler* forks, to clean
+/// No signal reaches a process that is forked meanwhile outside the group, or one that a signal handler forks to clean
 /// up.
 pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnMut(usize) -> bool) {
     let Some(found) = descendants(stop) else { return };

@@ -1,8 +1,8 @@
 -- More than the plain case needs: who has the lock, how members are listed, and how an answer is given. At its end,
 -- members that have run out are forgotten: no member that is left has run out by this script's clock.
 
--- The claim of the members of a lock that bears a mark, nil once they are gone; the field `revoked` of L, once it was
--- read.
+-- claim: the claim in the lock's mark; nil without a mark, or once all members are gone.
+-- revoked_all: the field `revoked` of L, once it was read.
 local claim, revoked_all
 local now = tonumber(ms)
 local UNPACKED = 1000 -- the most arguments for one command: Lua's stack ends at some 8,000
