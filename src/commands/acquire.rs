@@ -71,16 +71,24 @@ async fn acquire_and_print(
         Format::Env => output::lease_env(&lock.name, &lease),
         Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
     };
-    let printed = tokio::select! {
-        biased;
-        arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
-        printed = output::print_when_read(&text) => printed,
-    };
     // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
     let too_late = || Error::GrantedTooLate { name: lock.name.clone(), ttl: lease.ttl };
-    let in_time = || if lease.valid_until().passed() { Err(too_late()) } else { Ok(()) };
-    let hand_over = || guard.map_or(Ok(()), |guard| guard.send_lease(&lease));
-    if let Err(error) = printed.and_then(|()| in_time()).and_then(|()| hand_over()) {
+    let print_and_hand_over = async {
+        output::print_when_read(&text).await?;
+        if lease.valid_until().passed() {
+            return Err(too_late());
+        }
+        match guard {
+            Some(guard) => guard.hand_over(&lease).await,
+            None => Ok(()),
+        }
+    };
+    let done = tokio::select! {
+        biased;
+        arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
+        done = print_and_hand_over => done,
+    };
+    if let Err(error) = done {
         return Err(give_back(&mut lock, &lease, error).await);
     }
     if common.verbose {

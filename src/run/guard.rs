@@ -46,7 +46,7 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message: it can renew a lease, or it failed with this errno.
+/// The guard's message: it can renew a lease, it renews the lease that it was sent, or it failed with this errno.
 type Readiness = Result<(), i32>;
 
 /// redlock's side of the guard. Dropping it ends a guard that has no lease yet.
@@ -129,12 +129,13 @@ impl Guard {
         }
     }
 
-    /// Lets the guard renew the lease from now on.
+    /// Lets the guard renew the lease, and waits until it does.
     ///
     /// # Errors
-    /// [`Error::Internal`] when the guard is gone.
-    pub(crate) fn send_lease(mut self, lease: &Lease) -> Result<(), Error> {
+    /// Those of [`Guard::ready`].
+    pub(crate) async fn hand_over(mut self, lease: &Lease) -> Result<(), Error> {
         self.socket.send(lease).map_err(|_| guard_gone())?;
+        self.ready().await?;
         self.without_lease = None;
         Ok(())
     }
@@ -162,7 +163,9 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
+    // Heard only once the guard cannot fail any more without stopping the watched process.
     task.stop_on_panic();
+    let _ = socket.get().send(&Readiness::Ok(()));
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
     let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.watched.clone());
     let renewer = Renewer::new(messages, timeline, task.continue_when_lost, &lease);

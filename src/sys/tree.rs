@@ -9,7 +9,7 @@ use super::signals::send;
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::{self, Pid};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
 
@@ -165,57 +165,70 @@ impl Descendants<'_> {
 
     /// Sends `signal` to all, parents before children, and then SIGCONT to stopped ones.
     pub(crate) fn signal(&mut self, signal: i32) -> KillRound {
-        self.look();
-        self.send(signal)
-    }
-
-    /// Kills all, after stopping all: a process that runs may fork, and the child of a process that dies is lost.
-    pub(crate) fn kill(&mut self) -> KillRound {
-        let mut known = HashSet::new();
-        for _ in 0..ROUNDS {
-            self.look();
-            let seen = self.seen.iter();
-            let moving: Vec<_> =
-                seen.filter(|one| known.insert((one.pid, one.started)) || !one.stands_still()).collect();
-            if moving.is_empty() {
-                break;
-            }
-            for process in moving {
-                let _ = send_surely(process, libc::SIGSTOP);
-            }
-        }
-        self.send(libc::SIGKILL)
-    }
-
-    fn send(&self, signal: i32) -> KillRound {
         let mut round = KillRound::default();
         let mut count = |pid, sent| match sent {
             Err(Errno::EPERM) => round.refused.push(pid),
             _ => round.signalled.push(pid),
         };
+        self.look();
         if self.seen.is_empty() && !self.root.has_ended() {
             count(self.root.pid(), self.root.signal(signal));
         }
-        for process in &self.seen {
-            count(process.pid, send_surely(process, signal));
+        self.for_each(&mut |process, handle| {
+            count(process.pid, handle.signal(signal));
             if process.is_stopped() {
-                let _ = send_surely(process, libc::SIGCONT);
+                let _ = handle.signal(libc::SIGCONT);
             }
-        }
+        });
         round
     }
 
-    /// Adds the new descendants, and drops the processes that have ended. Never finds this process.
+    /// Kills all, after stopping all but the root: a process that runs may fork. The root's parent would notice that
+    /// the root is stopped; sudo(8) would stop itself then, for good.
+    pub(crate) fn kill(&mut self) -> KillRound {
+        let root = self.root.pid();
+        let mut known = HashSet::new();
+        for _ in 0..ROUNDS {
+            let mut moved = false;
+            self.for_each(&mut |process, handle| {
+                let is_new = known.insert((process.pid, process.started));
+                if process.pid != root && (is_new || !process.stands_still()) {
+                    let _ = handle.signal(libc::SIGSTOP);
+                    moved = true;
+                }
+            });
+            if !moved {
+                break;
+            }
+        }
+        self.signal(libc::SIGKILL)
+    }
+
     fn look(&mut self) {
-        let present = self.seen.iter().filter_map(present).collect();
-        self.seen = with_descendants(present, &mut |_| false).unwrap_or_default();
+        self.for_each(&mut |_, _| ());
+    }
+
+    /// Drops the processes that have ended, adds the new descendants, and calls `act` for each. Never finds this
+    /// process.
+    fn for_each(&mut self, act: &mut dyn FnMut(&Process, &Handle)) {
+        let mut known: HashSet<i32> = self.seen.iter().map(|process| process.pid).chain([own_pid()]).collect();
+        let mut queue: VecDeque<Process> = self.seen.drain(..).collect();
+        while let Some(process) = queue.pop_front() {
+            let Some((process, handle)) = present(&process) else { continue };
+            // Nothing stands between the list and `act`: a child that is forked there is lost if `act` ends its parent.
+            let children = children_of(process.pid, process.single);
+            act(&process, &handle);
+            queue.extend(children.into_iter().filter(|&child| known.insert(child)).filter_map(look_at));
+            self.seen.push(process);
+        }
     }
 }
 
 /// The process as it is now; none once it has ended.
-fn present(process: &Process) -> Option<Process> {
+fn present(process: &Process) -> Option<(Process, Handle)> {
     let handle = Handle::open(process.pid).ok()?;
-    look_at(process.pid).filter(|now| now.started == process.started && !handle.has_ended())
+    let now = look_at(process.pid).filter(|now| now.started == process.started && !handle.has_ended())?;
+    Some((now, handle))
 }
 
 fn own_pid() -> i32 {

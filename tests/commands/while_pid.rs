@@ -315,8 +315,10 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
     // All that the guard does before it says that it is ready, and some of what it does later.
     let by_guard = |moment: &Moment| moment.caller.0 == "redlock-guard" || moment.caller == Caller("redlock".into(), 1);
     let first: Vec<Moment> = healthy.seen().into_iter().filter(by_guard).take(40).collect();
-    assert!(first.iter().any(|moment| moment.call == libc::SYS_sendto), "{first:?}");
-    for moment in first {
+    // It says that it is ready, and that it renews the lease.
+    let sends: Vec<usize> = (0..first.len()).filter(|&at| first[at].call == libc::SYS_sendto).collect();
+    let [_, last] = sends[..] else { panic!("{first:?}") };
+    for (at, moment) in first.into_iter().enumerate() {
         let scarce =
             [libc::SYS_openat, libc::SYS_epoll_create1, libc::SYS_eventfd2, libc::SYS_fcntl, libc::SYS_epoll_ctl];
         let short = scarce.contains(&moment.call).then_some(Fault::Error(Errno::ENOMEM));
@@ -325,9 +327,9 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // It can do without that call, or was killed behind the last look at it.
+                // It can do without that call, or was killed when redlock had heard that it renews the lease.
                 Some(token) if ended == Ended::Status(0) => {
-                    assert!(stderr.is_empty(), "{context}");
+                    assert!(stderr.is_empty() && (fault != Fault::Kill || at > last), "{context}");
                     release(&redis, "backup", token);
                 }
                 None => {
@@ -346,20 +348,38 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
 }
 
 #[test]
-fn a_guard_that_fails_later_stops_the_process_first() {
+fn a_guard_that_fails_stops_the_process_first_or_no_lease_is_granted() {
     let redis = Redis::start();
-    // By then it has the lease, however often it has looked for that.
-    for calls in 8..12 {
+    let script = "sleep 1000 & redlock acquire -q backup --ttl 4s --while-pid $$ || { kill $!; exit 70; }; read line";
+    for calls in 1..12 {
         // tokio panics.
         let faults = Faults::at("redlock-guard", EPOLL_WAIT, calls, Fault::Error(Errno::ENOMEM));
-        let (script, _, _input) = script(&redis, "sleep 1000 & sleep 1000; :", |test| {
-            test.with_faults(&faults).signal(Signal::SIGTERM).stderr(message(["internal error"]))
-        });
-        eventually(SOON, "the fault", || faults.happened());
-        eventually(SOON, "the script and all its children are dead", || script.others().is_empty());
-        script.finish();
-        redlock(&redis, "release -q backup --force").run();
+        let (reader, _input) = std::io::pipe().unwrap();
+        let test = Test::sh(&redis, script).stdin_from(reader).with_faults(&faults).any_end().stdout(any());
+        let ended = test.stderr(any()).run().ended;
+        assert!(faults.happened());
+        match ended {
+            Ended::Status(70) => assert!(!redis.exists(KEY), "call {calls}"),
+            _ => assert_eq!(ended, Ended::Signal(libc::SIGTERM), "call {calls}"),
+        }
+        redlock(&redis, "release -q backup --force").any_end().stderr(any()).run();
     }
+}
+
+#[test]
+fn the_parent_of_a_process_that_is_killed_never_sees_it_stopped() {
+    let redis = Redis::start();
+    // With job control, a shell goes on when its child is stopped.
+    let jobs = "set -m; sh -c \"$0\"; echo $?";
+    let rest = "trap '' TERM; sleep 1000 & echo ready; while :; do wait; done";
+    let parent = Test::program(&redis, "bash").args(["-c", jobs, &format!("{TAKE}{rest}")]);
+    let parent = parent.stderr(any()).spawn();
+    parent.prints(like("<token>"));
+    parent.prints("ready");
+    redlock(&redis, "release -q backup --force").run();
+    parent.prints("137");
+    eventually(SOON, "all its children are dead", || parent.others().is_empty());
+    parent.finish();
 }
 
 #[test]
