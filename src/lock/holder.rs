@@ -92,6 +92,7 @@ impl Holder {
         }
         let micros = |name: &str| fields.get(name).as_count().map(Duration::from_micros);
         let ago = |name: &str| Some(micros("now")?.saturating_sub(micros(name)?));
+        let ttl = fields.get("ttl").as_time();
         let text = |name: &str| fields.get(name).as_text().map(|text| text.chars().take(256).collect::<String>());
         Holder {
             token,
@@ -107,9 +108,9 @@ impl Holder {
             held: ago("since"),
             fencing_token: fields.get("fence").as_count(),
             holds: fields.get("holds").as_count(),
-            ttl: fields.get("ttl").as_time(),
+            ttl,
             lease,
-            renewal: fields.get("renewal").as_time(),
+            renewal: fields.get("renewal").as_time().or(ttl),
             kept: fields.has("kept").then(|| ago("kept").unwrap_or_default()),
             revoked: text("revoked"),
         }

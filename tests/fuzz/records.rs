@@ -10,7 +10,7 @@ const KEYS: [&str; 23] = [
     "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
     "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest", "visits", "errors",
 ];
-const FIELDS: [&str; 22] = [
+const FIELDS: [&str; 23] = [
     "token",
     "fence",
     "ttl",
@@ -19,6 +19,7 @@ const FIELDS: [&str; 22] = [
     "pid",
     "user",
     "label",
+    "renewal",
     "revoked",
     "kept",
     "longest",

@@ -345,8 +345,8 @@ impl Model {
         let since = self.us - 1000 * self.int("held").unwrap_or(0);
         let times = [("fence", fence), ("since", since)].map(|(name, number)| (name.to_owned(), number.to_string()));
         let told = ["token", "ttl", "host", "pid", "user", "label"].map(|name| (name, self.arg(name).unwrap()));
-        let renewal = ("renewal", self.arg("renewal").unwrap_or(ttl.to_string()));
-        let told = told.into_iter().chain([renewal]).map(|(name, value)| (name.to_owned(), value));
+        let renewal = self.arg("renewal").map(|renewal| ("renewal", renewal));
+        let told = told.into_iter().chain(renewal).map(|(name, value)| (name.to_owned(), value));
         let record = self.record_mut(&token);
         record.value.extend(times.into_iter().chain(told));
         record.ends = ends;

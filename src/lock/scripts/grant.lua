@@ -8,9 +8,10 @@ if value == false then
   redis.call('SET', K, value, 'NX', 'PX', ARG.ttl)
   redis.call('DEL', L, H, M, P) -- remains of a lock whose value was deleted by hand
 end
-redis.call('HSET', mark and BASE .. 'member:' .. ARG.token or L, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl,
-  'since', since, 'host', ARG.host, 'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label,
-  'renewal', ARG.renewal or ARG.ttl)
+local record = mark and BASE .. 'member:' .. ARG.token or L
+redis.call('HSET', record, 'token', ARG.token, 'fence', fence, 'ttl', ARG.ttl, 'since', since, 'host', ARG.host,
+  'pid', ARG.pid, 'user', ARG.user, 'label', ARG.label)
+if ARG.renewal then redis.call('HSET', record, 'renewal', ARG.renewal) end
 if mark then
   list(count, slot)
 else
