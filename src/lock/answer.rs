@@ -103,8 +103,7 @@ impl FromReply for Answer {
     fn from_reply(reply: &Reply) -> Option<Answer> {
         let outcome = StrDeserializer::<NotAWord>::new(reply.get("outcome").as_text()?);
         let outcome = Outcome::deserialize(outcome).ok()?;
-        let node = reply.get("node");
-        let uptime = node.get("uptime").as_text().and_then(|seconds| seconds.parse::<i64>().ok());
+        let (uptime, run_id) = reply.node();
         let by = match outcome {
             Outcome::Reserved => Some(Obstacle::Reserved(reply.get("left").as_time())),
             _ => reply.has("holders").then(|| Obstacle::read(reply)),
@@ -114,8 +113,8 @@ impl FromReply for Answer {
             outcome,
             by,
             longest: longest.max(reply.get("longest").as_time()).unwrap_or_default(),
-            uptime: uptime.map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
-            run_id: node.get("run_id").as_text().filter(|run_id| !run_id.is_empty()).map(str::to_owned),
+            uptime: uptime.parse::<i64>().ok().map(|seconds| Duration::from_secs(seconds.try_into().unwrap_or(0))),
+            run_id: Some(run_id).filter(|run_id| !run_id.is_empty()).map(str::to_owned),
             fields: reply.clone(),
         })
     }

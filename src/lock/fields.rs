@@ -48,6 +48,11 @@ impl Reply {
         pair.map_or(&Reply::Nil, |pair| &pair[1])
     }
 
+    /// What the node says of itself: its uptime (s) and its run_id, both empty if that is not known.
+    pub(super) fn node(&self) -> (&str, &str) {
+        self.get("node").as_text().and_then(|node| node.split_once(' ')).unwrap_or_default()
+    }
+
     pub(super) fn has(&self, name: &str) -> bool {
         *self.get(name) != Reply::Nil
     }

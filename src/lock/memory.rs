@@ -163,7 +163,7 @@ impl FromReply for NodeMemory {
                 .iter()
                 .filter_map(|text| serde_json::from_str(text.as_text()?).ok())
                 .collect(),
-            uptime: reply.get("node").get("uptime").as_count().map(Duration::from_secs),
+            uptime: reply.node().0.parse().ok().map(Duration::from_secs),
         })
     }
 }

@@ -107,6 +107,11 @@ impl Reply {
         self.text("outcome")
     }
 
+    /// What the node says of itself: its uptime (s) and its run_id.
+    fn node(&self) -> (&str, &str) {
+        self.text("node").split_once(' ').expect("its uptime and run_id")
+    }
+
     /// The first holder that it names.
     fn holder(&self) -> &Reply {
         self.get("holders").items().first().unwrap_or(&Reply::Nil)

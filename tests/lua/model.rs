@@ -78,7 +78,7 @@ pub(super) fn in_order(scores: &Scores) -> Vec<(String, i64)> {
 }
 
 fn node() -> Json {
-    json!({"uptime": UPTIME_S.to_string(), "run_id": RUN_ID})
+    json!(format!("{UPTIME_S} {RUN_ID}"))
 }
 
 /// The arguments, and who has the lock.

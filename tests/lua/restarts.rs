@@ -8,9 +8,9 @@ const ANOTHER_RUN: &str = "0123456789abcdef0123456789abcdef01234567";
 /// Whether an answer says what the node knows of itself.
 #[track_caller]
 fn tells_identity(redis: &Redis, reply: &Reply, word: &str) {
-    let node = reply.get("node");
-    assert_eq!((reply.word(), node.text("run_id")), (word, &*run_id(redis)), "{reply:?}");
-    assert!(node.text("uptime").parse::<u64>().unwrap() < 3600, "{reply:?}");
+    let (uptime, id) = reply.node();
+    assert_eq!((reply.word(), id), (word, &*run_id(redis)), "{reply:?}");
+    assert!(uptime.parse::<u64>().unwrap() < 3600, "{reply:?}");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn the_age_of_a_node_has_a_grain_of_a_second_and_may_be_negative() {
         redis.command(&["FLUSHALL"]);
         let reply = Scripts::aged(redis.connection(), uptime).take_after("30", "", "t");
         let outcome = if quarantined { "quarantined" } else { "granted" };
-        assert_eq!((reply.word(), reply.get("node").text("uptime")), (outcome, known), "{uptime}");
+        assert_eq!((reply.word(), reply.node().0), (outcome, known), "{uptime}");
     }
 }
 
@@ -77,13 +77,7 @@ fn where_info_is_refused_nothing_fails_but_a_quarantine() {
     let mut connection = redis.connection();
     redis::cmd("AUTH").arg("u").arg("x").query::<()>(&mut connection).unwrap();
     let mut scripts = Scripts::on(connection);
-    let unknown = |reply: &Reply| {
-        let node = reply.get("node");
-        assert_eq!(
-            (node.get("uptime"), node.get("run_id")),
-            (&Reply::Text(String::new()), &Reply::Text(String::new()))
-        );
-    };
+    let unknown = |reply: &Reply| assert_eq!(reply.node(), ("", ""));
     assert_eq!(scripts.run("inspect", "").word(), "free");
     let reply = scripts.take_after("3600", "", "t");
     assert_eq!(reply.word(), "quarantined");
@@ -170,7 +164,7 @@ fn a_lease_is_created_again_before_all_that_wait_and_as_it_was() {
 fn an_answer_of_before_the_restart_creates_nothing_behind_it() {
     let mut redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
-    let before = scripts.run("extend", "token=t ttl=60000 hold=base renew=1").get("node").text("run_id").to_owned();
+    let before = scripts.run("extend", "token=t ttl=60000 hold=base renew=1").node().1.to_owned();
     redis.restart();
     let mut scripts = Scripts::on(redis.connection());
     assert_eq!(scripts.recreate("t", &before, false, "base"), word("restarted"));
@@ -210,7 +204,7 @@ fn a_waiter_keeps_the_lock_for_the_holder_that_a_restart_has_forgotten() {
     let mut scripts = Scripts::on(redis.connection());
     scripts.take("", "t", "60000", "");
     let seen = scripts.take("waiter", "u", "60000", "");
-    let (before, fence) = (seen.get("node").text("run_id").to_owned(), CLOCK);
+    let (before, fence) = (seen.node().1.to_owned(), CLOCK);
     redis.restart();
     let mut scripts = Scripts::on(redis.connection());
     let reply = scripts.take_remembering("waiter", "u", ["t", &before, "60000", fence]);

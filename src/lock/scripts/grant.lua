@@ -23,7 +23,7 @@ if ARG.entry then
   local run = '{"t":"' .. ARG.token .. '","b":"' .. began .. '","f":"' .. fence
     .. (slot and '","i":"' .. slot or '') .. '",' .. string.sub(ARG.entry, 2)
   if type(redis.pcall('HSET', OPEN, ARG.token, run)) == 'number' then
-    redis.pcall('ZADD', ENDS, string.format('%.0f', ms + ARG.ttl), ARG.token)
+    redis.pcall('ZADD', ENDS, ms + ARG.ttl, ARG.token)
     redis.pcall('PEXPIRE', OPEN, FENCE_MS)
     redis.pcall('PEXPIRE', ENDS, FENCE_MS)
   end

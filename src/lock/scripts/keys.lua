@@ -15,7 +15,7 @@
 -- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value,
 -- left (ms, PTTL), the owner record and now (us), for a member also its claim and slot; for a key that is no string,
 -- type and left. With members there are `members` (their number), `next` (ms until the first runs out) and `longest`.
--- `node` is uptime (s) and run_id, '' if INFO is refused. The keys of the memory of runs are named here, since a
+-- `node` is uptime (s), a space, and run_id; both '' if INFO is refused. The keys of the memory of runs are named here, since a
 -- server would not read a longer request to its end.
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
 --   open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits
@@ -52,5 +52,5 @@ local function node()
     _, last = string.find(info, 'run_id:', 1, true)
     run_id = string.sub(info, last + 1, string.find(info, '\r', last, true) - 1)
   end
-  return {'uptime', uptime, 'run_id', run_id}, tonumber(uptime), run_id
+  return uptime .. ' ' .. run_id, tonumber(uptime), run_id
 end
