@@ -158,21 +158,16 @@ pub(crate) fn success(
 /// Prints the end of another holder's lease, or the number that a free lock has forgotten, for the user who asked for
 /// it.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
-    if let Some(newest) = &revocation.forgot {
-        return show(&match is_json {
-            true => object(&[
-                ("name", value(name)),
-                ("outcome", value("forgot")),
-                ("holds", value(())),
-                ("validity_ms", value(())),
-                ("newest", value(newest)),
-            ]),
-            false => line(&format!("{name:?}: forgot {newest}")) + "\n",
-        });
-    }
     if is_json {
-        let outcome = if revocation.is_free { "released" } else { "revoked" };
+        let outcome = match revocation {
+            Revocation { forgot: Some(_), .. } => "forgot",
+            Revocation { is_free: true, .. } => "released",
+            _ => "revoked",
+        };
         return success(name, outcome, None, revocation.holders.iter().filter_map(|holder| holder.lease).max());
+    }
+    if let Some(newest) = &revocation.forgot {
+        return show(&(line(&format!("{name:?}: forgot {newest}")) + "\n"));
     }
     let message = |holder: &Holder| match revocation.is_free {
         false => {

@@ -119,11 +119,12 @@ impl Lock {
             let run = Box::new(run);
             return Attempt::Failure(Error::Ran { name: self.name.clone(), run, once_per, period });
         }
-        let superseded = superseded(&answers);
+        let superseded = Newest::largest(&answers);
         let votes = self.votes(answers);
         if votes.verdict(is_granted) == Verdict::Yes {
             return self.complete(token, &votes, request, traces.waited()).await;
         }
+        // The quorum of that larger number was asked before.
         if let Some(by) = superseded {
             return Attempt::Failure(Error::Superseded { name: self.name.clone(), by: Box::new(by) });
         }
@@ -145,7 +146,7 @@ impl Lock {
                 // With --once-per, wait for all: any node may know of a success.
                 Verdict::Yes if is_once => return Boot::NEVER,
                 Verdict::Yes => straggler_wait_once_granted(start, answers),
-                _ if superseded(answers).is_some() => Duration::ZERO,
+                _ if Newest::largest(answers).is_some() => Duration::ZERO,
                 Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
                 Verdict::No if is_explained(answers) => straggler_wait(start, answers.faults().next().is_some()),
                 _ => return Boot::NEVER,
@@ -306,12 +307,6 @@ fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
     Some((run, take.get("came").as_time()))
-}
-
-/// The largest number that any node knows, for a request with a smaller one. The quorum of that larger number was asked
-/// before.
-fn superseded(answers: &Answers<Answer>) -> Option<Newest> {
-    Newest::largest(answers.replies().filter(|take| take.outcome == Outcome::Superseded))
 }
 
 /// True if the refusal is explained: others hold the lock on enough nodes, or enough nodes cannot grant it.

@@ -1,6 +1,7 @@
 //! The register of `--newest`, as newest.lua writes it.
 
 use super::answer::Answer;
+use crate::redis::Answers;
 use crate::text::{human, safe};
 use serde::Serialize;
 use std::fmt;
@@ -21,8 +22,8 @@ pub(crate) struct Newest {
 
 impl Newest {
     /// The largest number that any of these answers tells.
-    pub(super) fn largest<'a>(answers: impl Iterator<Item = &'a Answer>) -> Option<Newest> {
-        answers.filter_map(Newest::read).max_by_key(|newest| newest.number)
+    pub(super) fn largest(answers: &Answers<Answer>) -> Option<Newest> {
+        answers.replies().filter_map(Newest::read).max_by_key(|newest| newest.number)
     }
 
     /// The register in this answer, if there is one.

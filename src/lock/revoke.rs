@@ -30,17 +30,15 @@ impl Lock {
     /// already forgets its number of `--newest`.
     ///
     /// # Errors
-    /// [`Error::NotOurs`], [`Error::CannotEnd`] and [`Error::NoQuorum`].
+    /// [`Error::NotOurs`], also if a free lock has no number, [`Error::CannotEnd`] and [`Error::NoQuorum`].
     pub(crate) async fn revoke(&mut self, token_prefix: &str, force: bool) -> Result<Revocation, Error> {
         // Looks by quorum: the remains of a lease on a minority are not the lease that is in force.
         let mut status = self.inspect(View::STATE, None).await?;
         if let Some(error) = status.unanswered.take() {
             return Err(error);
         }
-        if status.state == State::Free && force && token_prefix.is_empty() {
-            return self.forget_newest().await;
-        }
-        if matches!(status.state, State::Free | State::Reserved) {
+        let forgets = status.state == State::Free && force && token_prefix.is_empty();
+        if matches!(status.state, State::Free | State::Reserved) && !forgets {
             return Err(self.not_ours(token_prefix, NotOurs::NoneToRevoke));
         }
         let named: Vec<Vec<u8>> = match status.holders() {
@@ -64,7 +62,7 @@ impl Lock {
                 )));
             }
         };
-        let mut args = Args::default().with("by", user_at_host()).flag("force", force);
+        let mut args = Args::default().with("by", user_at_host()).flag("force", force).flag("free", forgets);
         if let Some(token) = token {
             args = args.with_bytes("token", token);
         }
@@ -74,6 +72,13 @@ impl Lock {
         if answers.verdict(|_| true) != Verdict::Yes {
             return Err(self.no_quorum(&answers));
         }
+        let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
+        let missed = missed.collect();
+        let is_taken = answers.count(|answer| answer.outcome == Outcome::Other) > 0;
+        let forgot = Newest::largest(&answers).filter(|_| !is_taken);
+        if forgot.is_some() {
+            return Ok(Revocation { holders: Vec::new(), is_free: true, forgot, missed });
+        }
         // The most telling answer comes first.
         let telling = [Outcome::Revoked, Outcome::Released, Outcome::Other, Outcome::Foreign];
         let found = telling.iter().find_map(|word| answers.replies().find(|answer| answer.outcome == *word));
@@ -82,38 +87,12 @@ impl Lock {
         };
         match word {
             Outcome::Revoked | Outcome::Released => {
-                let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
                 let is_free = word == Outcome::Released;
-                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot: None, missed: missed.collect() })
+                Ok(Revocation { holders: by.holders().to_vec(), is_free, forgot, missed })
             }
             Outcome::Other => Err(self.not_ours(token_prefix, NotOurs::OtherToRevoke(self.held_by(by)))),
             _ => Err(Error::CannotEnd(Box::new(self.held_by(by)))),
         }
-    }
-
-    /// Makes the nodes on which the lock is free forget the number of `--newest`, so that a smaller one is granted
-    /// again.
-    ///
-    /// # Errors
-    /// [`Error::NotOurs`] if there is no number, or the lock is taken by now, and [`Error::NoQuorum`].
-    async fn forget_newest(&mut self) -> Result<Revocation, Error> {
-        let args = Args::default().with("by", user_at_host()).flag("force", true).flag("free", true);
-        let call = self.call(&scripts::REVOKE, args);
-        let answers = self.locks.ask_each(&call, |answers| answers.verdict(|_| true) != Verdict::Open).await;
-        if answers.verdict(|_| true) != Verdict::Yes {
-            return Err(self.no_quorum(&answers));
-        }
-        let forgot = Newest::largest(answers.replies());
-        if forgot.is_none() {
-            let by =
-                answers.replies().find(|answer| answer.outcome == Outcome::Other).and_then(|other| other.by.clone());
-            let found = by.map_or(NotOurs::NoneToRevoke, |by| NotOurs::OtherToRevoke(self.held_by(by)));
-            return Err(self.not_ours("", found));
-        }
-        let missed = answers.faults().map(|(node, fault)| format!("{} {fault}", self.locks.nodes.name(node)));
-        let held = answers.iter().filter(|(_, _, answer)| answer.outcome == Outcome::Other);
-        let held = held.map(|(node, ..)| format!("{} has a lease", self.locks.nodes.name(node)));
-        Ok(Revocation { holders: Vec::new(), is_free: true, forgot, missed: missed.chain(held).collect() })
     }
 
     /// The tokens that begin with `prefix`, for a lock that has too many holders to list.

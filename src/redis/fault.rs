@@ -44,8 +44,6 @@ pub(crate) enum Fault {
     TlsFailure(String, &'static str),
     /// This key beside the lock is of the wrong type.
     WrongType(String),
-    /// This key beside the lock should have a number, and has none.
-    NoNumber(String),
     /// The node has executed the request, but too few of its replicas have confirmed that in time. The fields are their
     /// number and the number wanted.
     Unconfirmed(i64, u32),
@@ -179,7 +177,7 @@ impl Fault {
 
     /// True if waiting cannot help: the node refuses redlock for good, or its address is wrong.
     pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::TlsFailure(..) | Fault::NoNumber(_))
+        matches!(self, Fault::Refused(..) | Fault::Misconfigured(..) | Fault::TlsFailure(..))
     }
 }
 
@@ -197,8 +195,7 @@ impl Fault {
     /// The advice to the user, and its rank: of several faults, the advice of the highest rank is shown.
     pub(crate) fn advice(&self) -> (u8, Cow<'static, str>) {
         let (rank, advice) = match self {
-            Fault::WrongType(key) => return (3, deletion(key)),
-            Fault::NoNumber(key) => return (4, deletion(key)),
+            Fault::WrongType(key) => return (3, format!("delete it: redis-cli unlink {}", shell_quoted(key)).into()),
             Fault::TlsFailure(_, advice) => (6, *advice),
             Fault::Misconfigured(code, _) => (5, advice(code, "check --redis")),
             Fault::Refused(code, _) => (4, advice(code, "check the user, the password and the ACL")),
@@ -243,7 +240,6 @@ impl fmt::Display for Fault {
                 write!(f, "had the lease confirmed by only {confirmed} of {wanted} replicas")
             }
             Fault::WrongType(_) => f.write_str("has a helper key of this lock that is of the wrong type"),
-            Fault::NoNumber(_) => f.write_str("has no number in this lock's key of --newest"),
             Fault::TooLarge => f.write_str("sent an answer of more than 4 MB"),
             Fault::Garbage(what) => write!(f, "sent something other than a Redis reply ({what})"),
         }
@@ -271,8 +267,6 @@ const TLS: &str = "failed the TLS handshake";
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 /// The code of a key of the wrong type.
 const WRONG_TYPE: &str = "WRONGTYPE";
-/// The code of a key that should have a number.
-const NO_NUMBER: &str = "NONUMBER";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
 /// The code of servers that name each other for a lock.
@@ -310,8 +304,8 @@ const MEANINGS: [Meaning; 27] = {
         // The scripts handle every type of the lock's own key, so this is another key; `Fault::WrongType` if it is
         // known.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
-        // newest.lua puts the key behind the code.
-        (NO_NUMBER, |_, text| Fault::NoNumber(behind(&text, NO_NUMBER)), "", ""),
+        // The answer of newest.lua, which names the key.
+        ("NONUMBER", Refused, "", "let the lock forget it: redlock release NAME --force"),
         ("MOVED", Misconfigured, "is one node of a Cluster, and the lock belongs to another", "use redis+cluster://"),
         (NO_CLUSTER, Misconfigured, "is not part of a Cluster", "use redis:// for a single server"),
         ("DB index", Misconfigured, "has no database with that number", "check --redis"),
@@ -346,16 +340,6 @@ const MEANINGS: [Meaning; 27] = {
         ),
     ]
 };
-
-/// The text behind this word, and a space.
-fn behind(text: &str, word: &str) -> String {
-    text.split_once(word).map_or("", |(_, rest)| rest.trim_start()).to_owned()
-}
-
-/// The advice to delete this key.
-fn deletion(key: &str) -> Cow<'static, str> {
-    format!("delete it: redis-cli unlink {}", shell_quoted(key)).into()
-}
 
 /// The meaning of a reply with this code.
 fn meaning(code: &str) -> Option<&'static Meaning> {

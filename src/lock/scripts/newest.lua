@@ -4,14 +4,10 @@
 -- if a larger number is there, and raise_newest, to be called only when the number gets a place in line or is
 -- granted.
 -- Cost: 1 call, and 1 for raise_newest.
-local NEWEST, asked, known = BASE .. 'newest', tonumber(ARG.newest), nil
-local newest = redis.pcall('GET', NEWEST)
-if type(newest) == 'string' then
-  local digits = string.match(newest, '^(%d+) ') or ''
-  known = #digits <= 16 and tonumber(digits) or error('NONUMBER ' .. NEWEST)
-elseif newest then
-  error(string.find(newest.err, 'WRONGTYPE', 1, true) and 'NONUMBER ' .. NEWEST or newest.err)
-end
+local NEWEST, asked = BASE .. 'newest', tonumber(ARG.newest)
+local newest = redis.call('GET', NEWEST)
+local known = newest and tonumber(string.match(newest, '^%d+ ') or '')
+if newest and not (known and known < 2 ^ 53) then return redis.error_reply('NONUMBER ' .. NEWEST .. ' is no number') end
 superseded = known and known > asked and {newest = newest, clock = ms, node = who}
 
 function raise_newest()

@@ -1,8 +1,9 @@
 -- Ends the leases of others: safely (they can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all that there are), by (user@host), force, free (the lock was seen to be free: end no lease)
+-- ARG: token (nil: all that there are), by (user@host), force,
+--      free (the lock was seen to be free: ends no lease, and forgets the number of --newest)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
 --      cannot be told), gone (node), other (holders), forgot (newest, clock in ms)
--- Leases that are kept though their jobs have ended are freed. With `force` a free lock forgets its number of --newest.
+-- Leases that are kept though their jobs have ended are freed.
 -- Cost: 7 calls; with `force` 15.
 -- include line, lease, memory
 
@@ -44,7 +45,7 @@ local function revoke_all()
 end
 
 if value == false then
-  local newest = ARG.force and redis.call('GET', BASE .. 'newest')
+  local newest = ARG.free and redis.call('GET', BASE .. 'newest')
   if not newest then return answer_without_lease() end
   redis.call('DEL', BASE .. 'newest')
   return answer('forgot', {newest = newest, clock = ms})
