@@ -1,5 +1,6 @@
 //! The servers under attack, and what is done to them.
 
+use super::history;
 use crate::support::{
     Chance, Cluster, Directory, Mode, Proxy, Redis, SOON, Sentinels, alive, eventually, ms, name, other_clocks, send,
     stopped,
@@ -60,6 +61,8 @@ pub(super) struct Field {
     pub(super) durable: bool,
     /// When the latest server was started, if it has forgotten something.
     forgot_at: Option<Instant>,
+    /// The moment of [`history::now`] until which no server has forgotten anything.
+    pub(super) remembers_until: i64,
 }
 
 enum Kind {
@@ -113,7 +116,7 @@ impl Field {
             Servers::Local => Kind::Local(Directory::new()),
         };
         let durable = durable || !matches!(servers, Servers::One | Servers::Three | Servers::Five);
-        Field { kind, durable, forgot_at: None }
+        Field { kind, durable, forgot_at: None, remembers_until: i64::MAX }
     }
 
     fn masters(count: usize, durable: bool) -> Kind {
@@ -271,6 +274,9 @@ impl Field {
                 return Some((*lasts, Undo::Resume(pid)));
             }
             (Fault::Restart { server, away }, Kind::Masters { servers, .. }) => {
+                if !self.durable {
+                    self.remembers_until = self.remembers_until.min(history::now());
+                }
                 servers[*server].kill();
                 return Some((*away, Undo::Start(*server)));
             }

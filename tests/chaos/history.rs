@@ -163,8 +163,6 @@ struct State {
 #[derive(Debug, Default)]
 pub(super) struct Judgement {
     pub(super) violations: Vec<String>,
-    /// Numbers of `--newest` behind larger ones: violations where no server forgets.
-    pub(super) outdated: Vec<String>,
     pub(super) entered: usize,
     /// How many that ended by their own clock had entered, and left only after their time: they saw nobody, but were late.
     pub(super) late: usize,
@@ -172,8 +170,8 @@ pub(super) struct Judgement {
     pub(super) handovers: BTreeMap<String, Vec<i64>>,
 }
 
-/// Judges a history.
-pub(super) fn judge(lines: &[Line]) -> Judgement {
+/// Judges a history. Until `remembered_until`, no number of `--newest` may follow a larger one.
+pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
     let mut judgement = Judgement::default();
     let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
     let mut ended: BTreeMap<&str, i64> = BTreeMap::new();
@@ -210,7 +208,8 @@ pub(super) fn judge(lines: &[Line]) -> Judgement {
                 if line.kind == 'n' {
                     let number = line.place.parse().unwrap();
                     let wrong = || format!("outdated: {line} behind {}", state.newest);
-                    judgement.outdated.extend((number < state.newest).then(wrong));
+                    let is_wrong = number < state.newest && line.at < remembered_until;
+                    judgement.violations.extend(is_wrong.then(wrong));
                     state.newest = state.newest.max(number);
                 }
             }
@@ -257,8 +256,7 @@ mod tests {
         for (line, text) in lines.iter().zip(text.lines()) {
             assert_eq!(line.to_string(), text.trim());
         }
-        let judged = judge(&lines);
-        [judged.violations, judged.outdated].concat()
+        judge(&lines, 1_000).violations
     }
 
     #[test]
@@ -280,6 +278,7 @@ mod tests {
             enter c n 7 5 t7 13 230 - -
             enter c n 7 6 t8 13 240 - -
             enter c n 9 7 t9 13 250 - -
+            enter c n 8 8 t9 13 1000 - -
             enter b p 0 5 t7 13 230 - -
             enter b p 1 4 t8 13 230 - -";
         assert!(violations(right).is_empty(), "{:?}", violations(right));

@@ -167,11 +167,8 @@ fn attack(servers: Servers, seed: u64, length: Duration) -> Figures {
     let mut figures = Figures::of(&place, plan.len(), length);
     let calm = after::look(&place);
     let history = place.history();
-    let judged = judge(&history);
+    let judged = judge(&history, place.field.remembers_until);
     let mut violations = judged.violations;
-    if place.field.durable {
-        violations.extend(judged.outdated);
-    }
     violations.append(&mut place.arena.results.lock().unwrap().violations);
     violations.extend(calm.err());
     let (untrue, runs) = memory::judge(&place, &history);
