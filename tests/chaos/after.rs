@@ -86,7 +86,7 @@ fn race(place: &Place) -> Result<(), String> {
     if lost > 0 {
         return Err(format!("{lost} of {} did not get a lock that nobody kept", RACERS + 1));
     }
-    let mut times = judge(&place.history()).handovers.remove(RACE).unwrap_or_default();
+    let mut times = judge(&place.history(), place.field.remembers_until).handovers.remove(RACE).unwrap_or_default();
     times.sort_unstable();
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
     // Who is not called looks by itself, after 200 ms on average. Over several masters waiters also stand in each other's way.

@@ -28,7 +28,7 @@ impl Figures {
     /// Those of a storm that is over, with so many faults.
     pub(super) fn of(place: &Place, faults: usize, length: Duration) -> Figures {
         let (history, results) = (place.history(), place.arena.results.lock().unwrap());
-        let judged = judge(&history);
+        let judged = judge(&history, place.field.remembers_until);
         let is_python = |line: &&Line| line.event == Event::Enter && line.token.starts_with(REDIS_PY);
         let count = |code: i32| results.statuses.iter().filter(|one| one.0.1 == code).map(|one| one.1).sum();
         Figures {
