@@ -92,6 +92,8 @@ impl Scene {
         // What would send something elsewhere, or is not installed.
         let text =
             text.replace("| mail ", "| ./mail ").replace("&& curl ", "&& ./curl ").replace("'pg_dump ", "'./pg_dump ");
+        // The directory is no repository.
+        let text = text.replace("$(git rev-list --count HEAD)", "42");
         // All calls are of one host.
         let text = text.replace("--min-hosts 30", "--min-hosts 1");
         text.replace("/usr/local/bin/", &here).replace("/usr/bin/redlock", &format!("{here}redlock"))
@@ -114,10 +116,7 @@ impl Scene {
 
     /// Runs a script, which leaves no lock behind unless it says so.
     fn script(&self, shell: &str, text: &str) {
-        let mut text = self.adapt(text);
-        if text.contains("local:") {
-            text += "redis-cli -s .local/state/redlock/*/redis.sock shutdown";
-        }
+        let text = self.adapt(text) + stop_local(text);
         // By its name, since it may start itself again.
         self.directory.program("script", &text);
         self.test(shell).args(["./script", "report.txt"]).stdin("new\n").run();
@@ -132,7 +131,7 @@ impl Scene {
         let text = self.adapt(text);
         let (variables, jobs): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.split_once('=').is_some_and(|(name, _)| !name.contains(' ')));
-        for job in jobs {
+        for job in jobs.into_iter().filter(|line| !line.starts_with('#')) {
             let line = job.split_whitespace().skip(5).collect::<Vec<_>>().join(" ");
             let call = || {
                 let test = self.test("env").arg("-i").args(&variables).args(["PATH=/usr/bin:/bin", "sh", "-c", &line]);
@@ -177,13 +176,16 @@ impl Scene {
         let mut expected = String::new();
         for line in text.lines() {
             if let Some(command) = line.strip_prefix("$ ") {
-                script += &format!("show '{line}'\n{command}\n");
+                // A job of a minute goes on in its terminal, from its first line of output on.
+                let behind = "sleep 5 2>first & until grep . first 2>&-; do sleep 0.1; done";
+                script += &format!("show '{line}'\n{}\n", command.replace("sleep 60", behind));
                 expected += line;
             } else {
                 expected += &with_holes(line);
             }
             expected.push('\n');
         }
+        script += stop_local(&text);
         if text.contains("--ran-within") {
             for name in ["backup", "report"] {
                 self.test("redlock").args(["run", "-q", name, "--", "true"]).run();
@@ -244,6 +246,11 @@ fn with_holes(line: &str) -> String {
     ]
     .iter()
     .fold(line.to_owned(), |line, (what, hole)| replace(&line, what, hole))
+}
+
+/// Stops the server of `local:`, if the block has started it, when its jobs have ended.
+fn stop_local(text: &str) -> &'static str {
+    if text.contains("local:") { "wait; redis-cli -s .local/state/redlock/*/redis.sock shutdown" } else { "" }
 }
 
 /// The server that the block is about.
