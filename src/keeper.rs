@@ -59,7 +59,7 @@ pub(crate) struct Task {
     pub(crate) whole: bool,
 }
 
-/// redlock's side of the keeper. Dropping it ends the keeper and the job.
+/// redlock's side of the keeper. Dropping this ends the keeper and the job.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     socket: Packets,
@@ -222,7 +222,7 @@ impl<'a> KeeperProcess<'a> {
     }
 
     /// Waits until redlock hangs up, since exiting takes processor time that redlock needs to learn that the job has
-    /// ended. While redlock is stopped, the socket may have no room for the final report.
+    /// ended. Sends the final report once the socket has room: a stopped redlock reads nothing.
     fn await_hang_up(&mut self) {
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
             self.last_words.take_if(|report| self.socket.send(report).is_ok());
@@ -232,8 +232,8 @@ impl<'a> KeeperProcess<'a> {
         }
     }
 
-    /// Reads redlock's orders. Only the order to start is carried out here, since no deadline may wait behind slow
-    /// work.
+    /// Reads redlock's orders. The order to start is carried out at once; the others are only noted, since no deadline
+    /// may wait behind slow work.
     fn take_orders(&mut self) {
         while !self.orphaned {
             match self.socket.receive() {
@@ -250,11 +250,13 @@ impl<'a> KeeperProcess<'a> {
             Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
             Order::Deadline { term_at, kill_at } => {
                 self.deadline = Some((term_at, kill_at));
-                // Usually a renewal comes first; if none does, a job of many processes has the rest of the time to die.
+                // Halfway to `kill_at`: a renewal usually comes sooner, and a job of many processes has the second half
+                // to die.
                 self.count_at = kill_at - kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
-                // Before the start, a passed deadline keeps the job from starting until a new one comes.
+                // Before the start, a deadline that has passed keeps the job from starting, until another order moves
+                // the deadline.
                 if self.phase != Phase::Ready {
                     self.cause = Cause::Loss;
                 }
@@ -282,8 +284,8 @@ impl<'a> KeeperProcess<'a> {
         for (name, value) in environment {
             self.program.set(OsStr::new(name), value.as_deref().map(OsStr::new));
         }
-        // A slow exec (a cold binary on NFS) holds the keeper here. The keeper enforces deadlines that pass meanwhile
-        // right after it; redlock kills a keeper that comes back too late.
+        // A slow exec (a cold binary on NFS) holds the keeper here. Then the keeper enforces the deadlines that have
+        // passed; redlock kills a keeper that comes back too late.
         match self.program.start(!self.terminal, self.task.errors.as_ref().map(File::as_fd)) {
             Ok(pid) => {
                 self.phase = Phase::Run;
@@ -305,7 +307,7 @@ impl<'a> KeeperProcess<'a> {
         if self.count_at.passed() {
             self.count_at = Boot::NEVER;
             let size = tree::size(&mut |_| self.has_more_urgent());
-            // If SIGTERM comes with SIGKILL, SIGKILL would come too late for a job of this size.
+            // A job of this size needs SIGKILL sooner, and SIGTERM must not come later than that.
             if let (Some(size), Some((term_at, kill_at))) = (size, &mut self.deadline) {
                 *term_at = (*term_at).min(*kill_at - time_to_die(size));
             }
@@ -435,7 +437,7 @@ impl<'a> KeeperProcess<'a> {
     }
 
     fn report(&self, report: &Report) {
-        // An error means that redlock is gone, which the next read of the socket shows.
+        // If this fails, redlock is gone, as the next read of the socket shows, or is stopped and misses the report.
         let _ = self.socket.send(report);
     }
 
@@ -449,7 +451,7 @@ impl<'a> KeeperProcess<'a> {
         let patience = match self.phase {
             // Pending signals, and the end of redlock, must not wait in poll.
             Phase::Run if self.orphaned || !self.signals.is_empty() => PollTimeout::ZERO,
-            // A fallback for the timer, which also counts the time that the machine sleeps.
+            // A fallback; only the timer counts the time that the machine sleeps.
             _ => PollTimeout::try_from(next.left() + MILLISECOND).unwrap_or(PollTimeout::MAX),
         };
         let _ = self.timer.set(next);

@@ -12,8 +12,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// The time after which survivors of SIGKILL are reported, and processes that this user may not kill are given up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The first round that kills everything below the children too; the next such rounds are at twice that number, four
-/// times, and so on.
+/// The number of the first round that kills everything below the children too; the next are rounds 8, 16 and so on.
 const DEEP: u32 = 4;
 
 /// The number of processes below the children after which the round gives another sign of life: about 3 ms of work.
@@ -36,7 +35,7 @@ pub(crate) struct KillLoop {
 pub(crate) enum Progress {
     /// No process of the job is left.
     Complete,
-    /// The next round is due then, or when a child ends.
+    /// The next round is due at this time, or when a child ends.
     Wait(Boot),
     /// These processes are still there a second after SIGKILL; the rounds go on. Returned once.
     Survivors(Vec<i32>),
@@ -60,8 +59,8 @@ impl KillLoop {
         alive();
         let killed = tree::kill_children(root, self.rounds == 0, spared);
         self.rounds += 1;
-        // A deep tree would die level by level. By the fourth round a large flat job is dying anyway, and needs the
-        // processor. Descendants of spared children do not belong to the job.
+        // Without this, a deep tree would die level by level. A large flat job is dying by the fourth round, and needs
+        // the processor. Descendants of spared children do not belong to the job.
         if self.rounds >= DEEP && self.rounds.is_power_of_two() && spared.is_empty() {
             tree::kill_below(&mut |count| {
                 if count % SIGN_OF_LIFE == 0 {
@@ -70,8 +69,8 @@ impl KillLoop {
             });
         }
         let now = Boot::now();
-        // After a short round the next comes soon, since the tree may be deep; a long one leaves the processor to the
-        // dying processes.
+        // After a short round the next comes soon, since the tree may be deep. After a long one the pause leaves the
+        // processor to the dying processes.
         self.again_at = now + if self.told { PAUSE } else { now.since(start).min(PAUSE) };
         if !killed.signalled.is_empty() {
             self.stuck_since = None;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Order {
     /// Send SIGTERM to the job at `term_at`, and SIGKILL at `kill_at`, unless a later order moves them.
     Deadline { term_at: Boot, kill_at: Boot },
-    /// Start the command, unless `not_after` has passed. Sets these variables, and removes those that have no value. A
+    /// Set these variables, remove those that have no value, and start the command, unless `not_after` has passed. A
     /// deadline must have come before.
     Go { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
@@ -45,7 +45,7 @@ pub(crate) enum Report {
     Survivors {
         pids: Vec<i32>,
     },
-    /// The job ended at `at`. `status` is the command's, as in wait(2); none if the command is out of reach.
+    /// The job ended at `at`. `status` is the command's, as in wait(2); none if the command could not be killed.
     End {
         status: Option<i32>,
         cause: Cause,

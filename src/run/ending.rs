@@ -7,7 +7,7 @@ use crate::sys::clock::Boot;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The number of bytes that the log keeps of the end of a job's output.
+/// The log keeps this many bytes from the end of a job's errors.
 pub(super) const KEPT: usize = 1024;
 
 /// The end of a job, which ended by itself or was stopped.
@@ -20,7 +20,7 @@ pub(super) struct JobEnd {
 }
 
 impl JobEnd {
-    /// `status` is the command's, as in wait(2); none if the command is out of reach.
+    /// `status` is the command's, as in wait(2); none if the command could not be killed.
     pub(super) fn of(status: Option<i32>, cause: Cause, at: Boot) -> JobEnd {
         let status = status.map(ExitStatus::from_raw);
         let (code, signal) = (status.and_then(|status| status.code()), status.and_then(|status| status.signal()));
@@ -33,26 +33,26 @@ impl JobEnd {
         JobEnd { exit, at }
     }
 
-    /// True if the job ended within a lease that has run out since.
+    /// True if the job ended in time, and its lease has run out since.
     pub(super) fn is_before(&self, valid_until: Boot) -> bool {
         self.at < valid_until && valid_until.passed()
     }
 }
 
-/// The end of a run for the log of its lock. The release tells it, so the result of the release is not known yet.
+/// The end of a run for the log of its lock. The release carries it, so the result of the release is not known yet.
 pub(super) fn end_for_log(JobEnd { exit, at }: JobEnd, has_run_out: bool, errors: Option<&str>) -> End<'_> {
     let (outcome, code) = match exit {
         Exit::TOO_LONG => (RunOutcome::TooLong, None),
         Exit::Signal(signal) => (RunOutcome::Signaled, Some(signal.unsigned_abs())),
-        // The command is out of reach, or the keeper was killed.
+        // The command could not be killed, or the keeper was killed.
         Exit::INTERNAL => (RunOutcome::Released, None),
         exit => (RunOutcome::Exited, Some(exit.status().into())),
     };
     End { outcome: Some(outcome), code, at, has_run_out, errors }
 }
 
-/// The last lines of a job's output, as the log of its lock keeps them: at most [`KEPT`] bytes in JSON, a long line
-/// perhaps cut at its beginning. `written` begins with the job's first output, or has more than `KEPT` bytes.
+/// The last lines of a job's errors for the log: at most [`KEPT`] bytes in JSON. If the last line is longer, its
+/// beginning is cut. `written` has all of the errors, or more than `KEPT` bytes from their end.
 pub(super) fn last_lines(written: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(written);
     let mut room = KEPT;

@@ -1,5 +1,5 @@
-//! The leases of a run before its job: takes them one after the other, renews those already taken, and gives them back
-//! if no job starts.
+//! The leases of a run before its job: takes them one after the other, renews those already taken, and releases all if
+//! no job starts.
 
 use super::ending::{JobEnd, end_for_log};
 use super::loss::Loss;
@@ -36,8 +36,8 @@ pub(super) async fn acquire_all<'a>(
     acquired
 }
 
-/// Takes each lock into its own place in `grants`. The renewal of a lease begins once, and not again for each further
-/// lock: a hundred names would set five thousand timers.
+/// Takes each lock into its own place. Each lease has one renewal for the whole time: if each further lock began all
+/// renewals again, a hundred names would set five thousand timers.
 async fn acquire_each<'a>(
     supervisor: &Supervisor,
     locks: &'a mut [Lock],
@@ -57,7 +57,7 @@ async fn acquire_each<'a>(
     Ok(())
 }
 
-/// Takes one more lock, for which it waits for the rest of the time since `begin`, and reports it.
+/// Takes one more lock, within the rest of the wait that began at `begin`, and reports it.
 async fn acquire(
     supervisor: &Supervisor,
     lock: &mut Lock,

@@ -6,12 +6,12 @@ use std::time::Duration;
 /// The reason for a lost lease, as far as known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The nodes' answer: "it was released by force".
+    /// The nodes' answer, such as "it was released by force".
     Proof(String),
     Outage(Outage),
     /// No try to renew the lease was made for this long: redlock was stopped, or the machine was asleep.
     Sleep(Duration),
-    /// The lease was released by its token, which `acquire --while-pid` has printed for others.
+    /// Another process released the lease by the token that `acquire --while-pid` printed.
     Release,
 }
 
@@ -21,6 +21,6 @@ pub(crate) struct Outage {
     pub(super) since: Boot,
     /// The faults of the nodes that were reported first, if any.
     pub(super) first: Option<String>,
-    /// The latest ones.
+    /// The latest faults of the nodes.
     pub(super) faults: String,
 }

@@ -34,7 +34,7 @@ impl Messages {
         Messages { audience: Some(process), ..self }
     }
 
-    /// Prints one line about a failure, which `--quiet` does not suppress.
+    /// Prints one line about a failure, with `--quiet` too.
     fn say(&self, text: &str) {
         if let Some(process) = &self.audience {
             process.share_errors();
@@ -42,7 +42,7 @@ impl Messages {
         output::say(text);
     }
 
-    /// Prints news that needs no action.
+    /// Prints one line that needs no action, unless `--quiet` is given.
     fn news(&self, text: &str) {
         if !self.quiet {
             self.say(text);
@@ -97,7 +97,7 @@ impl Messages {
         {
             self.say(&format!("cannot renew {}: {first}, {} ago", self.name, human(since.elapsed())));
         }
-        // After that time the job is already dead.
+        // Once `kill_at` has passed, the job is already dead.
         if !kill_at.passed() {
             let lost = if matches!(loss, Loss::Outage(_)) { "cannot renew" } else { "lost" };
             let (loss, left) = (text(loss), human(kill_at.left()));
@@ -110,7 +110,7 @@ impl Messages {
         self.say(&format!("lost {}: {}; the job continues without the lock", self.name, text(loss)));
     }
 
-    /// Reports a lease that was gone at its release, before its end.
+    /// Reports a lease that was found gone at its release, though it had not run out.
     pub(super) fn lost_at_release(&self, found: &NotOurs) {
         self.say(&format!("lost {}: {}; the job may have run unprotected", self.name, found.what_became()));
     }
@@ -120,7 +120,8 @@ impl Messages {
         self.news(&format!("{} was not released before its lease ran out; the job had ended in time", self.name));
     }
 
-    /// Reports a release that no quorum has confirmed. A success that `is_once` is reported in any case.
+    /// Reports a release that no quorum has confirmed. `is_once`: a success under `--once-per`, reported with `--quiet`
+    /// too.
     pub(super) fn cannot_release(&self, error: &Error, valid_until: Boot, is_once: bool) {
         let (name, why, left) = (&self.name, error.trouble(), human(valid_until.left()));
         let text = format!("cannot release {name}: {why}; it will be free in {left}");
@@ -157,7 +158,7 @@ impl Messages {
         self.say(&format!("stopped the job of {} after {} (--max-run)", self.name, exact(limit)));
     }
 
-    /// Reports a keeper that was killed before it reported the end of the job, or its start unless `started`.
+    /// Reports a keeper that was killed before it reported the end of the job. `started`: it has reported the start.
     pub(super) fn keeper_failure(&self, started: bool) {
         let or = if started { "had just ended" } else { "had not begun" };
         self.say(&format!("the keeper process of {} was killed: its job was stopped, or {or}", self.name));
@@ -192,7 +193,7 @@ impl Messages {
     }
 }
 
-/// How many pids a message names.
+/// A message names this many pids at most.
 const NAMED: usize = 5;
 
 /// The reason for a lost lease.

@@ -1,7 +1,7 @@
 //! `redlock run`, from top to bottom: acquire, start, wait for the first of {job ended, lease lost}, release.
 //!
-//! Several locks are taken one after the other, and renewed meanwhile. There is one job and one keeper, whose deadline
-//! is that of the lease that ends first.
+//! Several locks are taken one after the other, and each is renewed from then on. There is one job and one keeper,
+//! whose deadline is that of the lease that ends first.
 //!
 //! Every wait is one `select!`, whose first arm is a signal. Before the command is started, a signal ends the wait: the
 //! request under way is dropped, and `Lock::withdraw` undoes its traces on the nodes. Afterwards signals go to the job,
@@ -36,15 +36,14 @@ use supervisor::{Supervisor, can_see_processes, cannot_supervise, keeper_gone};
 /// Acquires the locks in this order, runs the command under all of them, and releases them.
 ///
 /// # Errors
-/// Everything that kept the command from being started. The [`Exit`] tells what happens later.
+/// The reason why the command was not started. The [`Exit`] tells what happens later.
 pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     let mask = Supervisor::handled_signals();
     let inherited = Inheritance::take_over(&mask).map_err(cannot_supervise)?;
     process::adopt_orphans().map_err(cannot_supervise)?;
     can_see_processes()?;
     let terminal = stdio::has_terminal();
-    // The keeper is forked before there is a runtime, whose descriptors it must not have; and fork copies only one
-    // thread.
+    // Forks before there is a runtime: the keeper must not have its descriptors, and fork copies only one thread.
     let keeper = keeper::start(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
@@ -56,7 +55,7 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
             job,
         };
         let ended = run_within_wait(&supervisor, &mut locks).await;
-        // The end of this process closes the connections sooner.
+        // Drops no lock: the end of this process closes the connections faster.
         std::mem::forget(locks);
         ended
     })
@@ -96,7 +95,7 @@ async fn run_once(supervisor: &Supervisor, locks: &mut [Lock], begin: Boot) -> R
     }
 }
 
-/// Lets the keeper start the command, unless a signal has come or the last lease is due for renewal before that.
+/// Orders the keeper to start the command. Fails if a signal has come, or if the last lease is already due for renewal.
 fn start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
     if let Some(interrupted) = supervisor.pending_end() {
         return Err(interrupted);
@@ -105,16 +104,16 @@ fn start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant
     let Grant { lease, .. } = &grants[grants.len() - 1];
     let not_after = supervision.renew_at(lease);
     let go = Order::Go { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
-    // redlock may have been frozen since the grant. The keeper would refuse too, but the watchdog is due by then, and
-    // would not wait for its answer.
+    // redlock may have been frozen since the grant. The keeper would then refuse the order, but the watchdog may go off
+    // before the refusal arrives.
     if not_after.passed() {
         return Err(supervision.too_late());
     }
     supervisor.keeper.get().send(&go).map_err(|_| keeper_gone())
 }
 
-/// The variables that tell the job about its leases; the last one has a name. REDLOCK_HELD has all tokens, including
-/// the enclosing jobs', outermost first.
+/// The variables that tell the job about its leases. REDLOCK_HELD has all tokens, outermost first, enclosing jobs'
+/// included; the others are about the last lease.
 fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<String>)> {
     let own = grants.iter().map(|grant| &grant.lease.token);
     let held = ancestors.iter().chain(own).map(String::as_str).collect::<Vec<_>>().join(" ");
@@ -123,7 +122,7 @@ fn environment(ancestors: &[String], grants: &[Grant]) -> Vec<(String, Option<St
         ("REDLOCK_NAME", Some(lock.name.clone())),
         ("REDLOCK_TOKEN", Some(lease.token.clone())),
         ("REDLOCK_FENCING_TOKEN", Some(lease.fencing_token.to_string())),
-        // An enclosing job's slot is not this job's.
+        // Without a value, removes the slot of an enclosing job.
         ("REDLOCK_SLOT", lease.slot.map(|slot| slot.to_string())),
         ("REDLOCK_HELD", Some(held)),
     ]

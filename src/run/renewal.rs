@@ -47,9 +47,9 @@ impl Renewer {
         }
     }
 
-    /// Renews the lease until it is lost. `moved` is called when the end of validity has moved. Does not return when
-    /// the time for tries is over and the job has to be stopped, which the holder knows by the clock. The caller drops
-    /// this when the lease is no longer needed.
+    /// Renews the lease until it is lost, or the caller drops this. Calls `moved` when the end of validity has moved.
+    /// When the job has to be stopped for lack of a renewal, tries no more, but does not return: the caller knows that
+    /// by the clock.
     pub(super) async fn renew(&self, lock: &mut Lock, lease: &mut Lease, moved: &dyn Fn()) -> Loss {
         let mut next = self.timeline.renew_at(lease.valid_until());
         let mut not_before = Boot::now();
@@ -81,7 +81,7 @@ impl Renewer {
                     if let Some(Outage { since, first: Some(_), .. }) = self.outage.take() {
                         self.messages.recovery(since.elapsed());
                     }
-                    // If V depends on another node's older confirmation, it has not moved: the pause keeps the loop
+                    // V has not moved if it depends on another node's older confirmation; `retry` then keeps the loop
                     // from asking at once.
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
@@ -89,7 +89,7 @@ impl Renewer {
                     let (since, first) =
                         self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
                     let mut outage = Outage { since, first, faults: faults.join(", ") };
-                    // An answer that takes longer than a try may still come in time. After the end there is nothing to
+                    // A node that is silent may still answer within its timeout. After the end there is nothing to
                     // report.
                     if (!silent || since.elapsed() >= lock.node_timeout()) && !end.passed() {
                         self.messages.failure(&faults, outage.first.is_none(), end, self.to_expiry);

@@ -26,9 +26,9 @@ pub(super) struct Supervision<'a> {
     names: Vec<String>,
     renewers: Vec<Renewer>,
     watchdog: Watchdog,
-    /// The first loss, and the index of the lease.
+    /// The first loss, and the index of its lease.
     loss: OnceCell<(usize, Loss)>,
-    /// The length of the file for the job's errors before the job.
+    /// The length of the job's error file before the job began.
     written_before: u64,
 }
 
@@ -62,11 +62,11 @@ impl<'a> Supervision<'a> {
             false => first.deadlines(),
         };
         self.watchdog.set(first.timeline.overdue_at(kill_at));
-        // A keeper that does not get this order keeps the earlier deadline.
+        // If this order does not arrive, the keeper keeps the earlier deadline.
         self.supervisor.order(&Order::Deadline { term_at, kill_at });
     }
 
-    /// The lease that ends first.
+    /// The index of the lease that ends first.
     fn first_to_end(&self) -> usize {
         (0..self.renewers.len()).min_by_key(|&at| self.renewers[at].valid_until()).unwrap_or_default()
     }
@@ -102,7 +102,7 @@ impl<'a> Supervision<'a> {
         let Supervisor { messages, job, .. } = self.supervisor;
         let mut overdue = pin!(self.watchdog.goes_off());
         let mut started = false;
-        // Signals from before the start of the command, each kind once. The keeper passes on the terminal's.
+        // Signals from before the start of the command, to be forwarded after it, each kind once.
         let mut early: Vec<SignalEvent> = Vec::new();
         let mut killed = None;
         loop {
@@ -150,8 +150,8 @@ impl<'a> Supervision<'a> {
         Ok(self.end_without_keeper(killed, started).await)
     }
 
-    /// The end of a job whose keeper reports nothing more. If the keeper was late, it was `killed` with the job: the
-    /// loss, and the time at which the job was gone.
+    /// The end of a job whose keeper reports nothing more. `killed`: a late keeper was killed with its job; the loss,
+    /// and the time at which the job was gone.
     async fn end_without_keeper(&self, killed: Option<((usize, Loss), Boot)>, started: bool) -> JobEnd {
         let was_late = killed.is_some();
         let (why, at) = match killed {
@@ -167,7 +167,8 @@ impl<'a> Supervision<'a> {
         JobEnd { exit: Exit::INTERNAL, at }
     }
 
-    /// Reports the loss, and stops the job unless the keeper has already done so.
+    /// Reports the loss. Orders the keeper to stop the job if the loss is proven; otherwise the keeper has already
+    /// begun to.
     fn on_loss(&self, (at, loss): (usize, Loss)) {
         let job = &self.supervisor.job;
         let Renewer { messages, timeline, .. } = &self.renewers[at];
@@ -212,7 +213,7 @@ impl<'a> Supervision<'a> {
         }
     }
 
-    /// The last lines of the job's file for errors, as far as the log keeps them.
+    /// The last lines of the job's error file, as many as the log keeps.
     fn last_errors(&self) -> Option<String> {
         let file = self.supervisor.job.task.errors.as_ref()?;
         match files::end_of(file, self.written_before, KEPT + 1) {
@@ -277,7 +278,7 @@ impl<'a> Supervision<'a> {
     }
 }
 
-/// A signal from before the start that would have ended the command.
+/// The first of the signals from before the start that ends a run without a job.
 fn early_end(early: &[SignalEvent]) -> Option<Error> {
     early.iter().map(|event| event.signal).find(|&signal| ends(signal)).map(Error::Interrupted)
 }

@@ -46,7 +46,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// The signals that it handles.
+    /// The signals that a supervisor handles.
     pub(super) fn handled_signals() -> SigSet {
         let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
         mask.add(Signal::SIGCHLD);
@@ -63,7 +63,7 @@ impl Supervisor {
         Renewer::new(self.messages_of(lock), timeline, to_expiry, lease)
     }
 
-    /// Sends the keeper an order. A failure changes nothing, since the keeper's end is reported anyway.
+    /// Sends the keeper an order. Ignores a failure, since the keeper's end is reported anyway.
     pub(super) fn order(&self, order: &Order) {
         let _ = self.keeper.get().send(order);
     }
@@ -127,7 +127,7 @@ fn next_end(signals: &Signals) -> Option<i32> {
     std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| ends(signal))
 }
 
-/// True for a signal that ends redlock while there is no job, as it would without a handler.
+/// True for a signal that ends redlock while there is no job: its default action is to end a process.
 pub(super) fn ends(signal: i32) -> bool {
     signal != libc::SIGWINCH && signal != libc::SIGCONT
 }
@@ -137,7 +137,7 @@ pub(super) fn cannot_supervise(errno: Errno) -> Error {
     cannot_supervise_for(&errno.into(), &errno.desc().to_lowercase())
 }
 
-/// The same, with this reason unless there is a shortage.
+/// The error for a failed system call: a shortage if that is the reason, else `why`.
 fn cannot_supervise_for(error: &io::Error, why: &str) -> Error {
     let what = "cannot supervise the job";
     Error::of_system(what, error, || Error::Internal(format!("{what}: {why}")))

@@ -23,8 +23,8 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl; it is cut if the lease is an enclosing
-    /// job's with a shorter ttl.
+    /// `grace` is the user's, at most [`largest_grace`] of the requested ttl. If a re-entered lease has a shorter ttl,
+    /// the grace is cut to fit.
     pub(crate) fn new(ttl: Duration, grace: Option<Duration>, node_timeout: Duration) -> Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
@@ -98,7 +98,7 @@ pub(crate) fn largest_grace(ttl: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// The points of a lease confirmed at 1000 s, in ms from then: three tries, their ends, TERM, KILL, V.
+    /// The points of a lease, in ms from its confirmation: three tries, their ends, TERM, KILL, V.
     fn line(ttl: u64, grace: Option<u64>, node_timeout: u64) -> [u128; 9] {
         let ttl = MILLISECOND * u32::try_from(ttl).unwrap_or(u32::MAX);
         let timeline = Timeline::new(ttl, grace.map(Duration::from_millis), Duration::from_millis(node_timeout));
@@ -209,7 +209,7 @@ mod tests {
             let mut attempt = start;
             let mut takes = round_trip * if connected { 1 } else { 2 };
             while away == Away::Silent && attempt < to && attempt + takes > from && attempt < give_up {
-                // The first attempt's silence is noticed when the answer should be there.
+                // On an open connection, silence is noticed once the answer is overdue.
                 let silent = if attempt == start && connected { round_trip * 2 } else { Duration::ZERO };
                 attempt = attempt + timeline.pause().max(silent);
                 takes = round_trip * 2;

@@ -25,7 +25,7 @@ impl Watchdog {
         }
     }
 
-    /// Moves the time to `at` if it is earlier: the keeper has given a sign of life.
+    /// Puts the time off to `at`, if that is later: the keeper has given a sign of life.
     pub(super) fn put_off(&self, at: Boot) {
         self.at.set(self.at.get().max(at));
     }
