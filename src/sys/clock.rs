@@ -18,7 +18,7 @@ impl Boot {
     /// Later than any deadline.
     pub(crate) const NEVER: Boot = Boot(u64::MAX);
 
-    /// This long after boot.
+    /// The point this long after boot.
     pub(crate) const fn at(since_boot: Duration) -> Boot {
         Boot(since_boot.as_secs() * 1_000_000_000 + since_boot.subsec_nanos() as u64)
     }
@@ -78,7 +78,7 @@ pub(crate) fn unix_time() -> Duration {
 pub(crate) fn local_date(since: Duration) -> Option<String> {
     let seconds = libc::time_t::try_from(since.as_secs()).ok()?;
     let mut parts = MaybeUninit::uninit();
-    // SAFETY: both point to what the call takes; it has filled `parts` unless it returns null.
+    // SAFETY: both pointers are valid for the call, which fills `parts` unless it returns null.
     let parts: libc::tm = unsafe {
         if libc::localtime_r(&seconds, parts.as_mut_ptr()).is_null() {
             return None;

@@ -25,7 +25,7 @@ const AT_ONCE: OFlag = OFlag::O_NONBLOCK.union(OFlag::O_NOCTTY);
 /// The contents of a file, a device, or a pipe such as the shell's `<(command)`.
 ///
 /// # Errors
-/// The reason why it cannot be read: also for a pipe that has no writer or no end, and for a silent terminal.
+/// The reason why it cannot be read. A pipe without a writer or an end, and a silent terminal, cannot be read.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = OpenOptions::new().read(true).custom_flags(AT_ONCE.bits()).open(path)?;
     let until = (!file.metadata()?.is_file()).then(|| Boot::now() + PATIENCE);
@@ -62,7 +62,8 @@ pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }
 
-/// The last bytes of a file, at most `most`, and only after `from` unless the file is shorter than that by now.
+/// The last bytes of a file, at most `most`, from the offset `from` on. If the file is shorter than `from` by now, from
+/// its beginning.
 ///
 /// # Errors
 /// The reason why it cannot be read.
@@ -79,7 +80,7 @@ pub(crate) fn end_of(file: &File, from: u64, most: usize) -> io::Result<Vec<u8>>
 /// The file of a command, found as execvp(3) does.
 ///
 /// # Errors
-/// `ENOENT` when there is none, `EACCES` when none may be executed.
+/// `ENOENT` if there is none, `EACCES` if this user may not execute it.
 pub(crate) fn find_command(command: &OsStr) -> nix::Result<PathBuf> {
     if command.as_encoded_bytes().contains(&b'/') {
         return executable(command.into());

@@ -26,7 +26,7 @@ pub(crate) fn record_start_state() {
         // SAFETY: F_GETFD touches no memory, and accepts any number.
         if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } == -1 && Errno::last() == Errno::EBADF {
             bits |= 1 << descriptor;
-            // The kernel gives the lowest number that is free, which is this one.
+            // The kernel gives the lowest free number, which is this descriptor's.
             let _ = nix::fcntl::open("/dev/null", OFlag::O_RDWR, Mode::empty()).map(IntoRawFd::into_raw_fd);
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn was_closed(descriptor: u8) -> bool {
     AT_START.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
-/// True if SIGPIPE was ignored when this process started. By now it always is.
+/// True if SIGPIPE was ignored when this process started. Now it is always ignored.
 pub(crate) fn was_sigpipe_ignored() -> bool {
     AT_START.load(Ordering::Relaxed) & OF_WRITING[0].1 != 0
 }

@@ -20,7 +20,7 @@ impl AsFd for Keyboard {
 }
 
 impl Keyboard {
-    /// None if standard input is no terminal, or hands over each key already, since another program then reads it.
+    /// None if standard input is no terminal, or already hands over each key: then another program reads the keys.
     pub(crate) fn open() -> Option<Keyboard> {
         let before = tcgetattr(stdin()).ok().filter(|before| before.local_flags.contains(LocalFlags::ICANON))?;
         let keys = Keyboard { stdin: stdin(), before };
@@ -59,7 +59,8 @@ impl Keyboard {
         false
     }
 
-    /// Changes nothing in the background, where the terminal belongs to another program, mostly the shell.
+    /// Sets the terminal's attributes, but not from the background: there the terminal belongs to another program,
+    /// mostly the shell.
     fn set(&self, attributes: &Termios) {
         if self.is_foreground() {
             let _ = tcsetattr(self, SetArg::TCSANOW, attributes);

@@ -19,8 +19,7 @@ pub(crate) mod wait;
 
 use nix::errno::Errno;
 
-/// Repeats a call for as long as signals interrupt it: an interrupted look shows nothing, not even that there is
-/// nothing.
+/// Repeats a call that a signal interrupts: an interrupted look does not tell whether there is something.
 fn uninterrupted<T>(mut call: impl FnMut() -> nix::Result<T>) -> nix::Result<T> {
     loop {
         match call() {

@@ -22,7 +22,7 @@ pub(crate) enum Packet<T> {
 }
 
 impl<T> Packet<T> {
-    /// The message, or none at the end of all messages; nothing if neither has come yet.
+    /// None if nothing has come yet, `Some(None)` at the end of all messages.
     pub(crate) fn arrived(self) -> Option<Option<T>> {
         match self {
             Packet::Message(message) => Some(Some(message)),
@@ -53,8 +53,8 @@ impl Packets {
         let _ = shutdown(self.0.as_raw_fd(), Shutdown::Write);
     }
 
-    /// Closes the forked copy of the parent's end, so that the parent's death can be seen. The copy must not be used
-    /// afterwards.
+    /// In a forked child, closes its copy of the parent's end, so that the parent's death can be seen. The child must
+    /// not use the copy afterwards.
     pub(crate) fn close_copy(&self) {
         // SAFETY: the owner is another process; here the descriptor is not used again, nor dropped.
         unsafe { libc::close(self.0.as_raw_fd()) };

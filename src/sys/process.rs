@@ -45,7 +45,7 @@ pub(crate) enum Reap {
 /// Reaps one child that has ended, without waiting.
 pub(crate) fn reap() -> Reap {
     let mut status = 0;
-    // SAFETY: `status` outlives the call. Not nix's `waitpid`: it knows no real-time signals.
+    // SAFETY: `status` outlives the call. (nix's `waitpid` knows no real-time signals.)
     match uninterrupted(|| Errno::result(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) })) {
         Ok(0) => Reap::NoneEnded,
         Ok(pid) => Reap::Child(pid, status),
@@ -148,16 +148,16 @@ impl Handle {
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), libc::WNOHANG) };
     }
 
-    /// Makes its standard error this process's own, unless the kernel refuses.
+    /// Makes the standard error of that process this process's own, unless the kernel refuses.
     pub(crate) fn share_errors(&self) {
         if let Ok(errors) = self.errors() {
             let _ = unistd::dup2_stderr(&errors);
         }
     }
 
-    /// A copy of its standard error. If the kernel refuses (Yama allows it to parents only), the same file opened
-    /// again, with no wait for a reader, and not as the controlling terminal. In a file opened again, the process may
-    /// overwrite this process's output.
+    /// A copy of the standard error of that process. If the kernel refuses (Yama allows copies to parents only), opens
+    /// the file again, with no wait for a reader, and not as the controlling terminal. In a file opened again, that
+    /// process may overwrite the output of this one.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };
@@ -189,10 +189,11 @@ impl AsFd for Handle {
     }
 }
 
-/// Makes this process the parent of every descendant that loses its own.
+/// Makes this process the parent of every descendant that loses its own, and tries the calls of [`Handle`]: a refusal
+/// must come now, before there is a job.
 ///
 /// # Errors
-/// A sandbox's, which may also refuse a later call when it is too late to do without that.
+/// The sandbox's, if it refuses a call.
 pub(crate) fn adopt_orphans() -> nix::Result<()> {
     prctl::set_child_subreaper(true)?;
     Handle::open(unistd::getpid().as_raw())?.signal(0)
@@ -209,7 +210,7 @@ pub(crate) fn leads_session() -> bool {
     unistd::getsid(None) == Ok(unistd::getpid())
 }
 
-/// Runs `body` in a forked process, and ends that process after it. Returns its pid.
+/// Runs `body` in a forked process, which then ends. Returns the pid of that process.
 ///
 /// # Errors
 /// The kernel's, if it has no room for another process.
@@ -249,7 +250,7 @@ pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     Ok(stdio::redirect_to_null(0..=2)?)
 }
 
-/// The standard input of a program that [`start_detached`] starts: this file in the program's working directory.
+/// The name of a file in the working directory of a detached program; the file is the program's standard input.
 pub(crate) const MARK: &str = "lock";
 
 /// Starts a program that outlives this process, and any signal to this process's group, terminal or tree. The program
@@ -295,11 +296,11 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
 pub(crate) fn is_detached(child: i32) -> bool {
     let child = Pid::from_raw(child);
     let session = unistd::getsid(Some(child));
-    // Nearly all children of a keeper are in its session, or lead one of their own; for these no file is read.
+    // Nearly all children of a keeper are in its session, or lead a session; for these no file is read.
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
-    // Both files may have been deleted since, which the kernel marks after the name.
+    // Both files may be deleted by now: then the kernel adds a mark to the name.
     let link = |path: &Path| {
         let target = fs::read_link(path).ok()?.into_os_string().into_string().ok()?;
         Some(target.trim_end_matches(" (deleted)").to_owned())
@@ -402,7 +403,7 @@ struct ChildSetup<'a> {
     errors: Option<BorrowedFd<'a>>,
     parent: Pid,
     parents_status: CString,
-    /// The space for that file, which lists all groups of a user.
+    /// The space to read `parents_status`, a file that lists all groups of a user.
     room: Vec<u8>,
     /// The error of exec, or 0.
     errno: i32,
@@ -414,7 +415,8 @@ impl ChildSetup<'_> {
     /// programs take a second Ctrl-C for "at once".
     ///
     /// The terminal signals the whole group, parent and child, which block all signals. So a signal that is pending
-    /// only in the parent came before the child existed, and one that is pending in both has reached the child already.
+    /// only in the parent came before the child existed, and a signal that is pending in both has reached the child
+    /// already.
     fn take_over_keys(&mut self) {
         // Looks at the parent first, so that a signal between the two looks does not seem older than the child.
         let Some(parents) = pending(&self.parents_status, &mut self.room) else { return };

@@ -28,7 +28,7 @@ pub(crate) fn below(end: u32) -> u32 {
     u32::try_from(((bits >> 32) * u64::from(end)) >> 32).unwrap_or(0)
 }
 
-/// One of these; none if there are none.
+/// A random element; none if there are none.
 pub(crate) fn one_of<T: Copy>(these: &[T]) -> Option<T> {
     let count = u32::try_from(these.len()).ok().filter(|&count| count > 0)?;
     these.get(below(count) as usize).copied()

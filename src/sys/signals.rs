@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SignalEvent {
     pub(crate) signal: i32,
-    /// True if the terminal sent it to its foreground group; false if a process did. The sender's pid does not tell,
-    /// since it is 0 also for senders outside this pid namespace.
+    /// True if the terminal sent the signal to its foreground group; false if a process sent it. The sender's pid does
+    /// not tell, since it is 0 also for senders outside this pid namespace.
     pub(crate) from_kernel: bool,
 }
 
@@ -98,6 +98,6 @@ pub(crate) fn end_by(signal: i32) {
 
 /// Sends `signal` to one process, or to the group `-pid`.
 pub(super) fn send(pid: i32, signal: i32) -> nix::Result<()> {
-    // SAFETY: touches no memory. Not nix's `kill`: it knows no real-time signals.
+    // SAFETY: touches no memory. (nix's `kill` knows no real-time signals.)
     Errno::result(unsafe { libc::kill(pid, signal) }).map(drop)
 }

@@ -86,7 +86,7 @@ struct ErrorStream {
     live: String,
 }
 
-/// Runs `action` with the stream; the message of a panic inside is dropped.
+/// Runs `action` with the stream. If `action` panics, the message of the panic is dropped.
 fn with_errors(action: impl FnOnce(&mut ErrorStream)) {
     let _ = ERRORS.try_with(|errors| errors.try_borrow_mut().map(|mut errors| action(&mut errors)));
 }
@@ -131,7 +131,7 @@ pub(crate) struct Output<'fd>(nix::Result<Target<'fd>>);
 
 impl Output<'_> {
     pub(crate) fn open() -> Output<'static> {
-        // SAFETY: this process never closes it.
+        // SAFETY: this process never closes its standard output.
         Output(Target::of(unsafe { BorrowedFd::borrow_raw(1) }))
     }
 

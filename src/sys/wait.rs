@@ -64,9 +64,8 @@ impl<T: AsFd> Readable<T> {
     }
 }
 
-/// Makes events from before this call visible first. A process that was frozen between its looks at the descriptors and
-/// at the clock does not know which events came in time. The runtime looks at all descriptors again before it ends a
-/// sleep.
+/// Lets the runtime see all events that came before this call: it looks at all descriptors before it ends a sleep. A
+/// process that was frozen may see by the clock that a deadline has passed, and not yet an event that came in time.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
