@@ -1,4 +1,4 @@
-//! Messages, and results as text and JSON. No other file knows the form of either.
+//! Messages, and results as text and JSON. No other room knows their form.
 
 mod chart;
 mod form;
@@ -33,11 +33,11 @@ use std::iter::{once, repeat, zip};
 use std::time::Duration;
 pub(crate) use table::{locks, runs};
 
-/// The most waiters to show.
+/// `status` shows this many waiters at most.
 const WAITERS: usize = 10;
-/// The most characters of a message, or of a server's own text, to show.
+/// A line shows this many characters of a message, or of a server's own text, at most.
 const LINE: usize = 2000;
-/// The bytes of a result to write at once.
+/// Results are written in parts of this many bytes.
 const BUFFER: usize = 64 << 10;
 
 /// A message as a line of standard error. The message may quote other users and programs.
@@ -82,7 +82,7 @@ pub(crate) fn show_all(parts: impl IntoIterator<Item = impl AsRef<str>>) -> Resu
     let written = parts.into_iter().try_for_each(|part| out.write_all(part.as_ref().as_bytes()));
     let written = written.and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
-        // A caller that ignores SIGPIPE expects the error, as of any other program.
+        // A caller that ignores SIGPIPE expects an error, as from any other program.
         ErrorKind::BrokenPipe if !inherited::was_sigpipe_ignored() => Error::Interrupted(libc::SIGPIPE),
         _ => not_written(&error),
     })
@@ -155,8 +155,8 @@ pub(crate) fn success(
     ]))
 }
 
-/// Prints the end of another holder's lease, or the number that a free lock has forgotten, for the user who asked for
-/// it.
+/// Prints the result of `--revoke` and `--force`: the leases that end, or the number of `--newest` that a free lock has
+/// forgotten.
 pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Result<(), Error> {
     if is_json {
         let outcome = match revocation {
@@ -337,7 +337,7 @@ fn holder_rows(holder: &Holder, usual: Option<Duration>) -> [(&'static str, Opti
     ]
 }
 
-/// A word on whether the lease is renewed, if that is news.
+/// A note that the lease is not renewed, or late; none if all is well.
 fn renewal_news(holder: &Holder) -> Option<String> {
     let (renewal, left) = (holder.renewal?, holder.lease?);
     if holder.kept.is_some() || holder.revoked.is_some() {
@@ -347,7 +347,7 @@ fn renewal_news(holder: &Holder) -> Option<String> {
         // A job that has re-entered the lease renews it.
         return holder.holds.is_none_or(|holds| holds == 1).then(|| "by acquire: nothing renews it".to_owned());
     }
-    // A lease that was extended by more than a renewal asks for needs no renewal.
+    // If an extension gave more than a renewal would, no renewal is due.
     let last = renewal.checked_sub(left)?;
     let is_late = last > renewal_interval(renewal) * 3 / 2;
     let (last, left) = (human(last), human(left));

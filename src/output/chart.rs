@@ -11,7 +11,7 @@ use unicode_width::UnicodeWidthStr;
 
 /// The columns that a time below the chart takes: a line, the time, and some space.
 const TIME: usize = 8;
-/// Names and hosts may each take one part in this many of the columns.
+/// Names may take a fifth of the columns, and hosts another fifth.
 const NAMES: usize = 5;
 const RED: &str = "\x1b[31m";
 const PLAIN: &str = "\x1b[0m";

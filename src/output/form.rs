@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::iter::zip;
 use unicode_width::UnicodeWidthStr;
 
-/// The number of characters of another user's text that a column of a table shows.
+/// The greatest width of the column of names.
 const COLUMN: usize = 40;
 
 /// A cell without a value.
@@ -60,7 +60,7 @@ fn unprintable_escaped(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         match unprintable(c) {
-            // Each has a number of four digits at most.
+            // Each of these characters has four hexadecimal digits at most.
             true => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => out.push(c),
         }

@@ -8,7 +8,7 @@ use crate::sys::signals;
 use crate::text::{escaped, exact, human, safe, seconds};
 use std::time::Duration;
 
-/// A run as cells; the second has the name, if there is one.
+/// A run as cells; the second cell has the name, if there is a name.
 pub(super) fn cells(name: Option<&str>, run: &Run, verbose: bool) -> Vec<String> {
     let unknown = || "-".to_owned();
     let name = name.map(|name| escaped(name, LONGEST_NAME));
@@ -26,7 +26,7 @@ pub(super) fn errors(run: &Run) -> impl Iterator<Item = String> {
     run.errors.iter().flat_map(|errors| errors.lines()).map(|line| escaped(&line.replace('\t', "    "), LINE))
 }
 
-/// The last of these lines.
+/// The last line of its job's standard error, if it is known.
 pub(super) fn last_error(run: &Run) -> Option<String> {
     errors(run).last().map(|line| line.trim_start().to_owned())
 }
@@ -40,8 +40,8 @@ pub(crate) fn forgotten(name: &str, before: Duration, kept: u64) -> String {
     format!("{name:?}: runs before {time} are forgotten ({kept} are kept; --log N keeps more)")
 }
 
-/// The last run, then the last failure after a success, or the last success after any other end: `on web-3 (nightly),
-/// 2h 4m ago, for 4m 12s, exit status 0; last failure 9d 2h ago`. None if there is no log.
+/// The last run; then, if it succeeded, the last failure, else the last success: `on web-3 (nightly), 2h 4m ago, for 4m
+/// 12s, exit status 0; last failure 9d 2h ago`. None if there is no log.
 pub(super) fn last_run(status: &Status) -> Option<String> {
     let run = status.memory.last.as_ref()?;
     let label = run.owner.label_in_brackets();
@@ -57,7 +57,7 @@ pub(super) fn last_run(status: &Status) -> Option<String> {
     Some(format!("{}{label}{}{duration}, {result}{other}", on(run).unwrap_or_default(), led(", ", ago(run))))
 }
 
-/// The rest of a sentence that says that no run is known: a server that has just been started may have forgotten them.
+/// The rest of a sentence that says that no run is known: a server that has just been started may have forgotten runs.
 pub(crate) fn just_started(started: &Option<(String, Duration)>) -> String {
     started.as_ref().map_or_else(String::new, |(node, time)| format!("; {node} was started {} ago", seconds(*time)))
 }

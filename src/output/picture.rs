@@ -29,7 +29,7 @@ pub(super) struct Part {
     pub(super) run: Option<usize>,
 }
 
-/// The meaning of a part. If several meet, the last of these is shown.
+/// The meaning of a part. If parts overlap, the last of these meanings is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Mark {
     Nothing,

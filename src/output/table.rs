@@ -24,7 +24,7 @@ impl Row {
         if is_json { Row::object(status) } else { Row::of(&lock_cells(status, columns)) }
     }
 
-    /// A run of the lock with this name, for which the row has a cell unless all are `of_one` lock.
+    /// A run. The row has a cell for the name of the lock, unless all rows are `of_one` lock.
     pub(crate) fn of_run(name: &str, run: &Run, is_json: bool, of_one: bool, verbose: bool) -> Row {
         match is_json {
             true => Row::object(&NamedRun { name, run }),
@@ -60,7 +60,7 @@ fn lock_cells(status: &Status, columns: Option<usize>) -> [String; 7] {
     let fitted = |text: String| columns.map_or_else(|| text.clone(), |columns| cut(&text, columns / 4));
     let holders: Vec<&Holder> = status.holders().iter().filter(|holder| holder.has_record()).collect();
     [
-        // Two locks must not look alike.
+        // Only a screen cuts names: elsewhere no two locks may look alike.
         fitted(escaped(&status.name, LONGEST_NAME)),
         state(status),
         fitted(match holders.as_slice() {
