@@ -41,10 +41,10 @@ pub(crate) struct Cli {
     pub(crate) common: Common,
 }
 
-/// The most runs that `log -n` can ask for: more than Redis keeps of 1,000 locks.
+/// The most runs that `log -n` can ask for: as many as 1,000 locks can keep.
 const MOST_LINES: usize = 1_000_000;
 
-/// The examples of the short screen; cron's is the one that is hardest to get right: README says why it is so.
+/// The examples of the short screen. The crontab's is the hardest to get right: README explains its options.
 const EXAMPLES: &str = "\
 Examples; the last is a daily crontab's, on many hosts:
   redlock run backup -- ./backup.sh             fails at once if held
@@ -156,7 +156,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Its name as a value of `--format`.
+    /// The name of this format as a value of `--format`.
     pub(crate) fn word(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
@@ -165,7 +165,7 @@ impl Format {
 /// The forms in which this command can print its results.
 pub(crate) fn formats(command: &str) -> &'static [Format] {
     match command {
-        // Standard output is the job's, or has the script.
+        // run leaves standard output to the job, and completions prints a script.
         "run" | "completions" => &[],
         "acquire" => &[Format::Text, Format::Json, Format::Env],
         "status" => &[Format::Text, Format::Json, Format::Prometheus, Format::Nagios],
@@ -188,8 +188,8 @@ pub(crate) enum Shell {
     Fish,
 }
 
-// The options of every command, before or after its name. A setting is a text, which config.rs reads as it reads the
-// variable in its place. (clap would make a doc comment the description of the command.)
+// The options of every command, before or after its name. Settings stay texts, which config.rs reads as it reads
+// variables. (No doc comment: clap would take it for the description of the command.)
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Common {
@@ -288,7 +288,7 @@ impl NamesArgs {
         self.names.dedup();
     }
 
-    /// The name, if it is exactly one, without a `*`.
+    /// The name, if there is exactly one, and it has no `*`.
     pub(crate) fn one(&self) -> Option<&str> {
         match self.names.as_slice() {
             [name] if !name.contains('*') => Some(name),
@@ -302,9 +302,9 @@ impl NamesArgs {
 pub(crate) struct LeaseArgs {
     /// The name of the lock, instead of NAME; run can hold several
     ///
-    /// 1 to 512 bytes without control characters and without *. The key in Redis is the prefix followed by the name. run takes
-    /// the option several times: the job needs all of these locks, and --wait is for all together. They are taken in the order of their
-    /// bytes, so that two such calls cannot wait for each other.
+    /// 1 to 512 bytes without control characters and without *. The key in Redis is the prefix followed by the name.
+    /// run takes the option several times: the job needs all of these locks, and --wait is for all together. The locks
+    /// are taken in the order of their bytes, so that two such calls cannot wait for each other.
     #[arg(long = "name", value_name = "NAME", value_parser = lock_name, hide_short_help = true)]
     pub(crate) names: Vec<String>,
     /// How long a lease lasts unrenewed
@@ -410,8 +410,8 @@ pub(crate) struct RunArgs {
     pub(crate) max_run: Option<Duration>,
     /// Append the job's standard error to FILE
     ///
-    /// redlock's own messages stay on its standard error. Of a run that fails, the last 1,024 bytes of it are kept in the log of the
-    /// lock, for log -v and status. What the job prints there may hold secrets. FILE is created for this user alone.
+    /// redlock's own messages stay on its standard error. If the run fails, the log of the lock keeps the last 1,024
+    /// bytes of FILE, for log -v and status. The job's errors may hold secrets. FILE is created for this user alone.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, hide_short_help = true)]
     pub(crate) keep_errors: Option<PathBuf>,
     /// The job lasts until its last process ends
@@ -536,7 +536,7 @@ pub(crate) struct StatusArgs {
 }
 
 impl StatusArgs {
-    /// True if the exit status is what the caller asks for.
+    /// True if the caller asks for an answer by the exit status.
     pub(crate) fn answers_by_status(&self, quiet: bool) -> bool {
         self.token.is_some() || self.exit_code || self.ran_within.is_some() || quiet
     }
@@ -576,8 +576,8 @@ pub(crate) struct CompletionsArgs {
     pub(crate) shell: Shell,
 }
 
-/// The definition of the command line, for parsing, man pages and completions. The options of a command are defined when it is the
-/// one that is called: to define those of all takes 0.06 ms.
+/// The definition of the command line, for parsing, man pages and completions. The options of a command are defined
+/// only if it is called: to define all takes 0.06 ms.
 pub(crate) fn command() -> clap::Command {
     Cli::command()
         // The short screen has room for the commands only.
@@ -602,8 +602,8 @@ pub(crate) fn command() -> clap::Command {
 #[derive(Args)]
 struct NoArgs {}
 
-/// Adds the options of a command, and those of every command, which its help does not show. clap merges the latter with those before
-/// its name; its own way to hand them down, to all commands at each start, takes 0.1 ms.
+/// Adds the options of this command, and those of every command, hidden from its help. clap merges these with the
+/// options before the command's name. (clap's own way, which adds them to all commands at each start, takes 0.1 ms.)
 fn with_common<A: Args>(command: clap::Command) -> clap::Command {
     Common::augment_args(A::augment_args(command))
         .mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg })

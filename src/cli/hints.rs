@@ -7,8 +7,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, Error};
 use std::ffi::OsString;
 
-/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks: the commands for
-/// which they are a mistake (none: all), the words, and the option to look for.
+/// Words of flock, timeout, consul, etcdctl, lockrun, sem, redis-cli and others that redlock lacks: the commands that
+/// the hint is for (none: all), the words, and the hint.
 const MEANT: [(&[&str], &str, &str); 28] = [
     (&[], "lock exec", "redlock run or redlock acquire?"),
     (&[], "unlock free", "redlock release?"),
@@ -93,7 +93,7 @@ pub(crate) fn complaint(error: &Error, arguments: &[OsString]) -> String {
         ErrorKind::InvalidSubcommand | ErrorKind::UnknownArgument => {
             let usual = match name {
                 "" => "redlock -h shows how it is used".to_owned(),
-                // The word may be an option of the command.
+                // The word may be an option of the job's command.
                 _ if lacks_dashes => NO_DASHES.to_owned(),
                 _ => format!("redlock {name} -h shows its options"),
             };

@@ -42,7 +42,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli
 }
 
 fn read(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    // Never freed: that takes 0.02 ms, and the process needs it once.
+    // Never freed, which would take 0.02 ms.
     let mut matches = Box::leak(Box::new(cli::command())).try_get_matches_from_mut(arguments)?;
     if let Some((name, matches)) = matches.subcommand() {
         check_format(name, matches)?;
@@ -103,8 +103,7 @@ fn find_names(args: &mut RunArgs) -> Result<(), String> {
     }
 }
 
-/// Rejects invalid option combinations that can be detected from the command line alone, and that clap does not know
-/// of.
+/// Refuses combinations that the command line alone shows to be wrong, apart from those that clap refuses.
 fn check(cli: &Cli) -> Result<(), String> {
     let Common { quiet, verbose, label, log, .. } = &cli.common;
     refuse(*quiet && *verbose, "--quiet and --verbose contradict each other")?;

@@ -37,7 +37,7 @@ pub(crate) fn pattern(text: &str) -> Result<String, String> {
     }
 }
 
-/// A token, minus the ellipsis that `status` shows. An empty one means that a script continues after a failed
+/// A token, without the ellipsis that `status` shows. An empty token mostly means that a script went on after a failed
 /// `acquire`.
 pub(crate) fn token(text: &str) -> Result<String, String> {
     match text {
@@ -62,7 +62,7 @@ pub(crate) fn hold_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A time for which runs are remembered, to look for runs in it.
+/// A time to look for runs in, at most as long as runs are remembered.
 pub(crate) fn remembered(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         time if time > REMEMBERED => Err("runs are remembered for 100 days".to_owned()),
@@ -92,7 +92,7 @@ pub(crate) fn watch(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Units that humantime knows, and what people write for them.
+/// humantime's units for months and years, and other words for them.
 const MONTHS_AND_YEARS: [&str; 10] = ["M", "mo", "mos", "month", "months", "y", "yr", "yrs", "year", "years"];
 
 /// A duration in humantime's syntax, or a bare number of seconds.

@@ -98,7 +98,7 @@ async fn acquire_and_print(
     Ok(())
 }
 
-/// Releases a lease that the caller will not: its token was not printed, or too late, or nothing would renew it.
+/// Releases a lease that the caller cannot use: its token was not printed in time, or nothing would renew it.
 async fn give_back(lock: &mut Lock, lease: &Lease, error: Error) -> Error {
     let released = lock.release(lease, None, End::UNUSED).await;
     match (error, released) {

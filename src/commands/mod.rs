@@ -143,8 +143,8 @@ fn name_and_token(
 /// The given token, else the token of the innermost enclosing job that has a lease on this lock.
 ///
 /// # Errors
-/// [`Error::Usage`] with the text `missing` if there is no token, the errors of [`Lock::inspect`], and the error that
-/// leaves the lock's state unknown.
+/// [`Error::Usage`] with the text `missing` if there is no token; the errors of [`Lock::inspect`]; the reason why the
+/// lock's state is unknown.
 async fn token_of(
     token: Option<String>,
     lock: &mut Lock,
@@ -166,8 +166,8 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:`, if the locks are on one, unless it runs or is to be skipped. Callers do this first,
-/// since it takes longer than a node may take to answer, and the server must not descend from the keeper.
+/// Starts the server of `local:` if it has the locks, unless it runs already or `skip` says so. Callers do this first:
+/// a start takes longer than a node may take to answer, and the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.
@@ -207,14 +207,14 @@ fn warn_of_default(settings: &Settings) {
     }
 }
 
-/// Reports the gaps in a list. The exit comes from the first lock that too few nodes know.
+/// Reports what is missing in a list. The exit is that of the first lock that too few nodes know.
 fn say_missing(missing: &Missing) -> Exit {
     warning_about(missing).iter().for_each(|warning| say(warning));
     missing.locks.iter().for_each(|error| say(&error.to_string()));
     missing.locks.first().map_or(Exit::DONE, Exit::of_error)
 }
 
-/// The nodes that have not answered, and why.
+/// The warning about nodes that have not answered, and why.
 fn warning_about(missing: &Missing) -> Option<String> {
     (!missing.nodes.is_empty())
         .then(|| format!("{}; the list is from the other nodes", nodes_with_faults(&missing.nodes)))

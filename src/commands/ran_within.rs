@@ -27,7 +27,7 @@ pub(super) struct Jobs<'a> {
     /// The patterns that no lock has matched so far.
     unmatched: Vec<&'a str>,
     answers: Vec<(Recency, String)>,
-    /// The first lock with an unknown state and no known recent success: nodes that did not answer may know one.
+    /// The first lock with an unknown state and no known recent success: nodes that did not answer may know a success.
     unsure: Option<String>,
     /// For JSON and Nagios.
     rows: Vec<Row>,

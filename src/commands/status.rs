@@ -108,7 +108,7 @@ fn one(args: &StatusArgs, common: &Common, mut lock: Lock) -> anyhow::Result<Exi
         output::say(&error.to_string());
         return Ok(Exit::UNAVAILABLE);
     }
-    // A memory that cannot be read is not one without hosts.
+    // If the memory cannot be read, its hosts are unknown, which is an error.
     let status = if args.hosts { status.with_runs()? } else { status };
     Ok(match (status.state, &args.token) {
         (_, Some(token)) if status.holders().iter().any(|holder| holder.has(token)) => Exit::DONE,

@@ -384,7 +384,7 @@ fn quarantine(setup: &Setup) -> CheckResult {
         return Ok("none: a restarted node grants locks at once".to_owned());
     }
     let (now, needed) = (human(length), human(longest));
-    // A quarantine that is not fixed covers the leases that a caller has seen.
+    // A quarantine that is not fixed grows to cover each lease that a caller sees.
     let harm = if setup.quarantine.is_fixed { Fail } else { Warn };
     let detail = format!("{now}, and a lease of {needed} is in use: a node that restarts may give its lock to another");
     let advice = format!("--quarantine {needed} (REDLOCK_QUARANTINE), for all who use these nodes");

@@ -164,7 +164,7 @@ async fn round_trips(node: &mut Node) -> Result<(Vec<Duration>, Option<i64>), Fa
     Ok((tries.into_iter().map(|(time, _)| time).collect(), ahead))
 }
 
-/// The slots in `[93->-ID]` and `[93-<-ID]`; a server lists only its own.
+/// The slots that CLUSTER NODES shows as `[93->-ID]` or `[93-<-ID]`; a server lists only its own.
 async fn moving(node: &mut Node) -> Result<Vec<String>, Problem> {
     let nodes = report(node, "CLUSTER NODES").await.lines?;
     let slots = nodes.split_whitespace().filter_map(|word| word.strip_prefix('[')?.split_once('-'));

@@ -65,7 +65,7 @@ impl Harm {
         Problem { harm: self, detail: detail.to_owned(), advice: advice.to_owned() }
     }
 
-    /// The problem, if there is one.
+    /// The problem, if something is `wrong`.
     pub(super) fn when(self, wrong: bool, detail: &str, advice: &str) -> Result<(), Problem> {
         if wrong { Err(self.problem(detail, advice)) } else { Ok(()) }
     }

@@ -24,7 +24,7 @@ pub(super) fn rule(user: Option<&str>, prefix: &str) -> String {
 pub(super) fn question(prefix: &str) -> Vec<String> {
     let Keys { lock, base } = Keys::of(&format!("{prefix}doctor"));
     let script = ["EVAL", include_str!("permitted.lua"), "0"].map(str::to_owned);
-    // A lock needs neither a name in CLIENT LIST nor a look at waiters that do not listen.
+    // Leaves out the subcommands: locks work without a name in CLIENT LIST, and without the number of listeners.
     let commands = COMMANDS.split(' ').filter(|command| !command.contains('|'));
     let commands = commands.map(|command| command.replace('+', ""));
     script.into_iter().chain([lock, base.clone(), base]).chain(commands).collect()
