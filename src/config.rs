@@ -17,16 +17,16 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Each release writes the whole log of its lock.
+/// The most runs that the log of a lock can keep.
 const MOST_RUNS: u64 = 1000;
 
 /// The kind of a value, which decides the parts that may be shown, and the form in which the job gets them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
-    /// An empty value counts as well.
+    /// A text that may be empty.
     EvenEmpty,
-    /// The job gets it as an absolute path, since it may change its directory.
+    /// The job gets an absolute path, since it may change its directory.
     Path,
     /// Shown with its passwords left out.
     Urls,
@@ -65,14 +65,14 @@ const REDIS_URL: &str = "REDIS_URL";
 const OF_THE_JOB: [&str; 6] =
     ["REDLOCK_NAME", "REDLOCK_TOKEN", "REDLOCK_FENCING_TOKEN", "REDLOCK_SLOT", "REDLOCK_HELD", ON_DEFAULT];
 
-/// Tells the job that its lock is on the default address, and that this has been said. This variable names no node: a
+/// Tells the job that its lock is on the default address, and that redlock has said so. This variable names no node: a
 /// REDIS_URL that the job sets still counts.
 const ON_DEFAULT: &str = "REDLOCK_ON_DEFAULT";
 
 /// The words behind REDLOCK_ or REDLOCK_REDIS_ that mean the address.
 const ADDRESS: [&str; 7] = ["URL", "URI", "HOST", "SERVER", "NODES", "ADDR", "ADDRESS"];
 
-/// The variable of builds by make, which some environments keep.
+/// A variable of builds by make, which may stay in an environment.
 const VERSION: &str = "REDLOCK_VERSION";
 
 /// The input of a command apart from its own arguments.
@@ -85,8 +85,8 @@ pub(crate) struct Settings {
     pub(crate) label: Option<String>,
     /// The number of runs that the log of a lock keeps.
     pub(crate) log: u64,
-    /// Variables that tell the job where the locks are: the flags, and whether they are on the default address. The job
-    /// finds the other settings as redlock does.
+    /// Variables that tell the job where the locks are: one for each flag, and [`ON_DEFAULT`]. The job finds the other
+    /// settings as redlock does.
     pub(crate) environment: Vec<(OsString, OsString)>,
     /// The tokens of all leases that the enclosing jobs hold, outermost first. Lock names are not stored: tokens are
     /// unique.
@@ -95,7 +95,7 @@ pub(crate) struct Settings {
     pub(crate) enclosing: Option<(String, String)>,
     /// Warnings about unknown variables whose names begin like redlock's own.
     pub(crate) unknown: Vec<String>,
-    /// No source names the nodes, and no enclosing job has said so.
+    /// True if no source names the nodes, and no enclosing `run` has said so.
     pub(crate) is_unconfigured: bool,
     /// Warnings about configuration files that this user may not read, and that are not needed.
     pub(crate) skipped: Vec<String>,
@@ -159,7 +159,7 @@ fn environment() -> Result<Environment, String> {
         .collect()
 }
 
-/// The variables named like redlock's own that are set, and are neither known nor set by Kubernetes.
+/// The variables whose names begin like redlock's own, but which neither redlock knows nor Kubernetes sets.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
     let is_known = |name: &str| {
         name == VERSION
@@ -210,7 +210,7 @@ fn warning(name: &str) -> String {
     }
 }
 
-/// The setting that this variable stands for, as its flag has it: `tls-ca`.
+/// The name of the variable's flag, without dashes: `tls-ca`.
 fn setting(variable: &str) -> String {
     variable.trim_start_matches("REDLOCK_").replace('_', "-").to_lowercase()
 }
@@ -304,7 +304,7 @@ fn node_timeout(text: &str) -> Result<Duration, String> {
     if timeout < Duration::from_millis(1) { Err("must be at least 1ms".to_owned()) } else { Ok(timeout) }
 }
 
-/// A variable that is no setting. An empty one counts as unset.
+/// The value of a variable that is no setting. An empty value counts as none.
 fn text(environment: &Environment, name: &str) -> Option<String> {
     environment.get(name).filter(|text| !text.is_empty()).cloned()
 }
@@ -395,7 +395,7 @@ impl SettingValue {
 /// A variable and its value in one source.
 type Entry = (&'static str, SettingValue);
 
-/// The entries of a source; or the reason why this user may not read a file.
+/// The entries of a source, or the reason why this user may not read its file.
 type Source = Result<Vec<Entry>, String>;
 
 /// The value of the first of these variables in the nearest source that has one.
@@ -410,7 +410,7 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
             }
             Err(_) => {}
             Ok(entries) => {
-                // The last line of a name counts.
+                // If a file sets a variable twice, the last line counts.
                 let last = |name| entries.iter().rev().find(|(known, _)| known == name);
                 if let Some((_, value)) = variables.iter().find_map(last) {
                     return Ok(Some(value.clone()));
@@ -455,8 +455,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read or parsed, since redlock might then lock elsewhere. A file that the user may not read is
-/// an error only for a setting that it might contain.
+/// A file that cannot be read or parsed: without it, redlock might lock on another Redis. A file that this user may not
+/// read becomes an error in [`find`].
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {

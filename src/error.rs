@@ -1,6 +1,6 @@
 //! The typed error of everything below the commands: data, worded in Display alone. No status numbers, no printing.
 //!
-//! The only two rooms that know each other: `lock/` returns these errors, and the errors contain its types, since a
+//! Only this file and `lock/` know each other: `lock/` returns these errors, and the errors contain its types, since a
 //! message names the holder.
 
 use crate::lock::{Claim, Holder, Leases, Newest, Obstacle, Run, quorum, shorter};
@@ -16,9 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The most holders of a lock that a message names.
+/// A message names this many holders of a lock at most.
 const NAMED: usize = 10;
-/// The most characters of a command to show.
+/// A message shows this many characters of a command at most.
 const COMMAND: usize = 200;
 
 /// A failure. Displayed, it is one line: what happened to which lock on which node, and what to do next.
@@ -28,7 +28,7 @@ pub(crate) enum Error {
     Usage(String),
     /// The lock is held by another, and the wait is over.
     Held(Box<NamedObstacle>),
-    /// Others hold the lock with a different claim than this one, or with another number of slots.
+    /// Others hold the lock with another claim than this call's, or with another number of slots.
     OtherClaim(Box<NamedObstacle>, Claim),
     /// `--once-per`: this run began less than `once_per` ago, and succeeded. `period`: this host comes once in this
     /// time, so the option leaves out some of its runs.
@@ -42,8 +42,8 @@ pub(crate) enum Error {
     NoQuorum { name: Option<String>, nodes: usize, reached: usize, faults: Vec<(String, Fault)>, is_default: bool },
     /// The nodes granted the lease too late to be of use, or the command was not started in time.
     GrantedTooLate { name: String, ttl: Duration },
-    /// A lease was lost before the command of `run` was started; `taken`: a node says that another has deleted or
-    /// revoked it.
+    /// A lease was lost before the command of `run` was started; `taken`: a node says that the lease was deleted or
+    /// revoked.
     LostBeforeStart { name: String, why: String, taken: bool },
     /// A needed thing is missing at present: descriptors, a server.
     Unavailable(String),
@@ -66,14 +66,14 @@ pub(crate) enum Error {
 pub(crate) enum NotOurs {
     /// The lock is free.
     Free,
-    /// The lock is free, and a lease was to be re-entered, or to be revoked.
+    /// The lock is free: there is no lease to re-enter, or to revoke.
     NoneToReenter,
     NoneToRevoke,
     /// The lock is held by others.
     Other(NamedObstacle),
-    /// The lock is held by others, and a lease was to be revoked.
+    /// Others hold the lock, but not by the lease that was to be revoked.
     OtherToRevoke(NamedObstacle),
-    /// This user revoked the lease, which can only be released now.
+    /// The user of this name revoked the lease, which can only be released now.
     Revoked(String),
 }
 
@@ -183,7 +183,7 @@ impl Error {
         }
     }
 
-    /// This command could not be found, or executed.
+    /// The error for a command that could not be found, or executed.
     pub(crate) fn no_command(command: &OsStr, errno: Errno) -> Error {
         let has_path = command.as_bytes().contains(&b'/');
         let why = match errno {
@@ -200,8 +200,8 @@ impl Error {
         Error::of_system("cannot ask any node", &error, || Error::Internal(format!("cannot wait: {}", reason(&error))))
     }
 
-    /// This error of a `run` whose job has not begun. A held lock, a wrong call and a wait that the user ended stay as
-    /// they are.
+    /// This error, if it ends a `run` before its job has begun. A held lock, a wrong call and a wait that the user
+    /// ended stay as they are.
     pub(crate) fn before_the_job(self, names: &[String]) -> Error {
         match self {
             Error::Usage(_)
@@ -354,7 +354,7 @@ impl NamedObstacle {
         }
     }
 
-    /// The verb "is ", if the sentence needs it, and the rest.
+    /// The verb of the sentence, which may be empty, and the rest.
     fn predicate(&self, ago: Duration) -> (&'static str, String) {
         let leases = match &self.by {
             Obstacle::Unknown => return ("is ", "held by another process".to_owned()),
@@ -381,7 +381,7 @@ impl NamedObstacle {
         }
     }
 
-    /// The same for a single holder.
+    /// The predicate for a single holder.
     fn predicate_of(&self, holder: &Holder, ago: Duration) -> (&'static str, String) {
         let left = holder.lease.and_then(|lease| lease.checked_sub(ago)).map(human);
         if let Some(kept) = holder.kept {

@@ -98,12 +98,12 @@ impl Exit {
         self == Exit::Signal(libc::SIGPIPE)
     }
 
-    /// True if `--quiet` silences the message: `-E` has declared what a held lock means, and the user sent the signal.
+    /// True if `--quiet` silences the message: with `-E` a held lock is expected, and a signal was the user's own.
     pub(crate) fn is_talk(self) -> bool {
         matches!(self, Exit::Conflict(_) | Exit::Signal(_))
     }
 
-    /// The status number; for [`Exit::Signal`] what a shell would show as `$?`.
+    /// The status number; for [`Exit::Signal`] the number that a shell shows as `$?`.
     pub(crate) fn status(self) -> u8 {
         match self {
             Exit::Status(status) | Exit::Command(status) | Exit::Conflict(status) => status,

@@ -32,8 +32,8 @@ use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 use sys::streams;
 
-/// The longest wait of the last message for the reader of standard error; after a signal, which ends redlock within 100
-/// ms, it is shorter.
+/// The last message waits at most this long for the reader of standard error; less after a signal, since redlock then
+/// ends within 100 ms.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 const LAST_WORDS_AFTER_SIGNAL: Duration = Duration::from_millis(30);
 

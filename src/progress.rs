@@ -27,7 +27,7 @@ pub(crate) struct ProgressLine {
     start: Boot,
     /// The state of the wait, and the time of that report.
     known: Option<(WaitReport, Boot)>,
-    /// The time at which it was last shown.
+    /// The time at which the line was last shown.
     shown: Option<Boot>,
     /// True if the last request to the nodes failed.
     in_trouble: bool,
@@ -183,7 +183,7 @@ mod tests {
             (false, None, true, REPEAT),
             (false, Some(REPEAT - TICK * 2), false, TICK * 2),
             (false, Some(REPEAT), true, TICK),
-            // The wait goes on in the background.
+            // In the background of a terminal, the line is not repeated.
             (true, Some(REPEAT), false, TICK),
         ] {
             (line.redraws, line.shown) = (redraws, ago.map(|ago| now - ago));

@@ -16,15 +16,15 @@ const EMPTY_REST: &str = "\x1b[K";
 /// Clears everything below the last line.
 const EMPTY_BELOW: &str = "\x1b[J";
 
-/// The terminal's alternate screen, which dropping this leaves.
+/// The terminal's alternate screen; dropping this leaves the screen.
 #[derive(Debug)]
 pub(crate) struct Screen {
     keys: Option<Keyboard>,
 }
 
 impl Screen {
-    /// Enters the alternate screen; none if standard output is not a terminal with one. Ctrl-C leaves it, unless it was
-    /// ignored at start (`&` in a script).
+    /// Enters the alternate screen; none if standard output is no terminal, or a dumb one. Ctrl-C leaves the screen,
+    /// unless SIGINT was ignored at start (`&` in a script).
     ///
     /// # Errors
     /// The errors of standard output, and a failure to start the thread that waits for Ctrl-C.
@@ -35,7 +35,7 @@ impl Screen {
         }
         output::show(ENTER)?;
         let screen = Screen { keys: Keyboard::open() };
-        // The ctrlc crate runs this on a thread, where writing is safe; a signal handler could not.
+        // The ctrlc crate runs this on a thread, where writing is safe; in a signal handler it is not.
         if !inherited::is_ignored(libc::SIGINT) {
             let keys = screen.keys.as_ref().map(Keyboard::handle);
             ctrlc::set_handler(move || {
@@ -46,7 +46,7 @@ impl Screen {
         Ok(Some(screen))
     }
 
-    /// The keys pressed on it.
+    /// The keyboard in front of the screen, if its keys can be read.
     pub(crate) fn keys(&self) -> Option<&Keyboard> {
         self.keys.as_ref()
     }

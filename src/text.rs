@@ -4,12 +4,12 @@ use std::fmt::Debug;
 use std::time::{Duration, UNIX_EPOCH};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The most characters of another user's text to show.
+/// Another user's text is cut after this many characters.
 const SHOWN: usize = 60;
-/// How many characters of a token are shown: enough to name its lease, too few to release it.
+/// This many characters of a token are shown: enough to name the lease, too few to release it.
 pub(crate) const SHOWN_OF_TOKEN: usize = 8;
 
-/// A duration rounded to seconds, or to milliseconds below one second.
+/// A duration rounded to seconds; below one second, in whole milliseconds.
 pub(crate) fn human(time: Duration) -> String {
     match time.as_secs() {
         0 => exact(Duration::from_millis(time.subsec_millis().into())),
@@ -33,9 +33,8 @@ pub(crate) fn exact(time: Duration) -> String {
     }
 }
 
-/// A time since 1970 as a date, to the millisecond in UTC, if there is one: `2026-11-21T03:00:02.374Z`.
+/// A time since 1970 as a date in UTC, to the millisecond: `2026-11-21T03:00:02.374Z`. None after the year 9999.
 pub(crate) fn rfc3339(since: Duration) -> Option<String> {
-    // The calendar ends with the year 9999.
     let date = || humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string();
     (since.as_secs() < 253_402_300_800).then(date)
 }
