@@ -122,7 +122,7 @@ fn check(cli: &Cli) -> Result<(), String> {
         Command::Status(args) => check_status(args, &cli.common),
         Command::Log(args) => refuse(
             matches!(cli.common.format, Format::Chart | Format::Html) && (args.lines.is_some() || args.failed),
-            "a picture shows all runs of its time, or a gap could not mean that none ran; leave out -n and --failed",
+            "a picture needs all runs of its time, so that a gap means that none ran; leave out -n and --failed",
         ),
         Command::Wait(args) => refuse(args.lock.name().is_none(), "missing lock name: redlock wait NAME"),
         _ => Ok(()),

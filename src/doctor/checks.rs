@@ -193,7 +193,7 @@ fn role(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 }
 
 fn identity(node: &Facts, _: &Setup, others: &[&Facts]) -> CheckResult {
-    let detail = "each connection meets another server: a lock can have as many holders";
+    let detail = "each connection meets another server: a lock can have as many holders as there are servers";
     let advice =
         "name one server, or each as a node of its own: --redis URL,URL,URL; no balancer, no name of several servers";
     Fail.when(node.run_ids.len() > 1, detail, advice)?;
@@ -372,7 +372,7 @@ fn log(setup: &Setup) -> CheckResult {
 fn number(setup: &Setup) -> CheckResult {
     let nodes = setup.addresses.len();
     let (may_fail, fewer, more) = ((nodes - 1) / 2, nodes - 1, nodes + 1);
-    let detail = format!("{nodes} nodes, of which {may_fail} may fail: no more than of {fewer}");
+    let detail = format!("{nodes} nodes, of which {may_fail} may fail, as with {fewer}");
     Warn.when(nodes.is_multiple_of(2), &detail, &format!("use {fewer} or {more} nodes"))?;
     Ok(if nodes == 1 { "one".to_owned() } else { format!("{nodes}, of which {may_fail} may fail") })
 }

@@ -287,7 +287,7 @@ fn how_many_nodes_and_how_long_each_may_take() {
     Checkup::of(with_quarantine(&servers), 0).says(
         "warn",
         "number of nodes",
-        &["4 nodes, of which 1 may fail: no more than of 3", "use 3 or 5 nodes"],
+        &["4 nodes, of which 1 may fail, as with 3", "use 3 or 5 nodes"],
     );
     Checkup::of(with_quarantine(&servers.urls()[..2]), 0).says(
         "warn",

@@ -209,7 +209,7 @@ fn a_picture_shows_all_runs_of_its_time() {
     for form in ["chart", "html"] {
         for line in ["-n 5", "--failed"] {
             let test = redlock(&redis, format!("log --format {form} {line}")).status(64);
-            test.stderr(message(["a picture shows all runs", "leave out -n and --failed"])).run();
+            test.stderr(message(["a picture needs all runs", "leave out -n and --failed"])).run();
         }
         redlock(&redis, format!("status --format {form}")).status(64).stderr(message(["status has no --format"])).run();
     }
