@@ -74,7 +74,7 @@ pub(crate) struct Keeper {
 ///
 /// # Errors
 /// The kernel's, if it has no room for a descriptor or a process.
-pub(crate) fn start(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
+pub(crate) fn fork(task: &Task, inherited: Inheritance, terminal: bool) -> nix::Result<Keeper> {
     let (socket, theirs) = Packets::pair()?;
     let strangers = if process::has_children() { tree::children() } else { None };
     let strangers = strangers.unwrap_or_default().into_iter().map(Handle::open).collect::<Result<_, _>>()?;
@@ -262,7 +262,9 @@ impl<'a> KeeperProcess<'a> {
                 }
                 self.deadline = Some((Boot::now(), kill_at));
             }
-            Order::Go { environment, not_after } if self.phase == Phase::Ready => self.go(&environment, not_after),
+            Order::Start { environment, not_after } if self.phase == Phase::Ready => {
+                self.start_command(&environment, not_after);
+            }
             Order::Signal { signal, to } if self.phase == Phase::Run => {
                 let stops = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT].contains(&signal);
                 if let (true, Some(kill_after)) = (stops, self.task.kill_after) {
@@ -272,11 +274,11 @@ impl<'a> KeeperProcess<'a> {
                     self.signals.push((signal, to));
                 }
             }
-            Order::Go { .. } | Order::Signal { .. } => {}
+            Order::Start { .. } | Order::Signal { .. } => {}
         }
     }
 
-    fn go(&mut self, environment: &[(String, Option<String>)], not_after: Boot) {
+    fn start_command(&mut self, environment: &[(String, Option<String>)], not_after: Boot) {
         let in_time = self.deadline.is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
         if !in_time {
             return self.report(&Report::TooLate);

@@ -10,7 +10,7 @@ pub(crate) enum Order {
     Deadline { term_at: Boot, kill_at: Boot },
     /// Set these variables, remove those that have no value, and start the command, unless `not_after` has passed. A
     /// deadline must have come before.
-    Go { environment: Vec<(String, Option<String>)>, not_after: Boot },
+    Start { environment: Vec<(String, Option<String>)>, not_after: Boot },
     /// A signal that redlock received. The keeper queues each kind once.
     Signal { signal: i32, to: Recipient },
     /// Stop the job, whose lease is lost: SIGTERM now, SIGKILL at `kill_at`.

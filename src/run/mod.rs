@@ -44,7 +44,7 @@ pub(crate) fn run(job: Job, mut locks: Vec<Lock>) -> Result<Exit, Error> {
     can_see_processes()?;
     let terminal = stdio::has_terminal();
     // Forks before there is a runtime: the keeper must not have its descriptors, and fork copies only one thread.
-    let keeper = keeper::start(&job.task, inherited, terminal).map_err(cannot_supervise)?;
+    let keeper = keeper::fork(&job.task, inherited, terminal).map_err(cannot_supervise)?;
     let signals = Signals::open(&mask).map_err(cannot_supervise)?;
     wait::block_on(async {
         let supervisor = Supervisor {
@@ -82,7 +82,7 @@ async fn run_once(supervisor: &Supervisor, locks: &mut [Lock], begin: Boot) -> R
         acquire_all(supervisor, locks, &mut grants, begin).await?;
         let acquired_at = Boot::now();
         let supervision = Supervision::new(supervisor, &grants);
-        start(supervisor, &supervision, &grants)?;
+        order_start(supervisor, &supervision, &grants)?;
         let end = supervision.supervise(&mut grants).await?;
         Ok((supervision, acquired_at, end))
     };
@@ -96,20 +96,20 @@ async fn run_once(supervisor: &Supervisor, locks: &mut [Lock], begin: Boot) -> R
 }
 
 /// Orders the keeper to start the command. Fails if a signal has come, or if the last lease is already due for renewal.
-fn start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
+fn order_start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
     if let Some(interrupted) = supervisor.pending_end() {
         return Err(interrupted);
     }
     supervision.send_deadline();
     let Grant { lease, .. } = &grants[grants.len() - 1];
     let not_after = supervision.renew_at(lease);
-    let go = Order::Go { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
+    let order = Order::Start { environment: environment(&supervisor.job.request.ancestors, grants), not_after };
     // redlock may have been frozen since the grant. The keeper would then refuse the order, but the watchdog may go off
     // before the refusal arrives.
     if not_after.passed() {
         return Err(supervision.too_late());
     }
-    supervisor.keeper.get().send(&go).map_err(|_| keeper_gone())
+    supervisor.keeper.get().send(&order).map_err(|_| keeper_gone())
 }
 
 /// The variables that tell the job about its leases. REDLOCK_HELD has all tokens, outermost first, enclosing jobs'
