@@ -166,7 +166,7 @@ struct KeeperProcess<'a> {
     /// True once redlock is gone.
     orphaned: bool,
     /// The final report, kept until the socket has taken it.
-    last_words: Option<Report>,
+    final_report: Option<Report>,
 }
 
 impl<'a> KeeperProcess<'a> {
@@ -199,7 +199,7 @@ impl<'a> KeeperProcess<'a> {
             kill_at: Boot::NEVER,
             signals: Vec::new(),
             orphaned: false,
-            last_words: None,
+            final_report: None,
         })
     }
 
@@ -225,8 +225,8 @@ impl<'a> KeeperProcess<'a> {
     /// ended. Sends the final report once the socket has room: a stopped redlock reads nothing.
     fn await_hang_up(&mut self) {
         while !self.orphaned && !matches!(self.socket.receive::<Order>(), Packet::End) {
-            self.last_words.take_if(|report| self.socket.send(report).is_ok());
-            let room = if self.last_words.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
+            self.final_report.take_if(|report| self.socket.send(report).is_ok());
+            let room = if self.final_report.is_some() { PollFlags::POLLOUT } else { PollFlags::empty() };
             let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | room)];
             let _ = poll(&mut ready, PollTimeout::NONE);
         }
@@ -297,7 +297,7 @@ impl<'a> KeeperProcess<'a> {
                 self.report(&Report::Start);
                 let _ = stdio::redirect_to_null(0..=2);
             }
-            Err(errno) => self.finish(Report::StartFailure { errno: errno as i32 }),
+            Err(errno) => self.end_with(Report::StartFailure { errno: errno as i32 }),
         }
     }
 
@@ -408,7 +408,7 @@ impl<'a> KeeperProcess<'a> {
         match killing.round(self.root, &[], &mut || _ = socket.send(&Report::Kill)) {
             Progress::Complete | Progress::Wait(_) => {}
             Progress::Survivors(pids) => self.report(&Report::Survivors { pids }),
-            Progress::OutOfReach(pids) => self.end(Some(pids)),
+            Progress::OutOfReach(pids) => self.end_job(Some(pids)),
         }
     }
 
@@ -423,18 +423,18 @@ impl<'a> KeeperProcess<'a> {
     /// Ends the job if it is over; true if the keeper is done.
     fn end_if_over(&mut self) -> bool {
         if matches!(self.phase, Phase::Run | Phase::Kill(_)) && self.job_is_over() {
-            self.end(None);
+            self.end_job(None);
         }
         self.phase == Phase::Over
     }
 
-    fn end(&mut self, out_of_reach: Option<Vec<i32>>) {
+    fn end_job(&mut self, out_of_reach: Option<Vec<i32>>) {
         let (status, cause) = (self.status, self.cause);
-        self.finish(Report::End { status, cause, at: Boot::now(), out_of_reach });
+        self.end_with(Report::End { status, cause, at: Boot::now(), out_of_reach });
     }
 
-    fn finish(&mut self, report: Report) {
-        self.last_words = Some(report);
+    fn end_with(&mut self, report: Report) {
+        self.final_report = Some(report);
         self.phase = Phase::Over;
     }
 

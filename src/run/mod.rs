@@ -97,7 +97,7 @@ async fn run_once(supervisor: &Supervisor, locks: &mut [Lock], begin: Boot) -> R
 
 /// Orders the keeper to start the command. Fails if a signal has come, or if the last lease is already due for renewal.
 fn order_start(supervisor: &Supervisor, supervision: &Supervision<'_>, grants: &[Grant]) -> Result<(), Error> {
-    if let Some(interrupted) = supervisor.pending_end() {
+    if let Some(interrupted) = supervisor.pending_interruption() {
         return Err(interrupted);
     }
     supervision.send_deadline();

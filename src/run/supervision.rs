@@ -4,7 +4,7 @@ use super::ending::{JobEnd, KEPT, end_for_log, last_lines};
 use super::grants::{Grant, lost_before_start};
 use super::loss::Loss;
 use super::renewal::Renewer;
-use super::supervisor::{Supervisor, ends};
+use super::supervisor::{Supervisor, interrupts};
 use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -115,7 +115,7 @@ impl<'a> Supervision<'a> {
                         early.push(event);
                     }
                 }
-                report = self.supervisor.report() => match report {
+                report = self.supervisor.next_report() => match report {
                     Some(Report::Start) => {
                         started = true;
                         early.drain(..).for_each(|event| self.supervisor.forward(event));
@@ -137,9 +137,9 @@ impl<'a> Supervision<'a> {
                     }
                     Some(Report::StartFailure { errno }) => {
                         let error = Error::no_command(&job.task.command[0], Errno::from_raw(errno));
-                        return Err(early_end(&early).unwrap_or(error));
+                        return Err(early_interruption(&early).unwrap_or(error));
                     }
-                    Some(Report::TooLate) => return Err(early_end(&early).unwrap_or(self.too_late())),
+                    Some(Report::TooLate) => return Err(early_interruption(&early).unwrap_or(self.too_late())),
                     None => break,
                 },
                 () = &mut overdue, if killed.is_none() => killed = Some((self.lapse(), self.kill_job().await)),
@@ -279,6 +279,6 @@ impl<'a> Supervision<'a> {
 }
 
 /// The first of the signals from before the start that ends a run without a job.
-fn early_end(early: &[SignalEvent]) -> Option<Error> {
-    early.iter().map(|event| event.signal).find(|&signal| ends(signal)).map(Error::Interrupted)
+fn early_interruption(early: &[SignalEvent]) -> Option<Error> {
+    early.iter().map(|event| event.signal).find(|&signal| interrupts(signal)).map(Error::Interrupted)
 }

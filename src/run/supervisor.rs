@@ -69,7 +69,7 @@ impl Supervisor {
     }
 
     /// The keeper's next report; none if it is gone.
-    pub(super) async fn report(&self) -> Option<Report> {
+    pub(super) async fn next_report(&self) -> Option<Report> {
         self.keeper.next(|keeper| keeper.receive().arrived()).await
     }
 
@@ -93,16 +93,16 @@ impl Supervisor {
     }
 
     /// The pending signal that ends a run without a job, if there is one.
-    pub(super) fn pending_end(&self) -> Option<Error> {
-        next_end(self.signals.get()).map(Error::Interrupted)
+    pub(super) fn pending_interruption(&self) -> Option<Error> {
+        next_interruption(self.signals.get()).map(Error::Interrupted)
     }
 
     /// Waits for an event that ends a run before it has a job: a signal, or the end of the keeper.
     pub(super) async fn interrupted(&self) -> Error {
         tokio::select! {
             biased;
-            signal = self.signals.next(next_end) => Error::Interrupted(signal),
-            report = self.report() => match report {
+            signal = self.signals.next(next_interruption) => Error::Interrupted(signal),
+            report = self.next_report() => match report {
                 Some(Report::StartFailure { errno }) => cannot_supervise(Errno::from_raw(errno)),
                 _ => keeper_gone(),
             },
@@ -123,12 +123,12 @@ fn next_signal(signals: &Signals) -> Option<SignalEvent> {
 }
 
 /// The next pending signal that ends redlock while there is no job.
-fn next_end(signals: &Signals) -> Option<i32> {
-    std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| ends(signal))
+fn next_interruption(signals: &Signals) -> Option<i32> {
+    std::iter::from_fn(|| next_signal(signals)).map(|event| event.signal).find(|&signal| interrupts(signal))
 }
 
 /// True for a signal that ends redlock while there is no job: its default action is to end a process.
-pub(super) fn ends(signal: i32) -> bool {
+pub(super) fn interrupts(signal: i32) -> bool {
     signal != libc::SIGWINCH && signal != libc::SIGCONT
 }
 
