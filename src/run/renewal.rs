@@ -47,6 +47,17 @@ impl Renewer {
         }
     }
 
+    /// Notes that a try that began at `start` failed. Reports it before `end`, if the outage has lasted for `patience`.
+    fn note_failure(&self, faults: &[String], start: Boot, end: Boot, patience: Duration) {
+        let (since, first) = self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
+        let mut outage = Outage { since, first, faults: faults.join(", ") };
+        if since.elapsed() >= patience && !end.passed() {
+            self.messages.failure(faults, outage.first.is_none(), end, self.to_expiry);
+            outage.first.get_or_insert_with(|| outage.faults.clone());
+        }
+        self.outage.replace(Some(outage));
+    }
+
     /// Renews the lease until it is lost, or the caller drops this. Calls `moved` when the end of validity has moved.
     /// When the job has to be stopped for lack of a renewal, tries no more, but does not return: the caller knows that
     /// by the clock.
@@ -86,16 +97,9 @@ impl Renewer {
                     next = self.timeline.renew_at(lease.valid_until()).max(retry);
                 }
                 Renewal::Unconfirmed { faults, silent, soon } => {
-                    let (since, first) =
-                        self.outage.take().map_or((start, None), |outage| (outage.since, outage.first));
-                    let mut outage = Outage { since, first, faults: faults.join(", ") };
-                    // A node that is silent may still answer within its timeout. After the end there is nothing to
-                    // report.
-                    if (!silent || since.elapsed() >= lock.node_timeout()) && !end.passed() {
-                        self.messages.failure(&faults, outage.first.is_none(), end, self.to_expiry);
-                        outage.first.get_or_insert_with(|| outage.faults.clone());
-                    }
-                    self.outage.replace(Some(outage));
+                    // A node that is silent may still answer within its timeout.
+                    let patience = if silent { lock.node_timeout() } else { Duration::ZERO };
+                    self.note_failure(&faults, start, end, patience);
                     let pause = if soon { pause.min(SOON) } else { pause };
                     next = if give_up.passed() { retry } else { retry.min(start + pause) };
                 }

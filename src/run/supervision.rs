@@ -18,6 +18,7 @@ use futures_util::future::join_all;
 use nix::errno::Errno;
 use std::cell::OnceCell;
 use std::pin::pin;
+use std::time::Duration;
 
 /// A job under its leases.
 pub(super) struct Supervision<'a> {
@@ -225,36 +226,42 @@ impl<'a> Supervision<'a> {
         }
     }
 
+    /// Releases a lease, and returns the number of holds that are left; none for a lost lease.
+    async fn release(
+        &self,
+        at: usize,
+        Grant { lock, lease }: &mut Grant<'_>,
+        keep: Option<Duration>,
+        end: JobEnd,
+        errors: Option<&str>,
+    ) -> Option<Result<u64, Error>> {
+        if self.loss.get().is_some_and(|(lost, _)| *lost == at) {
+            let end = End { at: end.at, errors, ..End::now(RunOutcome::Lost) };
+            // A lost lease is not worth a long wait for nodes that may still have it.
+            within(Boot::now() + UNDO_TIMEOUT, lock.release(lease, None, end)).await;
+            return None;
+        }
+        let has_run_out = end.is_before(self.renewers[at].valid_until());
+        Some(lock.release(lease, keep, end_for_log(end, has_run_out, errors)).await)
+    }
+
     /// Releases the leases, and reports how the run ended.
     pub(super) async fn conclude(&self, mut grants: Vec<Grant<'_>>, acquired_at: Boot, end: JobEnd) -> Exit {
         let Supervisor { job, keeper, .. } = self.supervisor;
         // The keeper has nothing left to do, and ends while the leases are being released.
         keeper.get().hang_up();
         let errors = self.last_errors();
-        let errors = errors.as_deref();
-        let lost = self.loss.get().map(|(at, _)| *at);
+        let is_lost = self.loss.get().is_some();
         if let Some((at, loss)) = self.loss.get()
             && !job.continue_when_lost
         {
             self.renewers[*at].messages.loss(loss, end.at, self.renewers[*at].valid_until());
         }
         let keep = job.hold_at_least.map(|least| (acquired_at + least).left());
-        let keep = keep.filter(|left| lost.is_none() && !left.is_zero());
-        let release = async |(at, Grant { lock, lease }): (usize, &mut Grant<'_>)| {
-            if lost == Some(at) {
-                // A lost lease is not worth a long wait for nodes that may still have it.
-                within(
-                    Boot::now() + UNDO_TIMEOUT,
-                    lock.release(lease, None, End { at: end.at, errors, ..End::now(RunOutcome::Lost) }),
-                )
-                .await;
-                return None;
-            }
-            let has_run_out = end.is_before(self.renewers[at].valid_until());
-            Some(lock.release(lease, keep, end_for_log(end, has_run_out, errors)).await)
-        };
+        let keep = keep.filter(|left| !is_lost && !left.is_zero());
+        let release = |(at, grant)| self.release(at, grant, keep, end, errors.as_deref());
         let releases = join_all(grants.iter_mut().enumerate().map(release)).await;
-        let mut exit = if lost.is_some() { Exit::LOST } else { end.exit };
+        let mut exit = if is_lost { Exit::LOST } else { end.exit };
         for ((renewer, Grant { lease, lock }), release) in self.renewers.iter().zip(&grants).zip(releases) {
             let (messages, valid_until) = (&renewer.messages, renewer.valid_until());
             messages.unwritten(&lock.unwritten);

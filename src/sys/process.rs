@@ -261,27 +261,9 @@ pub(crate) const MARK: &str = "lock";
 /// # Errors
 /// The reason why it could not be executed.
 pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<()> {
-    let kept = kept.as_raw_fd();
-    let open = inherited_descriptors()?;
-    let disown = move || {
-        unistd::setsid()?;
-        for &descriptor in &open {
-            let flags = if descriptor == kept { 0 } else { libc::FD_CLOEXEC };
-            // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
-            unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
-        }
-        // SAFETY: SIG_DFL installs no handler. The program must learn of the ends of its children.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-        SigSet::empty().thread_set_mask()?;
-        // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
-        match unsafe { unistd::fork() }? {
-            // SAFETY: ends the process without running code of its parent.
-            ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
-            ForkResult::Child => Ok(()),
-        }
-    };
-    // SAFETY: `disown` makes system calls only.
-    unsafe { command.pre_exec(disown) };
+    let (open, kept) = (inherited_descriptors()?, kept.as_raw_fd());
+    // SAFETY: `detach` makes system calls only.
+    unsafe { command.pre_exec(move || detach(&open, kept)) };
     // For a millisecond this process is no subreaper. An orphan of a job escapes only if a keeper is killed in that
     // time.
     let adopts = prctl::get_child_subreaper().unwrap_or(false);
@@ -292,6 +274,25 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
     started
 }
 
+/// Detaches a forked process before exec, and keeps only one of its `open` descriptors.
+fn detach(open: &[i32], kept: i32) -> io::Result<()> {
+    unistd::setsid()?;
+    for &descriptor in open {
+        let flags = if descriptor == kept { 0 } else { libc::FD_CLOEXEC };
+        // SAFETY: touches no memory. The descriptors close at exec, not before: one of them reports a failed exec.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, flags) };
+    }
+    // SAFETY: SIG_DFL installs no handler. The program must learn of the ends of its children.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    SigSet::empty().thread_set_mask()?;
+    // SAFETY: between fork and exec there is a single thread, and each side makes system calls only.
+    match unsafe { unistd::fork() }? {
+        // SAFETY: ends the process without running code of its parent.
+        ForkResult::Parent { .. } => unsafe { libc::_exit(0) },
+        ForkResult::Child => Ok(()),
+    }
+}
+
 /// True if [`start_detached`] has started this child.
 pub(crate) fn is_detached(child: i32) -> bool {
     let child = Pid::from_raw(child);
@@ -300,17 +301,19 @@ pub(crate) fn is_detached(child: i32) -> bool {
     if session == Ok(child) || session == unistd::getsid(None) {
         return false;
     }
-    // Both files may be deleted by now: then the kernel adds a mark to the name.
-    let link = |path: &Path| {
-        let target = fs::read_link(path).ok()?.into_os_string().into_string().ok()?;
-        Some(target.trim_end_matches(" (deleted)").to_owned())
-    };
     let process = Path::new("/proc").join(child.to_string());
-    let Some(directory) = link(&process.join("cwd")) else { return false };
+    let Some(directory) = link_target(&process.join("cwd")) else { return false };
     // A daemon of the job may have such a file too, but has no reason to keep the directory open.
-    link(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
-        && fs::read_dir(process.join("fd"))
-            .is_ok_and(|mut open| open.any(|one| one.is_ok_and(|one| link(&one.path()).as_ref() == Some(&directory))))
+    link_target(&process.join("fd/0")).is_some_and(|input| input == format!("{directory}/{MARK}"))
+        && fs::read_dir(process.join("fd")).is_ok_and(|mut open| {
+            open.any(|one| one.is_ok_and(|one| link_target(&one.path()).as_ref() == Some(&directory)))
+        })
+}
+
+/// The path that this link in /proc shows, without the mark that the kernel adds once the file is deleted.
+fn link_target(link: &Path) -> Option<String> {
+    let target = fs::read_link(link).ok()?.into_os_string().into_string().ok()?;
+    Some(target.trim_end_matches(" (deleted)").to_owned())
 }
 
 impl Program {
@@ -331,9 +334,8 @@ impl Program {
 
     /// Sets one variable of the environment, or removes it.
     pub(crate) fn set(&mut self, name: &OsStr, value: Option<&OsStr>) {
-        let of_name =
-            |line: &CString| line.as_bytes().strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
-        self.environment.retain(|line| !of_name(line));
+        let begin = [name.as_bytes(), b"="].concat();
+        self.environment.retain(|line| !line.as_bytes().starts_with(&begin));
         self.environment.extend(value.map(|value| variable(name, value)));
     }
 
@@ -345,12 +347,7 @@ impl Program {
     /// # Errors
     /// The reason why it could not be executed: ENOENT and the like.
     pub(crate) fn start(&self, apart: bool, errors: Option<BorrowedFd<'_>>) -> nix::Result<i32> {
-        let pointers = |lines: &[CString]| {
-            let end = std::iter::once(std::ptr::null());
-            let all = lines.iter().map(|line| line.as_ptr()).chain(end);
-            all.collect::<Vec<_>>()
-        };
-        let (arguments, environment) = (pointers(&self.arguments), pointers(&self.environment));
+        let (arguments, environment) = (null_terminated(&self.arguments), null_terminated(&self.environment));
         // For a script that has no #! line, execvpe builds another array of arguments on the stack.
         let words = 8 * 1024 + arguments.len();
         let mut stack: Vec<u128> = Vec::with_capacity(words);
@@ -469,6 +466,11 @@ fn pending(status: &CStr, room: &mut [u8]) -> Option<u64> {
 
 /// The signals of a terminal's keys and of its end.
 const OF_TERMINAL: [Signal; 4] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTSTP];
+
+/// Pointers to these lines, and a null pointer at the end.
+fn null_terminated(lines: &[CString]) -> Vec<*const libc::c_char> {
+    lines.iter().map(|line| line.as_ptr()).chain([std::ptr::null()]).collect()
+}
 
 /// One line of an environment.
 fn variable(name: &OsStr, value: &OsStr) -> CString {
