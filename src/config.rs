@@ -161,14 +161,12 @@ fn environment() -> Result<Environment, String> {
 
 /// The variables whose names begin like redlock's own, but which neither redlock knows nor Kubernetes sets.
 fn unknown(environment: &Environment) -> impl Iterator<Item = &str> {
-    let is_known = |name: &str| {
-        name == VERSION
-            || OF_THE_JOB.contains(&name)
-            || VARIABLES.iter().any(|(known, ..)| *known == name)
-            || is_of_service(name)
-    };
     let set = environment.iter().filter(|(_, text)| !text.is_empty()).map(|(name, _)| name.as_str());
-    set.filter(move |name| name.starts_with(OURS) && !is_known(name))
+    set.filter(|name| name.starts_with(OURS) && !is_known(name) && !is_of_service(name))
+}
+
+fn is_known(name: &str) -> bool {
+    name == VERSION || OF_THE_JOB.contains(&name) || VARIABLES.iter().any(|(known, ..)| *known == name)
 }
 
 /// True for the variables that Kubernetes sets for a service whose name begins with redlock.
@@ -345,15 +343,16 @@ fn secret(value: &SettingValue, patience: Duration) -> Result<FileValue<String>,
         return FileValue::new(Vec::new(), patience, move || Ok(text.clone()));
     }
     let path = PathBuf::from(text);
-    let first_line = |path: &Path| {
-        let text = String::from_utf8(read(path)?).map_err(|_| "not UTF-8")?;
-        let password = text.lines().next().filter(|password| !password.is_empty());
-        password.map(str::to_owned).ok_or_else(|| Unusable::from("its first line is empty"))
-    };
     FileValue::new(vec![path.clone()], patience, move || {
         let words = |why| format!("cannot read the password from {}: {why}", path.display());
         first_line(&path).map_err(|error| error.within(words))
     })
+}
+
+fn first_line(path: &Path) -> Result<String, Unusable> {
+    let text = String::from_utf8(read(path)?).map_err(|_| "not UTF-8")?;
+    let line = text.lines().next().filter(|line| !line.is_empty());
+    line.map(str::to_owned).ok_or_else(|| "its first line is empty".into())
 }
 
 /// A value, and the words for its source in a message.
@@ -378,6 +377,12 @@ impl SettingValue {
     /// The value, unless it is the default.
     fn parse_if_set<T>(&self, parser: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, String> {
         (!self.is_default).then(|| self.parse(parser)).transpose()
+    }
+
+    /// The value as the job needs it.
+    fn for_job(&self) -> OsString {
+        let path = (self.kind == Kind::Path).then(|| std::path::absolute(&*self.text).ok()).flatten();
+        path.map_or_else(|| OsString::from(&*self.text), PathBuf::into_os_string)
     }
 
     /// The value without secrets.
@@ -423,24 +428,19 @@ fn find(sources: &[Source], variables: &[&str]) -> Result<Option<SettingValue>, 
 
 /// The flags, as the variables that they replace.
 fn flags(common: &Common) -> Vec<Entry> {
-    let entry = |&(name, kind, given): &Variable| {
+    let flag = |&(name, kind, given): &Variable| {
         let (text, from) = (given(common)?.into(), format!("--{}", setting(name)).into());
         Some((name, SettingValue { text, kind, from, is_default: false }))
     };
-    VARIABLES.iter().filter_map(entry).collect()
+    VARIABLES.iter().filter_map(flag).collect()
 }
 
 /// Variables that tell the job where the locks are: one for each flag, and one that says whether the address is the
 /// default.
 fn environment_of_job(common: &Common, redis: &SettingValue) -> Vec<(OsString, OsString)> {
-    let variable = |(name, value): &Entry| {
-        let text = OsString::from(&*value.text);
-        let absolute = || std::path::absolute(&text).ok().map(PathBuf::into_os_string);
-        let absolute = if value.kind == Kind::Path { absolute() } else { None };
-        (OsString::from(name), absolute.unwrap_or(text))
-    };
     let on_default = redis.is_default.then(|| (ON_DEFAULT.into(), "1".into()));
-    flags(common).iter().filter(|(name, _)| ![LABEL, LOG].contains(name)).map(variable).chain(on_default).collect()
+    let flags = flags(common).into_iter().filter(|(name, _)| ![LABEL, LOG].contains(name));
+    flags.map(|(name, value)| (name.into(), value.for_job())).chain(on_default).collect()
 }
 
 /// The entry of a variable, if it is a setting. Its source is `from`, or else the variable itself. An empty value

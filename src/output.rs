@@ -169,26 +169,26 @@ pub(crate) fn revoked(name: &str, revocation: &Revocation, is_json: bool) -> Res
     if let Some(newest) = &revocation.forgot {
         return show(&(line(&format!("{name:?}: forgot {newest}")) + "\n"));
     }
-    let message = |holder: &Holder| match revocation.is_free {
-        false => {
-            let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
-            let at_the_latest =
-                holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
-            format!(
-                "revoked {name:?}, held by {holder}: run and --while-pid stop their job{within} and free the lock; \
-                 any other lease of acquire ends by itself{at_the_latest}; --force frees the lock now"
-            )
-        }
-        true => {
-            let job = match holder.lease {
-                _ if holder.kept.is_some() => "its job had ended".to_owned(),
-                Some(left) => format!("its holder may go on working for up to {}", human(left)),
-                None => "its holder may go on working, and its lease would never have expired".to_owned(),
-            };
-            format!("freed {name:?}, which was held by {holder}: {job}")
-        }
+    let message = if revocation.is_free { freed_message } else { revoked_message };
+    show(&revocation.holders.iter().map(|holder| line(&message(name, holder)) + "\n").collect::<String>())
+}
+
+fn revoked_message(name: &str, holder: &Holder) -> String {
+    let within = holder.ttl.map_or_else(String::new, |ttl| format!(" within {}", human(renewal_interval(ttl))));
+    let at_the_latest = holder.lease.map_or_else(String::new, |left| format!(", in {} at the latest", human(left)));
+    format!(
+        "revoked {name:?}, held by {holder}: run and --while-pid stop their job{within} and free the lock; any other \
+         lease of acquire ends by itself{at_the_latest}; --force frees the lock now"
+    )
+}
+
+fn freed_message(name: &str, holder: &Holder) -> String {
+    let job = match holder.lease {
+        _ if holder.kept.is_some() => "its job had ended".to_owned(),
+        Some(left) => format!("its holder may go on working for up to {}", human(left)),
+        None => "its holder may go on working, and its lease would never have expired".to_owned(),
     };
-    show(&revocation.holders.iter().map(|holder| line(&message(holder)) + "\n").collect::<String>())
+    format!("freed {name:?}, which was held by {holder}: {job}")
 }
 
 /// Prints a failure on standard output, in the requested format.
@@ -269,10 +269,6 @@ fn status_text(status: &Status) -> String {
         }
         _ => String::new(),
     };
-    let more = |all: u64, listed: usize| match all.saturating_sub(listed as u64) {
-        0 => None,
-        more => Some(format!("and {more} more")),
-    };
     let mut rows: Vec<(&str, Option<String>)> =
         holders.iter().flat_map(|holder| holder_rows(holder, status.memory.usual)).collect();
     rows.push(("", more(status.holder_count, holders.len())));
@@ -300,6 +296,11 @@ fn status_text(status: &Status) -> String {
     }
     let lines = rows.into_iter().filter_map(|(label, what)| Some(format!("\n  {label:<8}{}", what?)));
     format!("{}  {}{news}{}\n", escaped(&status.name, LONGEST_NAME), state(status), lines.collect::<String>())
+}
+
+/// The number of entries that are not listed, if any.
+fn more(all: u64, listed: usize) -> Option<String> {
+    Some(all.saturating_sub(listed as u64)).filter(|&more| more > 0).map(|more| format!("and {more} more"))
 }
 
 /// `deploy@web-3, pid 4121 (nightly), for 12s`

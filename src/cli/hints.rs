@@ -111,9 +111,8 @@ fn with_one_dash(redlock: &Command, arguments: &[OsString]) -> Option<String> {
     let words = arguments.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str());
     let options = words.filter(|word| word.starts_with('-') && word.len() > 3).map(|word| format!("-{word}"));
     let is_known = |word: &&str| {
-        let has_it = |command: &Command| command.get_arguments().any(|arg| forms(arg).any(|form| form == *word));
-        let other = || MEANT.iter().any(|(_, words, _)| words.split(' ').any(|one| one == *word));
-        redlock.get_subcommands().any(has_it) || other()
+        redlock.get_subcommands().any(|command| has_option(command, word))
+            || MEANT.iter().any(|(_, words, _)| is_among(word, words))
     };
     options.filter_map(|option| option.split('=').next().filter(is_known).map(str::to_owned)).next()
 }
@@ -128,13 +127,13 @@ fn form(command: &Command) -> String {
 fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<String> {
     let name = command.map_or("", Command::get_name);
     let is_meant = |(commands, words, _): &&(&[&str], &str, &str)| {
-        words.split(' ').any(|one| one == word) && (commands.is_empty() || commands.contains(&name))
+        is_among(word, words) && (commands.is_empty() || commands.contains(&name))
     };
     if let Some((_, _, meant)) = MEANT.iter().find(is_meant) {
         return Some((*meant).to_owned());
     }
-    let has_it = |command: &&Command| command.get_arguments().any(|arg| forms(arg).any(|form| form == word));
-    let owners: Vec<&str> = redlock.get_subcommands().filter(has_it).map(Command::get_name).collect();
+    let owners = redlock.get_subcommands().filter(|command| has_option(command, word));
+    let owners: Vec<&str> = owners.map(Command::get_name).collect();
     let own: Vec<String> = match word.starts_with('-') {
         true if !owners.is_empty() => return Some(format!("it is an option of {}", enumerated(&owners, "and"))),
         true => command.unwrap_or(redlock).get_arguments().flat_map(forms).collect(),
@@ -144,6 +143,15 @@ fn hint(word: &str, redlock: &Command, command: Option<&Command>) -> Option<Stri
     let begin_so = own.iter().map(String::as_str).filter(|known| word.len() > 2 && known.starts_with(word));
     let longer: Vec<&str> = begin_so.collect();
     (!longer.is_empty()).then(|| format!("{}?", enumerated(&longer, "or")))
+}
+
+fn is_among(word: &str, words: &str) -> bool {
+    words.split(' ').any(|one| one == word)
+}
+
+/// True if this command has the option.
+fn has_option(command: &Command, option: &str) -> bool {
+    command.get_arguments().any(|arg| forms(arg).any(|form| form == option))
 }
 
 /// `a, b or c`

@@ -71,24 +71,12 @@ async fn acquire_and_print(
         Format::Env => output::lease_env(&lock.name, &lease),
         Format::Json => output::lease_json(&lock, &lease, start.elapsed()),
     };
-    // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
-    let too_late = || Error::GrantedTooLate { name: lock.name.clone(), ttl: lease.ttl };
-    let print_and_hand_over = async {
-        output::print_when_read(&text).await?;
-        if lease.valid_until().passed() {
-            return Err(too_late());
-        }
-        match guard {
-            Some(guard) => guard.hand_over(&lease).await,
-            None => Ok(()),
-        }
-    };
-    let done = tokio::select! {
+    let handed_over = tokio::select! {
         biased;
         arrived = signals.next(Signals::next) => Err(Error::Interrupted(arrived.signal)),
-        done = print_and_hand_over => done,
+        handed_over = hand_over(&lease, &text, &lock.name, guard) => handed_over,
     };
-    if let Err(error) = done {
+    if let Err(error) = handed_over {
         return Err(give_back(&mut lock, &lease, error).await);
     }
     if common.verbose {
@@ -96,6 +84,19 @@ async fn acquire_and_print(
         output::say(&format!("{acquired}, fencing token {}", lease.fencing_token));
     }
     Ok(())
+}
+
+/// Prints the lease, and hands it over to the guard.
+async fn hand_over(lease: &Lease, text: &str, name: &str, guard: Option<Guard>) -> Result<(), Error> {
+    output::print_when_read(text).await?;
+    // The reader of standard output, or a machine that slept, may have taken longer than the lease lasts.
+    if lease.valid_until().passed() {
+        return Err(Error::GrantedTooLate { name: name.to_owned(), ttl: lease.ttl });
+    }
+    match guard {
+        Some(guard) => guard.hand_over(lease).await,
+        None => Ok(()),
+    }
 }
 
 /// Releases a lease that the caller cannot use: its token was not printed in time, or nothing would renew it.

@@ -309,17 +309,19 @@ fn replicas(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let (asked, connected) = (setup.replicas, node.info.number("connected_slaves")?);
     let detail = format!("--replicas {asked}, but {connected} connected: no lock can be taken");
     NoVote.when(u64::from(asked) > connected, &detail, "lower --replicas, or add replicas")?;
-    let lags = |number| {
-        let replica = node.info.get(&format!("slave{number}")).unwrap_or_default();
-        let lag = replica.rsplit_once("lag=").and_then(|(_, lag)| lag.parse::<u64>().ok());
-        !replica.contains("state=online") || lag.is_none_or(|lag| lag > LAG)
-    };
+    let one_lags = (0..connected).any(|number| lags(node.info.get(&format!("slave{number}")).unwrap_or_default()));
     let detail = "a replica is not in sync: a failover to it loses leases";
-    Warn.when((0..connected).any(lags), detail, "check its log, and the network between them")?;
+    Warn.when(one_lags, detail, "check its log, and the network between them")?;
     let fails_over = matches!(node.address.deployment(), Deployment::Sentinel { .. } | Deployment::Cluster(_));
     let advice = "use --replicas 1, or several independent primaries instead of replicas";
     Warn.when(fails_over && asked == 0, "a failover can lose the latest leases", advice)?;
     Ok(if connected == 0 { "none".to_owned() } else { format!("{connected}, in sync") })
+}
+
+/// True for a replica that is not in sync, by its line in INFO.
+fn lags(replica: &str) -> bool {
+    let lag = replica.rsplit_once("lag=").and_then(|(_, lag)| lag.parse::<u64>().ok());
+    !replica.contains("state=online") || lag.is_none_or(|lag| lag > LAG)
 }
 
 fn scripts(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {

@@ -1,5 +1,6 @@
 //! A picture of runs for a terminal.
 
+use super::form::padded;
 use super::picture::{Mark, Part, Picture};
 use crate::cli::values::LONGEST_NAME;
 use crate::sys::streams;
@@ -67,7 +68,6 @@ pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
     let names = labels.iter().map(|(name, _)| name.width() + 2).max().filter(|_| !of_one).unwrap_or(0);
     let hosts = labels.iter().map(|(_, host)| host.width() + 2).max().unwrap_or(0);
     let width = medium.columns.saturating_sub(names + hosts).max(TIME);
-    let padded = |text: &str, width: usize| format!("{text}{:1$}", "", width.saturating_sub(text.width()));
     let lines = labels.iter().zip(picture.lines.values()).map(|((name, host), parts)| {
         let marks = marks(picture, parts, width);
         let line: String = marks.chunk_by(|one, other| one == other).map(|alike| medium.letters(alike)).collect();
@@ -80,7 +80,7 @@ pub(crate) fn chart(picture: &Picture<'_>, of_one: bool) -> Vec<String> {
             times = padded(&times, at) + &format!("|{shown} ");
         }
     }
-    let times = format!("{:1$}{2}\n", "", names + hosts, times.trim_end());
+    let times = format!("{}{}\n", padded("", names + hosts), times.trim_end());
     lines.chain(once(times).filter(|_| !labels.is_empty())).collect()
 }
 

@@ -88,12 +88,17 @@ pub(super) fn aligned(
     let is_left_out = |at: usize| is_too_wide && names != Some(at) && is_empty(at);
     let widths: Vec<Option<usize>> =
         widths.into_iter().enumerate().map(|(at, width)| Some(width).filter(|_| !is_left_out(at))).collect();
-    let line = move |row: &Row| {
-        let pad = |(cell, width): (&str, &Option<usize>)| {
-            width.map_or_else(String::new, |width| format!("{cell}{:1$}", "", width.saturating_sub(cell.width()) + 2))
-        };
-        zip(row.cells(), &widths).map(pad).collect::<String>().trim_end().to_owned() + "\n"
-    };
-    let first = heads.as_ref().map(&line);
-    first.into_iter().chain(rows.iter().map(line))
+    let first = heads.as_ref().map(|heads| line(heads, &widths));
+    first.into_iter().chain(rows.iter().map(move |row| line(row, &widths)))
+}
+
+/// The cells in columns of these widths; a column without a width is left out.
+fn line(row: &Row, widths: &[Option<usize>]) -> String {
+    let cells = zip(row.cells(), widths).filter_map(|(cell, width)| Some(padded(cell, (*width)?) + "  "));
+    cells.collect::<String>().trim_end().to_owned() + "\n"
+}
+
+/// The text with spaces after it, up to this number of columns.
+pub(super) fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{:1$}", "", columns.saturating_sub(text.width()))
 }

@@ -65,9 +65,9 @@ fn named(of: &Status) -> Option<&Holder> {
 
 fn holder(of: &Status) -> Values {
     let Owner { host, user, label, .. } = &named(of)?.owner;
-    let label_of =
-        |(name, text): (&str, &Option<String>)| format!(",{name}=\"{}\"", escaped(text.as_deref().unwrap_or("")));
-    Some(vec![([("host", host), ("user", user), ("label", label)].map(label_of).concat(), 1.0)])
+    let labels = [("host", host), ("user", user), ("label", label)];
+    let labels = labels.map(|(name, text)| format!(",{name}=\"{}\"", escaped(text.as_deref().unwrap_or(""))));
+    Some(vec![(labels.concat(), 1.0)])
 }
 
 /// Locks as metrics. The lines are collected for each metric, since all lines of one metric have to stand together.
