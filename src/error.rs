@@ -312,7 +312,7 @@ pub(crate) fn nodes_with_faults(faults: &[(String, Fault)]) -> String {
     faults.iter().map(|(node, fault)| format!("{node} {fault}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The advice if no server was configured, and the default address has none.
+/// The advice if no server was configured, and none answers at the default address.
 const NO_SERVER: &str =
     "set --redis or REDLOCK_REDIS, or start Redis at this address; for one machine, --redis local: starts its own";
 

@@ -25,8 +25,9 @@ impl Exit {
     pub(crate) const DONE: Exit = Exit::Status(0);
     /// `status --ran-within`: no run succeeded in that time.
     pub(crate) const NOT_RECENT: Exit = Exit::Status(1);
-    /// For a monitoring plugin: a problem, and a result that is not known.
+    /// For a monitoring plugin: there is a problem.
     pub(crate) const CRITICAL: Exit = Exit::Status(2);
+    /// For a monitoring plugin: the result is not known.
     pub(crate) const CANNOT_TELL: Exit = Exit::Status(3);
     /// Bad flag, name, duration, URL, or a combination that cannot be safe.
     pub(crate) const USAGE: Exit = Exit::Status(64);

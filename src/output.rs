@@ -345,7 +345,7 @@ fn renewal_news(holder: &Holder) -> Option<String> {
         return None;
     }
     if renewal.is_zero() {
-        // A job that has re-entered the lease renews it.
+        // If a job has re-entered the lease, the job renews it.
         return holder.holds.is_none_or(|holds| holds == 1).then(|| "by acquire: nothing renews it".to_owned());
     }
     // If an extension gave more than a renewal would, no renewal is due.

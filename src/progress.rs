@@ -25,7 +25,7 @@ pub(crate) struct ProgressLine {
     /// True if standard error is a terminal that can redraw a line.
     redraws: bool,
     start: Boot,
-    /// The state of the wait, and the time of that report.
+    /// The last report about the wait, and its time.
     known: Option<(WaitReport, Boot)>,
     /// The time at which the line was last shown.
     shown: Option<Boot>,

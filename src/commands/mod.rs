@@ -92,7 +92,7 @@ fn lock(settings: &Settings, name: &str, ttl: Duration) -> Result<Lock, Error> {
     Ok(locks(settings, ttl).lock(name, &key))
 }
 
-/// All locks, for a command that only looks: a server that was never started has none.
+/// All locks, for a command that only looks. Leaves a server of `local:` that was never started alone: it has no locks.
 ///
 /// # Errors
 /// The errors of [`start_local`].

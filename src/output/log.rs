@@ -75,7 +75,7 @@ fn ago(run: &Run) -> Option<String> {
     }
 }
 
-/// A part of a sentence after its lead, if there is such a part.
+/// A part of a sentence with its lead before it; empty if there is no such part.
 pub(super) fn led(lead: &str, part: Option<String>) -> String {
     part.map_or_else(String::new, |part| format!("{lead}{part}"))
 }

@@ -1,4 +1,4 @@
-//! The process that runs a job: its call, its signals, and the keeper. Every phase of a run uses it.
+//! The parts of a run that all its phases use: the call, the signals, and the keeper.
 
 use super::messages::Messages;
 use super::renewal::Renewer;

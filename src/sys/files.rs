@@ -62,8 +62,8 @@ pub(crate) fn length(file: &File) -> u64 {
     file.metadata().map_or(0, |file| file.len())
 }
 
-/// The last bytes of a file, at most `most`, from the offset `from` on. If the file is shorter than `from` by now, from
-/// its beginning.
+/// The last bytes of a file, at most `most`, from the offset `from` on. If the file is shorter than `from` by now,
+/// `from` counts as 0.
 ///
 /// # Errors
 /// The reason why it cannot be read.

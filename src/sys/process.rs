@@ -238,7 +238,7 @@ fn inherited_descriptors() -> io::Result<Vec<i32>> {
 /// all descriptors apart from these two. The owners of the closed ones must not be used afterwards, nor dropped.
 ///
 /// # Errors
-/// The kernel's, for lack of a descriptor: some of the caller's are then still open.
+/// The kernel's, for lack of a descriptor: some of the caller's descriptors are then still open.
 pub(crate) fn leave_caller(kept: [BorrowedFd; 2]) -> io::Result<()> {
     let _ = SigSet::all().thread_set_mask();
     let _ = unistd::setsid();
@@ -274,7 +274,7 @@ pub(crate) fn start_detached(command: &mut Command, kept: &File) -> io::Result<(
     started
 }
 
-/// Detaches a forked process before exec, and keeps only one of its `open` descriptors.
+/// Detaches this forked process from its caller. The exec will close all `open` descriptors apart from `kept`.
 fn detach(open: &[i32], kept: i32) -> io::Result<()> {
     unistd::setsid()?;
     for &descriptor in open {
