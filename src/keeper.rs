@@ -9,7 +9,7 @@ mod killing;
 mod messages;
 
 pub(crate) use killing::{Progress, Takeover};
-pub(crate) use messages::{Cause, Order, Recipient, Report};
+pub(crate) use messages::{Cause, Deadline, Order, Recipient, Report};
 
 use crate::sys::clock::Boot;
 use crate::sys::inherited::Inheritance;
@@ -154,9 +154,9 @@ struct KeeperProcess<'a> {
     status: Option<i32>,
     childless: bool,
     cause: Cause,
-    /// The times of SIGTERM and SIGKILL for the lease; none before the first order and after SIGTERM.
-    deadline: Option<(Boot, Boot)>,
-    /// The time to count the job's processes, to bring the deadline forward.
+    /// The deadline of the lease; none before the first order and after SIGTERM.
+    deadline: Option<Deadline>,
+    /// The time at which the job's processes are counted: a large job has to be stopped earlier.
     count_at: Boot,
     max_run_at: Boot,
     /// The time of SIGKILL after a stop or `kill_after`.
@@ -247,12 +247,12 @@ impl<'a> KeeperProcess<'a> {
     fn take(&mut self, order: Order) {
         match order {
             // A stop is final: redlock has already reported the loss.
-            Order::Deadline { .. } | Order::Stop { .. } if self.cause == Cause::Loss => {}
-            Order::Deadline { term_at, kill_at } => {
-                self.deadline = Some((term_at, kill_at));
+            Order::Deadline(_) | Order::Stop { .. } if self.cause == Cause::Loss => {}
+            Order::Deadline(deadline) => {
+                self.deadline = Some(deadline);
                 // Halfway to `kill_at`: a renewal usually comes sooner, and a job of many processes has the second half
                 // to die.
-                self.count_at = kill_at - kill_at.left() / 2;
+                self.count_at = deadline.kill_at - deadline.kill_at.left() / 2;
             }
             Order::Stop { kill_at } => {
                 // Before the start, a deadline that has passed keeps the job from starting, until another order moves
@@ -260,7 +260,7 @@ impl<'a> KeeperProcess<'a> {
                 if self.phase != Phase::Ready {
                     self.cause = Cause::Loss;
                 }
-                self.deadline = Some((Boot::now(), kill_at));
+                self.deadline = Some(Deadline { term_at: Boot::now(), kill_at });
             }
             Order::Start { environment, not_after } if self.phase == Phase::Ready => {
                 self.start_command(&environment, not_after);
@@ -279,7 +279,7 @@ impl<'a> KeeperProcess<'a> {
     }
 
     fn start_command(&mut self, environment: &[(String, Option<String>)], not_after: Boot) {
-        let in_time = self.deadline.is_some_and(|(term_at, _)| !not_after.min(term_at).passed());
+        let in_time = self.deadline.is_some_and(|deadline| !not_after.min(deadline.term_at).passed());
         if !in_time {
             return self.report(&Report::TooLate);
         }
@@ -310,16 +310,16 @@ impl<'a> KeeperProcess<'a> {
             self.count_at = Boot::NEVER;
             let size = tree::size(&mut |_| self.has_more_urgent());
             // A job of this size needs SIGKILL sooner, and SIGTERM must not come later than that.
-            if let (Some(size), Some((term_at, kill_at))) = (size, &mut self.deadline) {
-                *term_at = (*term_at).min(*kill_at - time_to_die(size));
+            if let (Some(size), Some(deadline)) = (size, &mut self.deadline) {
+                deadline.term_at = deadline.term_at.min(deadline.kill_at - time_to_die(size));
             }
         }
         let now = Boot::now();
-        if let Some((_, kill_at)) = self.deadline.take_if(|(term_at, _)| now >= *term_at) {
+        if let Some(deadline) = self.deadline.take_if(|deadline| now >= deadline.term_at) {
             if self.cause != Cause::Loss {
                 self.report(&Report::Lapse);
             }
-            self.stop(Cause::Loss, kill_at);
+            self.stop(Cause::Loss, deadline.kill_at);
         } else if now >= self.max_run_at {
             self.max_run_at = Boot::NEVER;
             if self.cause == Cause::OwnEnd {
@@ -378,7 +378,7 @@ impl<'a> KeeperProcess<'a> {
 
     /// The next deadline while the job runs.
     fn due_at(&self) -> Boot {
-        let lease = self.deadline.map_or(Boot::NEVER, |(term_at, _)| term_at);
+        let lease = self.deadline.map_or(Boot::NEVER, |deadline| deadline.term_at);
         lease.min(self.max_run_at).min(self.kill_at)
     }
 

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// A message from redlock to the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
-    /// Send SIGTERM to the job at `term_at`, and SIGKILL at `kill_at`, unless a later order moves them.
-    Deadline { term_at: Boot, kill_at: Boot },
+    /// Stop the job at this time, unless a later order moves the time.
+    Deadline(Deadline),
     /// Set these variables, remove those that have no value, and start the command, unless `not_after` has passed. A
     /// deadline must have come before.
     Start { environment: Vec<(String, Option<String>)>, not_after: Boot },
@@ -15,6 +15,13 @@ pub(crate) enum Order {
     Signal { signal: i32, to: Recipient },
     /// Stop the job, whose lease is lost: SIGTERM now, SIGKILL at `kill_at`.
     Stop { kill_at: Boot },
+}
+
+/// The times of SIGTERM and SIGKILL for the job.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Deadline {
+    pub(crate) term_at: Boot,
+    pub(crate) kill_at: Boot,
 }
 
 /// The addressee of a signal.

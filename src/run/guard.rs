@@ -210,7 +210,7 @@ impl GuardTask {
         // The watchdog goes off when SIGTERM is due.
         let overdue = Watchdog::new();
         let moved = || {
-            overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadlines().0 });
+            overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadline().term_at });
             // A message may have copied the watched process's standard error; lets it go.
             let _ = stdio::redirect_to_null(2..=2);
         };
@@ -231,7 +231,7 @@ impl GuardTask {
         }
         let kill_at = match loss {
             Loss::Proof(_) => timeline.kill_after_loss(Boot::now(), renewer.valid_until()),
-            _ => renewer.deadlines().1,
+            _ => renewer.deadline().kill_at,
         };
         let mut job = Descendants::of(&self.watched);
         // Copied before the first signal, since a dead process has no descriptors.

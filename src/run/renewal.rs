@@ -1,8 +1,9 @@
-//! Keeps a lease: renews it in time, and reports failures. Knows nothing of jobs and keepers.
+//! Keeps a lease, for `run` and for a guard: renews it in time, and reports failures.
 
 use super::loss::{Loss, Outage};
 use super::messages::Messages;
 use super::timeline::Timeline;
+use crate::keeper::Deadline;
 use crate::lock::{Lease, Lock, Renewal, Try};
 use crate::sys::clock::Boot;
 use crate::sys::wait::{look_again, sleep_until};
@@ -34,9 +35,9 @@ impl Renewer {
         self.valid_until.get()
     }
 
-    /// The times of SIGTERM and SIGKILL for the job of the lease.
-    pub(super) fn deadlines(&self) -> (Boot, Boot) {
-        self.timeline.deadlines(self.valid_until())
+    /// The deadline for the job of the lease.
+    pub(super) fn deadline(&self) -> Deadline {
+        self.timeline.deadline(self.valid_until())
     }
 
     /// The reason why the lease was not renewed in time.
@@ -66,7 +67,7 @@ impl Renewer {
         let mut not_before = Boot::now();
         loop {
             let valid_until = lease.valid_until();
-            let end = if self.to_expiry { valid_until } else { self.timeline.deadlines(valid_until).0 };
+            let end = if self.to_expiry { valid_until } else { self.timeline.deadline(valid_until).term_at };
             tokio::select! {
                 () = sleep_until(next.min(end)) => {}
                 // Renews at once, so that a server that has forgotten the lease gets it again before another holder

@@ -8,7 +8,7 @@ use super::supervisor::{Supervisor, interrupts};
 use super::watchdog::Watchdog;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::keeper::{Cause, Order, Progress, Report};
+use crate::keeper::{Cause, Deadline, Order, Progress, Report};
 use crate::lock::{End, Lease, RunOutcome, UNDO_TIMEOUT};
 use crate::sys::clock::Boot;
 use crate::sys::files;
@@ -58,13 +58,13 @@ impl<'a> Supervision<'a> {
             return;
         }
         let first = &self.renewers[self.first_to_end()];
-        let (term_at, kill_at) = match self.supervisor.job.continue_when_lost {
-            true => (Boot::NEVER, Boot::NEVER),
-            false => first.deadlines(),
+        let deadline = match self.supervisor.job.continue_when_lost {
+            true => Deadline { term_at: Boot::NEVER, kill_at: Boot::NEVER },
+            false => first.deadline(),
         };
-        self.watchdog.set(first.timeline.overdue_at(kill_at));
+        self.watchdog.set(first.timeline.overdue_at(deadline.kill_at));
         // If this order does not arrive, the keeper keeps the earlier deadline.
-        self.supervisor.order(&Order::Deadline { term_at, kill_at });
+        self.supervisor.order(&Order::Deadline(deadline));
     }
 
     /// The index of the lease that ends first.
@@ -177,7 +177,7 @@ impl<'a> Supervision<'a> {
             messages.lost_but_going_on(&loss);
         } else if self.loss.get().is_none() {
             let first = &self.renewers[self.first_to_end()];
-            let mut kill_at = first.deadlines().1;
+            let mut kill_at = first.deadline().kill_at;
             if matches!(loss, Loss::Proof(_)) {
                 kill_at = timeline.kill_after_loss(Boot::now(), first.valid_until());
                 self.watchdog.set(timeline.overdue_at(kill_at));

@@ -8,6 +8,7 @@
 //! Only a try that times out takes a whole step S. After a try that fails sooner, the next follows after a pause, up to
 //! TERM. So the lease survives every outage shorter than a third of its ttl, whenever the outage begins.
 
+use crate::keeper::Deadline;
 use crate::lock::{less_drift, renewal_interval};
 use crate::sys::clock::Boot;
 use std::time::Duration;
@@ -29,10 +30,10 @@ impl Timeline {
         Timeline { ttl, grace: grace.unwrap_or_else(|| default_grace(ttl)).min(largest_grace(ttl)), node_timeout }
     }
 
-    /// The times of SIGTERM and SIGKILL for the job of a lease that ends at `valid_until`.
-    pub(crate) fn deadlines(&self, valid_until: Boot) -> (Boot, Boot) {
+    /// The deadline for the job of a lease that ends at `valid_until`.
+    pub(crate) fn deadline(&self, valid_until: Boot) -> Deadline {
         let kill_at = valid_until - margin(self.ttl);
-        (kill_at - self.grace, kill_at)
+        Deadline { term_at: kill_at - self.grace, kill_at }
     }
 
     /// The time at which redlock gives up on a keeper that should have killed the job at `kill_at` and has not reported
@@ -51,7 +52,7 @@ impl Timeline {
         self.confirmed_at(valid_until) + renewal_interval(self.ttl)
     }
 
-    /// The deadline of a try that starts at `start`. Three of them fit before SIGTERM.
+    /// The deadline of a try that starts at `start`. Three tries fit before SIGTERM.
     pub(crate) fn give_up_at(&self, start: Boot) -> Boot {
         start + self.node_timeout.min(self.step())
     }
@@ -74,7 +75,7 @@ impl Timeline {
 
     /// The time of SIGKILL for a lease that is found lost `now`, and was believed valid until `valid_until`.
     pub(crate) fn kill_after_loss(&self, now: Boot, valid_until: Boot) -> Boot {
-        (now + self.grace).min(self.deadlines(valid_until).1)
+        (now + self.grace).min(self.deadline(valid_until).kill_at)
     }
 }
 
@@ -108,7 +109,7 @@ mod tests {
         let second = timeline.retry_at(first);
         let third = timeline.retry_at(second);
         let end = |start| timeline.give_up_at(start);
-        let (term_at, kill_at) = timeline.deadlines(valid);
+        let Deadline { term_at, kill_at } = timeline.deadline(valid);
         [first, second, third, end(first), end(second), end(third), term_at, kill_at, valid]
             .map(|at| (at.since(zero) + MILLISECOND / 2).as_millis())
     }
@@ -172,7 +173,7 @@ mod tests {
         let timeline = Timeline::new(ttl, None, Duration::from_secs(3));
         let zero = Boot::now();
         let valid = zero + less_drift(ttl);
-        let kill_at = timeline.deadlines(valid).1;
+        let kill_at = timeline.deadline(valid).kill_at;
         for after in 0..40 {
             let now = zero + Duration::from_secs(after);
             let at = timeline.kill_after_loss(now, valid);
@@ -199,7 +200,7 @@ mod tests {
         let mut connected = true;
         loop {
             let valid = confirmed + less_drift(timeline.ttl);
-            let term_at = timeline.deadlines(valid).0;
+            let term_at = timeline.deadline(valid).term_at;
             if start >= term_at {
                 return false;
             }
