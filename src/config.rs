@@ -455,8 +455,8 @@ fn entry(name: &str, text: &str, from: Option<Cow<'static, str>>) -> Option<Entr
 /// The entries of a file redlock.conf; none if there is no such file.
 ///
 /// # Errors
-/// A file that cannot be read or parsed: without it, redlock might lock on another Redis. A file that this user may not
-/// read becomes an error in [`find`].
+/// A file that cannot be read or parsed: redlock might lock on another Redis. A file that this user may not read
+/// becomes an error in [`find`].
 fn file(path: &Path) -> Result<Source, Unusable> {
     let error = match files::read(path) {
         Ok(bytes) => {

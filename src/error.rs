@@ -64,12 +64,10 @@ pub(crate) enum Error {
 /// The reason why a token names no lease that the caller can use.
 #[derive(Clone, Debug)]
 pub(crate) enum NotOurs {
-    /// The lock is free.
     Free,
     /// The lock is free: there is no lease to re-enter, or to revoke.
     NoneToReenter,
     NoneToRevoke,
-    /// The lock is held by others.
     Other(NamedObstacle),
     /// Others hold the lock, but not by the lease that was to be revoked.
     OtherToRevoke(NamedObstacle),

@@ -149,7 +149,6 @@ fn is_among(word: &str, words: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// True if this command has the option.
 fn has_option(command: &Command, option: &str) -> bool {
     command.get_arguments().any(|arg| forms(arg).any(|form| form == option))
 }

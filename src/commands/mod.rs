@@ -82,7 +82,7 @@ fn locks(settings: &Settings, ttl: Duration) -> Locks {
     Locks::new(&settings.nodes, settings.node_timeout, settings.quarantine, ttl)
 }
 
-/// The lock of this name. Timeouts that are not set are derived from `ttl`.
+/// The lock of this name, with timeouts as in [`locks`].
 ///
 /// # Errors
 /// [`Error::Usage`] when its keys cannot share a slot of a Cluster, and the errors of [`start_local`].
@@ -166,8 +166,8 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:` if it has the locks, unless it runs already or `skip` says so. Callers do this first:
-/// a start takes longer than a node may take to answer, and the server must not descend from the keeper.
+/// Starts the server of `local:` if it has the locks, unless it runs or `skip` says so. Callers do this first: a start
+/// takes longer than a node may take to answer, and the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.

@@ -84,7 +84,6 @@ impl KillLoop {
         Progress::Wait(self.again_at)
     }
 
-    /// The time of the next round.
     pub(super) fn again_at(&self) -> Boot {
         self.again_at
     }

@@ -35,7 +35,6 @@ impl Renewer {
         self.valid_until.get()
     }
 
-    /// The deadline for the job of the lease.
     pub(super) fn deadline(&self) -> Deadline {
         self.timeline.deadline(self.valid_until())
     }

@@ -46,7 +46,6 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// The signals that a supervisor handles.
     pub(super) fn handled_signals() -> SigSet {
         let mut mask = signals::not_ignored(&[&TO_JOB[..], &TO_COMMAND[..]].concat());
         mask.add(Signal::SIGCHLD);
@@ -87,7 +86,6 @@ impl Supervisor {
         self.order(&Order::Signal { signal, to });
     }
 
-    /// The next signal.
     pub(super) async fn next_signal(&self) -> SignalEvent {
         self.signals.next(next_signal).await
     }

@@ -38,7 +38,6 @@ pub(crate) enum Reap {
     Child(i32, i32),
     /// All children are alive.
     NoneEnded,
-    /// There are no children.
     NoChildren,
 }
 
@@ -156,8 +155,8 @@ impl Handle {
     }
 
     /// A copy of the standard error of that process. If the kernel refuses (Yama allows copies to parents only), opens
-    /// the file again, with no wait for a reader, and not as the controlling terminal. In a file opened again, that
-    /// process may overwrite the output of this one.
+    /// the file again, with no wait for a reader, and not as the controlling terminal. That process may then overwrite
+    /// this one's output.
     fn errors(&self) -> nix::Result<OwnedFd> {
         // SAFETY: takes three numbers and touches no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.descriptor.as_raw_fd(), 2, 0) };

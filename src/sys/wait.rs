@@ -65,7 +65,7 @@ impl<T: AsFd> Readable<T> {
 }
 
 /// Lets the runtime see all events that came before this call: it looks at all descriptors before it ends a sleep. A
-/// process that was frozen may see by the clock that a deadline has passed, and not yet an event that came in time.
+/// process that was frozen may see that a deadline has passed, and not yet an event that came in time.
 pub(crate) async fn look_again() {
     tokio::time::sleep(Duration::from_millis(1)).await;
 }
