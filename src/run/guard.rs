@@ -1,6 +1,6 @@
-//! The guard of `acquire --while-pid`: a process that renews the lease for as long as another process, the watched one,
-//! lives, and then releases it. When the lease is lost, the guard stops the watched process and its descendants by the
-//! timeline of `run`.
+//! The guard of `acquire --while-pid`: a process that renews the lease for as long as another process, the watched
+//! process, lives, and then releases it. When the lease is lost, the guard stops the watched process and its
+//! descendants by the timeline of `run`.
 //!
 //! redlock forks the guard before it has a runtime or a connection. The guard reports over a socket that it is ready,
 //! and gets the lease once redlock has printed the token. The guard can do less than the keeper of a job: it is not the
@@ -46,10 +46,10 @@ pub(crate) struct GuardTask {
     pub(crate) verbose: bool,
 }
 
-/// The guard's message: it can renew a lease, it renews the lease that it was sent, or it failed with this errno.
+/// The guard's message: it can renew a lease, or it renews the lease that redlock sent, or it failed with this errno.
 type Readiness = Result<(), i32>;
 
-/// redlock's side of the guard. Dropping it ends a guard that has no lease yet.
+/// redlock's side of the guard. Dropping this ends a guard that has no lease yet.
 #[derive(Debug)]
 pub(crate) struct Guard {
     socket: Packets,
@@ -116,7 +116,7 @@ impl Guard {
         }
     }
 
-    /// Waits until the watched process or the guard, once it was ready, has ended; returns that as an error.
+    /// Waits until the watched process has ended, or the guard, which must be ready; returns that as an error.
     pub(crate) async fn ends(&self) -> Error {
         let watch = || Ok((Readable::new(&*self.task.watched)?, Readable::new(&self.socket)?));
         let (watched, socket) = match watch() {
@@ -158,12 +158,12 @@ impl Drop for Guard {
 /// The guard, from its start to the end of its lease. Ends if redlock ends before it has sent a lease.
 ///
 /// # Errors
-/// The reason why it cannot get ready; once ready, it returns no error.
+/// The reason why the guard cannot get ready; afterwards there is no error.
 async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
-    // Heard only once the guard cannot fail any more without stopping the watched process.
+    // From here on, a guard that fails stops the watched process; redlock must not hear from it sooner.
     task.stop_on_panic();
     let _ = socket.get().send(&Readiness::Ok(()));
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
@@ -181,7 +181,7 @@ async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Resul
 }
 
 impl GuardTask {
-    /// Makes a panic, which ends this process and so the renewal, stop the watched process first.
+    /// Makes a panic stop the watched process before this process, and so the renewal, ends.
     fn stop_on_panic(&self) {
         let (watched, goes_on, report) = (Arc::clone(&self.watched), self.continue_when_lost, panic::take_hook());
         panic::set_hook(Box::new(move |panic| {
@@ -199,7 +199,7 @@ impl GuardTask {
         }));
     }
 
-    /// Renews the lease until the watched process has ended or the lease was released, or is lost; returns the loss.
+    /// Renews the lease until the watched process has ended, or the lease was released or lost. Returns the loss.
     async fn renew_lease(
         &self,
         watched: &Readable<&Handle>,
@@ -211,7 +211,7 @@ impl GuardTask {
         let overdue = Watchdog::new();
         let moved = || {
             overdue.set(if self.continue_when_lost { Boot::NEVER } else { renewer.deadline().term_at });
-            // A message may have copied the watched process's standard error; lets it go.
+            // Closes the watched process's standard error, which a message may have copied.
             let _ = stdio::redirect_to_null(2..=2);
         };
         moved();

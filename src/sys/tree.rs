@@ -32,7 +32,7 @@ impl Process {
         self.state == b'T'
     }
 
-    /// True if it cannot fork or end now: it is stopped, or in a wait that no signal ends (as in vfork).
+    /// True if the process cannot fork or end now: it is stopped, or in a wait that no signal ends (as in vfork).
     fn stands_still(&self) -> bool {
         self.is_stopped() || self.state == b'D'
     }
@@ -73,7 +73,7 @@ pub(crate) fn signal_all(signal: i32, root: Root, wake: bool, stop: &mut dyn FnM
     let Some(found) = descendants(stop) else { return };
     let group = root.live_group();
     if let Some(group) = group {
-        // The kernel leaves no gap within a group.
+        // The kernel signals a group at once: no fork escapes.
         let _ = send(-group, signal);
     } else if let Some(child) = root.child {
         let _ = send(child, signal);
@@ -102,7 +102,7 @@ pub(crate) fn size(stop: &mut dyn FnMut(usize) -> bool) -> Option<usize> {
 /// Only this process can reap its children, so their pids are not reused, and need no check before a kill.
 pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillRound {
     if let Some(group) = root.live_group().filter(|_| first) {
-        // The kernel leaves no gap within a group.
+        // The kernel signals a group at once: no fork escapes.
         let _ = send(-group, libc::SIGKILL);
     }
     let mut killed = KillRound::default();
@@ -113,8 +113,8 @@ pub(crate) fn kill_children(root: Root, first: bool, spared: &[Handle]) -> KillR
             continue;
         }
         let pid = Some(Pid::from_raw(child));
-        // Every process of a session that a descendant created is a descendant. A signal to its group leaves no gap for
-        // processes that fork and exit.
+        // If a descendant created a session, all processes of the session are descendants. A signal to a group of them
+        // also reaches processes that fork and exit.
         if unistd::getsid(pid) != session {
             let _ = unistd::getpgid(pid).map(|group| send(-group.as_raw(), libc::SIGKILL));
         }
@@ -138,7 +138,7 @@ pub(crate) fn kill_below(alive: &mut dyn FnMut(usize)) {
     }
 }
 
-/// The most searches for processes that were forked while the others were being stopped.
+/// At most this many searches for processes that were forked while the others were being stopped.
 const ROUNDS: usize = 8;
 
 /// A process and its descendants, which need not be descendants of this process. A process that lost its parent before
@@ -153,7 +153,7 @@ pub(crate) struct Descendants<'a> {
 impl Descendants<'_> {
     pub(crate) fn of(root: &Handle) -> Descendants<'_> {
         let process = look_at(root.pid());
-        // The process was looked at before this: if it still lives, its pid was not reused.
+        // If the root still lives, its pid was not reused before the look.
         Descendants { root, seen: process.into_iter().filter(|_| !root.has_ended()).collect() }
     }
 
@@ -215,7 +215,8 @@ impl Descendants<'_> {
         let mut queue: VecDeque<Process> = self.seen.drain(..).collect();
         while let Some(process) = queue.pop_front() {
             let Some((process, handle)) = present(&process) else { continue };
-            // Nothing stands between the list and `act`: a child that is forked there is lost if `act` ends its parent.
+            // Acts right after the look at the children: a child that is forked in between is lost if `act` ends its
+            // parent.
             let children = children_of(process.pid, process.single);
             act(&process, &handle);
             queue.extend(children.into_iter().filter(|&child| known.insert(child)).filter_map(look_at));
@@ -239,7 +240,7 @@ fn own_pid() -> i32 {
 /// that its pids can be signalled.
 ///
 /// # Errors
-/// The reason why it cannot be used: a shortage, or any other.
+/// The reason why /proc cannot be used.
 pub(crate) fn can_see() -> io::Result<()> {
     // In the /proc of another namespace, this process has another number.
     fs::File::open(format!("/proc/self/task/{}/children", own_pid())).map(drop)
@@ -305,14 +306,14 @@ fn look_at(pid: i32) -> Option<Process> {
     parse(pid, &String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
-/// The second field is the program's name, in brackets, and may itself contain brackets and spaces.
+/// Parses /proc/PID/stat. The second field, the program's name in brackets, may itself contain brackets and spaces.
 fn parse(pid: i32, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    // Fields 20 and 22 of proc_pid_stat(5); the last was field 5.
+    // Fields 20 and 22 of proc_pid_stat(5); the group is field 5.
     let single = fields.nth(14)? == "1";
     let started = fields.nth(1)?.parse().ok()?;
     Some(Process { pid, parent, group, started, state, single })
