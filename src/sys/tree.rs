@@ -255,22 +255,16 @@ pub(crate) fn children() -> Option<Vec<i32>> {
     Some(all)
 }
 
-/// All descendants of this process, parents before children; none if `stop` returned true.
+/// All descendants of this process, parents before children; none if `stop`, called before each with the number found so
+/// far, returned true.
 fn descendants(stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
     let us = own_pid();
-    let mut found = with_descendants(look_at(us).into_iter().collect(), stop)?;
-    found.retain(|process| process.pid != us);
-    Some(found)
-}
-
-/// These processes and their descendants, apart from this process, parents before children; none if `stop`, called
-/// before each with the number found so far, returned true.
-fn with_descendants(mut found: Vec<Process>, stop: &mut dyn FnMut(usize) -> bool) -> Option<Vec<Process>> {
+    let mut found: Vec<Process> = look_at(us).into_iter().collect();
     // A pid reused during the search must not lead in circles.
-    let mut known: HashSet<i32> = found.iter().map(|process| process.pid).chain([own_pid()]).collect();
+    let mut known = HashSet::from([us]);
     let mut next = 0;
     while let Some(parent) = found.get(next).copied() {
-        let children = match parent.pid == own_pid() {
+        let children = match parent.pid == us {
             true => children().unwrap_or_default(),
             false => children_of(parent.pid, parent.single),
         };
@@ -282,6 +276,7 @@ fn with_descendants(mut found: Vec<Process>, stop: &mut dyn FnMut(usize) -> bool
         }
         next += 1;
     }
+    found.retain(|process| process.pid != us);
     Some(found)
 }
 
