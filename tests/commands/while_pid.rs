@@ -327,9 +327,11 @@ fn without_a_guard_no_token_is_printed_and_nothing_is_held() {
             let Finished { ended, stdout, stderr, .. } = call(&faults);
             let context = format!("{moment:?}, {fault:?}: {ended:?}, {stdout:?}, {stderr:?}");
             match stdout.strip_suffix('\n') {
-                // It can do without that call, or was killed when redlock had heard that it renews the lease.
+                // It can do without that call, was killed when redlock had heard that it renews the lease, or made
+                // fewer calls: the lease came before it looked for it.
                 Some(token) if ended == Ended::Status(0) => {
-                    assert!(stderr.is_empty() && (fault != Fault::Kill || at > last), "{context}");
+                    let was_killed = fault == Fault::Kill && faults.happened();
+                    assert!(stderr.is_empty() && (!was_killed || at > last), "{context}");
                     release(&redis, "backup", token);
                 }
                 None => {
