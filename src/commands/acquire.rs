@@ -29,7 +29,7 @@ pub(crate) fn run(args: &AcquireArgs, common: &Common) -> anyhow::Result<Exit> {
     // Forks before there is a runtime, whose descriptors the guard must not share.
     let continue_when_lost = args.on_lost == Some(OnLost::Continue);
     let task = |watched| guard::GuardTask { watched, continue_when_lost, quiet: common.quiet, verbose: common.verbose };
-    let guard = watched.map(|watched| guard::start(task(watched), &mut lock)).transpose()?;
+    let guard = watched.map(|watched| guard::fork(task(watched), &mut lock)).transpose()?;
     warn_of_default(&settings);
     let line = ProgressLine::new(&name, common.quiet, common.verbose, request.wait, Boot::now());
     block_on(acquire_and_print(lock, &request, line, guard, common))?;

@@ -89,7 +89,7 @@ fn gone(pid: i32) -> Error {
 ///
 /// # Errors
 /// The kernel's, if it has no room for a descriptor or a process.
-pub(crate) fn start(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
+pub(crate) fn fork(task: GuardTask, lock: &mut Lock) -> Result<Guard, Error> {
     let (socket, theirs) = Packets::pair().map_err(cannot_supervise)?;
     let pid = process::fork_helper(c"redlock-guard", || {
         let served = process::leave_caller([theirs.as_fd(), task.watched.as_fd()])
