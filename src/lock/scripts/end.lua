@@ -1,11 +1,12 @@
--- Writes the end of a run into the log and into `runs`; nothing else does. Runs by pcall, and after the lock is
--- freed: a server out of memory refuses a script's first write only. runs (hash) has success, failure: the last run
--- that was told as such; once, once_before: see release.lua; succeeded, failed: how many were told; cut: set once the
--- log was cut; forced: an object whose y and b say who freed the lock for all its holders, and when. A run (see
--- grant.lua) has t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited (ms), q if it had
--- --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d duration (ms),
--- and as outcome x (exit status), s (signal) or o (another outcome); with none of them its lease ran out. y is the
--- user@host that has revoked it. Quotes inside values are escaped, so `"b":"` is always the name of a field.
+-- Writes the end of a run into the log and into RUNS; no other file does. A script calls this by pcall, and after it
+-- has freed the lock: a server out of memory refuses a script's first write only.
+-- RUNS has success, failure: the last run that was told as such; once, once_before: see release.lua; succeeded,
+-- failed: how many were told; cut: set once the log was cut; forced: an object whose y and b say who freed the lock for
+-- all its holders, and when.
+-- A run (see grant.lua) has t token, b began (ms), f fence, i slot; h host, p pid, u user, l label, w waited (ms), q if
+-- it had --once-per, a if acquire took the lease, n how many runs the log keeps, if not 20; then its end: d duration
+-- (ms), and as outcome x (exit status), s (signal) or o (another outcome); with none of them its lease ran out. y is
+-- the user@host that has revoked it. Quotes inside values are escaped, so `"b":"` is always the name of a field.
 
 -- The run, with this duration (ms, number or text) and outcome instead of any that it has. An expired run may have a
 -- status (`code`).
@@ -40,8 +41,8 @@ local function most_of(run)
   return at and tonumber(string.match(run, '^%d+', at + 1)) or 20
 end
 
--- Records that the run of this token has ended. `sorted` makes room in the log for a run after which others have
--- ended (memory.lua); nil: no other has. Cost: 6 calls.
+-- Records that the run of this token has ended. `sorted` (memory.lua) makes room in the log for a run that ended before
+-- others; nil: the run is the last to end. Cost: 6 calls.
 local function end_run(token, run, duration, word, code, by, sorted)
   redis.call('HDEL', OPEN, token)
   redis.call('ZREM', ENDS, token)

@@ -1,12 +1,13 @@
--- Extends a lease. Never shortens one, never re-creates a lost one (RedLock.net counts those as extended). Enters no
--- hold, since it may run after the release of that hold.
--- ARG: token, slot, hold (nil: the one that took the lock), ttl (ms; nil: the one it was taken with), default (ttl of
---      a lease without a record of it), renew (the hold's job runs: extended also where the hold was forgotten), note
---      (nil: none; the key by which release.lua tells that the lease was released)
+-- Extends a lease. Never shortens a lease, never re-creates a lost lease (RedLock.net counts that as extended). Enters
+-- no hold, since the script may run after the release of that hold.
+-- ARG: token, slot, hold (nil: the hold that took the lock), ttl (ms; nil: the ttl with which the lease was taken),
+--      default (the ttl of a lease without a record), renew (the job of the hold runs: extend the lease although this
+--      node has forgotten the hold), note (the key by which release.lua tells of the release; nil: none)
 -- Answers: extended (left, holds, forgotten, node), revoked (by), no-hold (the hold was released or forgotten),
---      released, gone (node), other (holders) The expiry of the fencing counter is renewed only with the run in the
---      memory: a lease of more than 100 days without a run may outlast the counter.
--- Reads K, L, H, INFO; writes K, L, H and ENDS (of a member M, P and its record for L and H). Cost: 11 calls.
+--      released, gone (node), other (holders)
+-- The expiry of the fencing counter is renewed only with the run in the memory: a lease of more than 100 days without a
+-- run may outlast the counter.
+-- Reads K, L, H, INFO; writes K, L, H and ENDS (for a member its record, M and P). Cost: 11 calls.
 -- include lease
 local is_held, hold = find_hold(ARG.token, ARG.hold)
 if not is_held and ARG.note and redis.call('EXISTS', ARG.note) == 1 then return answer_from_reads('released') end

@@ -5,8 +5,7 @@
 -- include lease
 if not is_held_by(ARG.token) then return answer_without_lease() end
 local fence, count = tonumber(ARG.fence), counter(ARG.slot)
--- Shared leases raise no counter, so a higher counter means that a later writer has tried, which does no harm to a
--- shared lease.
+-- A counter that is ahead of a shared lease does no harm: only a later writer has tried, as shared leases raise none.
 if count > fence and claim ~= 'shared' then return answer_from_reads('higher') end
 set_counter(digits(math.max(count, fence)), ARG.slot)
 local record = record_of(ARG.token)

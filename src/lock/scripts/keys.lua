@@ -1,26 +1,26 @@
 -- Stands first in every script: the keys of a lock in Redis, the arguments, the clock, and the value of the lock's
--- key. In straight lines, since a script spends most of its time on creating functions; take.lua and release.lua do
--- their usual case with this file alone, and include the rest at the point that needs it (build.rs).
+-- key. In straight lines, since a script spends most of its time on creating functions: take.lua and release.lua do
+-- their usual case first, and include the functions for all other cases behind it (build.rs).
 -- KEYS: lock (string: token, or a mark), lease (hash: owner record), fence (string: counter),
 --       queue (sorted set: waiter -> ticket in us), reserved (string: waiter, or token of a holder),
---       holds (sorted set: hold -> age), members (sorted set: token -> deadline in ms),
---       slots (sorted set: token -> slot), fences (hash: slot -> counter, all) A lock with several holders has a mark
---       as its value, `shared.` or `slots:L.` and a nonce, so that no other program takes the mark for its own token.
---       Then members lists the leases, `member:TOKEN` is the record of each, and lease has the fields `longest` (the
---       longest ttl), `revoked` (when in us, and by whom: revokes all members that were granted before) and
---       `some_kept` (a member is kept though its job has ended). A script does its whole work at once: at most 5 ms
---       for 1,000 of anything, and in proportion for more.
--- ARGV: name, value, name, value; read as ARG.name. `claim` says how to share the lock (see fits), nil for a command
---       that takes no lease. The head of a script names its other arguments. A missing argument is nil.
+--       holds (sorted set: hold -> when it entered, in us), members (sorted set: token -> deadline in ms),
+--       slots (sorted set: token -> slot), fences (hash: slot -> counter, all)
+-- A lock with several holders has a mark as its value, `shared.` or `slots:L.` and a nonce, so that no other program
+-- takes the mark for its own token. Then members lists the leases, `member:TOKEN` is the record of each, and lease has
+-- the fields `longest` (the longest ttl), `revoked` (when in us, and by whom: revokes all members that were granted
+-- before) and `some_kept` (a member is kept though its job has ended).
+-- ARGV: name, value, name, value; read as ARG.name. `claim` is the claim on the lock (see fits), nil for a command that
+--       takes no lease. The head of a script names its other arguments. A missing argument is nil.
 -- Answers are name, value, name, value too, and always have an `outcome`. `holders` is a list of such lists: value,
--- left (ms, PTTL), the owner record and now (us), for a member also its claim and slot; for a key that is no string,
+-- left (ms, PTTL), the owner record and now (us), for a member also its claim and slot; of a key of another type only
 -- type and left. With members there are `members` (their number), `next` (ms until the first runs out) and `longest`.
--- `node` is uptime (s), a space, and run_id; both '' if INFO is refused. The keys of the memory of runs are named here, since a
--- server would not read a longer request to its end.
+-- `node` is uptime (s), a space, and run_id; both '' if INFO is refused.
+-- The keys of the memory of runs are named here, since a server would not read a longer request to its end:
 --   open (hash: token -> run that has not ended), ends (sorted set: token -> deadline of its lease in ms, for each in
 --   open), log (list: the last ended runs, the last to end in front), runs (hash: see end.lua), visits
 --   (sorted set: host -> when it came last, in ms, then a digit for the result: see note_visit), errors
 --   (list: objects of t token and e the last lines that the job wrote to its standard error, the newest in front)
+-- A script does its whole work at once: at most 5 ms for 1,000 of anything, and in proportion for more.
 local K, L, F, Q, R, H, M, P, S = unpack(KEYS)
 -- Names are listed in advance, since a table that grows is built anew at each doubling.
 local ARG, given = {token = nil, ttl = nil, now = nil, host = nil, pid = nil, user = nil, label = nil, entry = nil,
@@ -29,9 +29,8 @@ for i = 1, #given, 2 do ARG[given[i]] = given[i + 1] end
 local BASE = string.sub(L, 1, -6) -- without 'lease': the names of the channels begin with it
 local OPEN, ENDS, LOG, RUNS = BASE .. 'open', BASE .. 'ends', BASE .. 'log', BASE .. 'runs'
 
--- A queue in which no waiter looks any more is forgotten. The fencing counters and the runs that go on outlive their
--- last use by 100 days. Ended runs last 101 days, renewed when fewer than 100 are left: users may ask for runs of 100
--- days.
+-- How long keys outlive their last use: the queue, the fencing counters and the runs that go on, the ended runs. The
+-- expiry of ended runs is renewed when fewer than 100 of its 101 days are left, so a run is kept for 100 days.
 local QUEUE_MS, FENCE_MS, LOG_MS = '900000', '8640000000', '8726400000'
 
 -- The server's clock, as text.
@@ -42,8 +41,8 @@ local ms = string.sub(us, 1, -4)
 -- The value of the lock, a token or a mark: false when it is free, an error when the key is of another type.
 local value = redis.pcall('GET', K)
 
--- Returns three facts on the node: its part of an answer; the seconds since its start, nil if INFO is refused (below
--- zero if its clock was set back to before the start); its run_id. Cost: INFO, as much as five other calls.
+-- Returns the field `node` of an answer; the seconds since the server's start, nil if INFO is refused (below zero if
+-- the clock was set back to before the start); the server's run_id. Cost: INFO, as much as five other calls.
 local function node()
   local info, uptime, run_id = redis.pcall('INFO', 'server'), '', ''
   if type(info) == 'string' then

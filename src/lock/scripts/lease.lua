@@ -6,8 +6,8 @@ local function record_of(token)
   return claim and BASE .. 'member:' .. token or L
 end
 
--- Returns true if the lease is this token's, and the hold that the token names. (A token of another library may only
--- look as if it named a hold.)
+-- Returns true if the token has the lock, and its hold. (A token of another library may look like a token and a hold:
+-- then the whole of it is the token, and there is no hold.)
 local function find_hold(token, hold)
   if is_held_by(token) then return true, hold end
   return hold and not claim and is_held_by(token .. '.' .. hold), nil
@@ -19,8 +19,8 @@ local function until_end(token)
   return redis.call('PTTL', K)
 end
 
--- The revoker of the lease with this record: `by` if it was revoked alone, else the one who revoked all members
--- granted before a moment. (A member that seems to come from the future was granted before the clock was set back.)
+-- The revoker of the lease with this record: `by` if the lease was revoked alone, else the revoker of all members, if
+-- the lease was granted before (`since`, us). (A lease from the future was granted before the clock was set back.)
 local function revoked_by(by, since)
   if by or not claim then return by end
   revoked_all = revoked_all or redis.call('HGET', L, 'revoked') or ''
@@ -29,28 +29,26 @@ local function revoked_by(by, since)
   return at and (since <= tonumber(at) or since > tonumber(us)) and by_all
 end
 
--- The record of the lease of this token, which has the lock; empty for another library's.
+-- The record of the lease of this token, which has the lock; empty for a lease of another library.
 local function read_record(token)
   local record = redis.call('HMGET', record_of(token), 'token', 'ttl', 'fence', 'revoked', 'since', 'kept')
   if record[1] ~= (claim and token or value) then record = {} end
   return {ttl = tonumber(record[2]), fence = record[3], revoked = revoked_by(record[4], record[5]), kept = record[6]}
 end
 
--- If there is no set of holds, the only hold is 'base', the one that took the lock.
+-- The number of holds. Without a set of holds there is one: 'base', which took the lock.
 local function count_holds()
   return math.max(redis.call('ZCARD', H), 1)
 end
 
--- An answer after reading only. The write changes nothing, but makes a replica refuse, since a replica must not
--- answer.
+-- An answer after reading only. HDEL changes nothing, but fails on a replica, which must not answer.
 local function answer_from_reads(outcome, fields)
   local refused = redis.pcall('HDEL', L, '')
   if type(refused) == 'table' and string.find(refused.err, 'READONLY', 1, true) then error(refused.err) end
   return answer(outcome, fields)
 end
 
--- One holder of the lock, with the first ARG.bytes of its token (nil: all). For another library's lease nothing else
--- is known.
+-- One holder of the lock, with the first ARG.bytes of its token (nil: all). A lease of another library has no record.
 local function holder(token)
   local record, fields = redis.call('HGETALL', record_of(token)), {}
   for i = 1, #record, 2 do fields[record[i]] = record[i + 1] end
@@ -81,7 +79,7 @@ local function holders(most)
   return {holders = listed, members = count, longest = longest, next = soonest - now}
 end
 
--- True if no member is in the way of ARG.claim at ARG.slot.
+-- True if no lease is in the way of ARG.claim at ARG.slot.
 local function is_vacant()
   if not claim then return value == false end
   if ARG.claim and claim ~= ARG.claim then return false end
@@ -96,8 +94,8 @@ local function answer_without_lease()
   return answer_from_reads('other', holders(10))
 end
 
--- Writes into the memory, if the run is there, that the lease of this token ends ttl ms from now. A run may last
--- longer than the memory and the counters, so their expiry is renewed too.
+-- Notes in the memory that the lease of this token ends ttl ms from now, if its run is there. A run may last longer
+-- than 100 days, so the expiry of the memory and of the counters is renewed too.
 local function remember_deadline(token, ttl)
   if redis.pcall('ZADD', ENDS, 'XX', 'CH', digits(now + ttl), token) ~= 1 then return end
   if redis.call('PTTL', ENDS) < FENCE_MS - 86400000 then
@@ -119,21 +117,21 @@ local function lengthen(token, ttl)
   return ttl
 end
 
--- Extends the lease by ARG.ttl, else by the ttl with which it was taken, else by ARG.default. A lease that is kept
--- after its job is not extended, since the request is late. A hold's extension outlives the hold, since others may
--- count on it by then.
+-- Makes the lease last for ARG.ttl, else for the ttl with which it was taken, else for ARG.default. A lease that is
+-- kept after its job has ended is not extended, since the request is late. The release of a hold takes no extension
+-- back, since other holds may count on it by then.
 local function extend_lease(record)
   if record.kept then return until_end(ARG.token) end
   return lengthen(ARG.token, tonumber(ARG.ttl) or record.ttl or tonumber(ARG.default))
 end
 
--- A score behind all others of a sorted set: the present time (us), or one more than the last score.
+-- A score behind all others of a sorted set: the time (us), or one more than the last score if that is larger.
 local function behind_all(set)
   local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')[2]
   return digits(math.max(us, (tonumber(last) or 0) + 1))
 end
 
--- Enters a hold, which may be known already.
+-- Adds a hold, which may be known already.
 local function add_hold(hold)
   if redis.call('EXISTS', H) == 0 then
     if hold == 'base' then return end
@@ -144,12 +142,12 @@ local function add_hold(hold)
   if left < 0 then redis.call('PERSIST', H) else redis.call('PEXPIRE', H, math.max(left, 1)) end
 end
 
--- The fencing counter of this slot ('all': of all slots together), or of the name.
+-- The fencing counter of this slot ('all': of all slots together; nil: of the name).
 local function counter(slot)
   return tonumber(slot and redis.call('HGET', S, slot) or not slot and redis.call('GET', F)) or 0
 end
 
--- Sets the counter of this slot, and raises the counter of all slots to it; or sets the counter of the name.
+-- Sets the counter of this slot, and raises the counter of all slots to it; without a slot, sets the name's.
 local function set_counter(n, slot)
   if not slot then return redis.call('SET', F, n, 'PX', FENCE_MS) end
   redis.call('HSET', S, slot, n, 'all', digits(math.max(n, counter('all'))))

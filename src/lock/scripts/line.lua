@@ -1,7 +1,7 @@
 -- needs state
 -- Functions for scripts that take, free or leave the lock: delete a lease, see which claim fits, call the next.
--- Cost: hand_over one call if the line is empty, else 7: EXISTS, ZRANGE, ZPOPMIN, PUBLISH, SET, and for the second in
--- line ZRANGE, PUBLISH.
+-- Cost: hand_over one call if the line is empty, else 7: EXISTS of Q and R, ZRANGE, ZPOPMIN, ZRANGE, PUBLISH, SET; and
+-- one more PUBLISH if there is a second in line.
 local RESERVED_MS = 1000 -- how long a free lock is kept for a waiter that was called, and may be frozen
 
 -- Deletes the lease of this token, which has the lock.
@@ -14,8 +14,8 @@ local function drop(token)
   value = false
 end
 
--- Undoes a take; true if it had been granted. If the user may not delete, the take was refused halfway, and its lease
--- runs out.
+-- Undoes a take; true if it had been granted. If the user may not delete, the take failed when it had written K, which
+-- then expires at once.
 local function undo(token)
   local granted = is_held_by(token)
   if granted and not pcall(drop, token) and not claim then redis.call('PEXPIRE', K, 1) end
@@ -37,20 +37,19 @@ local function fits(asked)
   return asked == claim and (claim == 'shared' or redis.call('ZCARD', P) < tonumber(string.sub(claim, 7)))
 end
 
--- Calls the first in line that listens, if it fits, and reserves the lock for it; otherwise tells it to keep watch.
--- While another waiter is called, only tells it to keep watch, since a second reservation would overwrite the first.
--- Returns the id of the called waiter (me, if it is the caller), false if the line is empty, nil if the first is not
--- called.
+-- Calls the first in line that listens, and reserves the lock for it. If the first does not fit, only tells it to keep
+-- watch; also while the lock is reserved, since a second reservation would overwrite that one. Returns the name of the
+-- called waiter (`me`, if that is the caller), false if the line is empty, nil if the first in line is not called.
 local function call_next(me)
-  -- The claim of a waiter, by the first letter of its name. A waiter for slots fits if any slot is free; if it wants
-  -- another number of slots, its take is refused later.
+  -- The claim of a waiter, from the first letter of its name. The letter does not tell the number of slots: a waiter
+  -- with another number is called too, and its take is refused.
   local function claim_of(waiter)
     local initial = string.sub(waiter, 1, 1)
     return initial == 's' and 'shared' or initial == 'p' and claim ~= 'shared' and claim or 'exclusive'
   end
 
-  -- Tells the waiter; true if it listens. Otherwise it is dead, and dropped. An error (a missing permission, say)
-  -- must not make it look dead.
+  -- Sends the waiter this text; true if the waiter listens. A waiter that does not listen is dead, and is dropped. An
+  -- error (a missing permission, say) drops no waiter.
   local function tell(waiter, text)
     if redis.pcall('PUBLISH', BASE .. 'w:' .. waiter, text) ~= 0 then return true end
     redis.call('ZREM', Q, waiter)
@@ -70,8 +69,8 @@ local function call_next(me)
       if tell(first, 'head') then return nil end
     else
       redis.call('ZPOPMIN', Q)
-      -- The second in line is told before the first is called, even if the first turns out to be dead: of two
-      -- messages, a server sends the later one first, and the call is to arrive first.
+      -- Of two messages, a server sends the later one first, and the call is to arrive first. So the second in line is
+      -- told before the first is called, although the first may turn out to be dead.
       tell_first()
       if first == me then return me end
       if tell(first, 'go') then
@@ -82,8 +81,8 @@ local function call_next(me)
   end
 end
 
--- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails: a lock
--- that was freed must not look taken.
+-- Calls the next in line when a lease has ended, or a lease was granted that others fit beside. Never fails, since an
+-- error would make a lock look taken that is free by now.
 local function hand_over()
   if redis.pcall('EXISTS', Q) ~= 0 then pcall(call_next) end
 end

@@ -1,5 +1,5 @@
 -- needs end
--- Runs that have not ended in the plain way: beside others, without a word, or by force.
+-- For runs whose end is not the plain case: beside others, without a word, or by force.
 local SEARCHED = 200 -- how many of the newest runs of the log are searched
 
 -- The number in this field of a run, nil if it has none.
@@ -13,12 +13,12 @@ local function began_at(run)
   return number_of(run, 'b') or 0
 end
 
--- When it ended.
+-- When the run ended (ms).
 local function ended_at(run)
   return began_at(run) + (number_of(run, 'd') or 0)
 end
 
--- The revoker's name for a run: at most 100 characters, without control characters; nil if it is empty.
+-- The name of a revoker as a run has it: at most 100 characters, without control characters; nil if it is empty.
 local function signature(text)
   local count = 0
   for at in string.gmatch(text, '()[^\128-\191]') do
@@ -29,9 +29,9 @@ local function signature(text)
   return text ~= '' and text or nil
 end
 
--- Merges ended runs, the first of which ended at `first` (ms), with the runs of the log that ended later or stand
--- before position `at` (nil: none). Takes the latter out of the log, with the one at `at`, which is replaced. Returns
--- all in the order of their ends.
+-- Prepares to write these ended runs, the first of which ended at `first` (ms). Takes the runs out of the log that
+-- ended later; with `at`, also those in front of this position, and the run at it, which is to be replaced. Returns
+-- all but the replaced run, in the order of their ends.
 local function taken_out(runs, first, at)
   local newest = redis.call('LINDEX', LOG, 0)
   if not at and #runs == 1 and not (newest and ended_at(newest) > first) then return runs end
@@ -47,24 +47,24 @@ local function taken_out(runs, first, at)
   return runs
 end
 
--- True if this run becomes the last `result` (success or failure): the known one ended earlier, or by a clock that
--- was set back since.
+-- True if this run becomes the last `result` (success or failure): the known run ended earlier, or in the future, by a
+-- clock that was set back since.
 local function is_newer(run, result)
   local known = ended_at(redis.call('HGET', RUNS, result) or '')
   return known <= ended_at(run) or known > now
 end
 
--- The `sorted` of end_run, for a run that may have ended before others, and may be in the log already, at position
--- `at`.
+-- The argument `sorted` of end_run, for a run that may have ended before others; `at` is its position if the log has it
+-- already.
 local function sorted_at(at)
   return function(run, most, result)
     return taken_out({run}, ended_at(run), at), at and math.huge or most, result and is_newer(run, result)
   end
 end
 
--- Ends the run of this token, whose lease was here. The duration is redlock's, since the request may have waited for
--- the server, and the server's clock may have been changed; otherwise the run ended ARG.ended ms ago. `beside`:
--- others had the lock too. A lease under which nothing ran leaves nothing.
+-- Ends the run of this token, whose lease was here. The duration is redlock's (ARG.began), if it is told: the request
+-- may have waited for the server, and the server's clock may have been changed. Otherwise the run ended ARG.ended ms
+-- ago. `beside`: others had the lock too. A lease under which nothing ran leaves nothing.
 local function end_open_run(token, word, code, by, beside)
   local run = redis.call('HGET', OPEN, token)
   if not run or word == 'unused' then
@@ -83,7 +83,7 @@ local function last_force()
   return forced and cjson.decode(forced)
 end
 
--- The time at which force has ended the run; nil if its lease, which ended at `deadline`, was over by then.
+-- The time at which force ended the run; nil if the run began later, or its lease had ended before, at `deadline`.
 local function end_by(forced, run, deadline)
   local at = forced and tonumber(forced.b)
   if at and at <= now and began_at(run) <= at and (deadline or at) >= at then return at end
@@ -101,7 +101,7 @@ local function close_runs()
     end
     if #tokens == 0 then return end
     local most = most_of(ARG.entry or redis.call('HGET', OPEN, tokens[#tokens]) or '')
-    local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that it is cut
+    local from = math.max(#tokens - most, 1) -- one more than the log keeps, so that push cuts it
     local runs, closed, first, forced = redis.call('HMGET', OPEN, unpack(tokens, from)), {}, math.huge, last_force()
     for i = 1, #tokens, UNPACKED do
       local last = math.min(i + UNPACKED - 1, #tokens)

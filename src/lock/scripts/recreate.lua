@@ -1,7 +1,7 @@
 -- Gives the lease that its holder still has to a node that has forgotten it. Raises the counter like a grant. Ignores
 -- the queue and the reservation: the holder goes before all waiters.
--- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (ms),
---      entry (see grant.lua), run_id (of the node that said gone; nil: refused), alone (the only node),
+-- ARG: token, slot, ttl (ms; recorded), fence, host, pid, user, label, hold ('base' took the lock), held (how long,
+--      ms), entry (see grant.lua), run_id (of the server that said gone; nil: INFO is refused), alone (the only node),
 --      newest (see take.lua)
 -- Answers: extended (left, holds, node), restarted (run_id has changed), higher (the only node,
 --      and it has granted a later lease since), revoked (by), other (holders)
@@ -31,8 +31,8 @@ if not was_here then
       raise_newest()
     end)
   end
-  -- The lock was promised to this holder, or to a waiter that has to wait now, except beside a member, where both
-  -- fit.
+  -- The lock was reserved for this holder, or for a waiter that has to wait now. Beside a member a waiter keeps its
+  -- reservation, since both fit.
   if not claim or redis.call('GET', R) == ARG.token then redis.call('DEL', R) end
 end
 local record = read_record(ARG.token)

@@ -1,17 +1,17 @@
--- Releases one hold of a lease, and frees the lock with the last one. May be repeated, and late: all copies name the
--- same hold, or none.
--- ARG: token, hold (nil: the one that took the lease; if there are others, nothing is released, and the newest
---      told), keep (how long the lock stays taken, ms; a late copy does not prolong it), note (nil: none; the key
---      that tells the process that renews the lease of the release, for as long as the lease would have lasted)
+-- Releases a hold of a lease, and frees the lock with the last hold. May be repeated, and come late, since all copies
+-- name the same hold, or none.
+-- ARG: token, hold (nil: the hold that took the lease; if there are others, nothing is released, and the newest is
+--      told), keep (how long the lock stays taken, ms; a late copy does not prolong it), note (the key by which the
+--      process that renews the lease learns of the release, kept until the lease would have ended; nil: none)
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
---      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (what the job of a failed
---      run wrote last to its standard error: an object)
---      of the run itself, nil for a release by token: began (ms ago), entry (the run without its beginning; nil: no
---      memory), run_id (of the server, when it last confirmed the lease)
+--      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (an object with the last
+--      lines that the job of a failed run wrote to its standard error)
+--      nil for a release by token: began (of the run, ms ago), entry (the run without its beginning; nil: no memory),
+--      run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
 --      unnoted, unwritten (the server's words: `once`, or the rest of the memory, could not be written)
--- Reads K, H, and only these for an inner hold; frees K, L, H (of a member M, P and its record), calls the next, and
--- writes the memory.
+-- Reads K and H, and for an inner hold nothing else; deletes K, L, H (of a member its record, and its part of M and P),
+-- calls the next, and writes the memory.
 -- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if its log is full.
 -- include end
 
@@ -37,7 +37,7 @@ local keep, beside = tonumber(ARG.keep), claim
 local rest = ARG.note and math.max(is_held and until_end(ARG.token) or redis.call('PTTL', R), 1)
 local unnoted, unwritten
 
--- Writes into the memory; returns the server's words if that fails.
+-- Writes into the memory by this function; returns the server's words if that fails.
 local function failure_of(write, ...)
   local done, why = pcall(write, ...)
   if not done then return why end
@@ -50,8 +50,8 @@ end
 
 -- Notes that a run with --once-per has succeeded, or that its success was a loss. RUNS keeps the two notes with the
 -- largest fencing tokens, `once` and `once_before`. A lost run stays there as lost, since a late copy of its release
--- may still report a success. (tests/model/once.rs. The order is by fencing token, since a late copy makes the run
--- seem to begin later.)
+-- may still report a success. The order is by fencing token, since a late copy makes the run seem to begin later.
+-- (tests/model/once.rs)
 local function note_once()
   local is_loss, known = ARG.gone == 'lost', redis.call('HMGET', RUNS, 'once', 'once_before')
   local run = with_end(told_run(), ARG.began - (ARG.ended or 0), is_loss and 'lost' or 'exited', ARG.code)
@@ -70,7 +70,7 @@ local function note_once()
   redis.call('PEXPIRE', RUNS, LOG_MS)
 end
 
--- Leaves the note, after another write: a server out of memory refuses a first write.
+-- Leaves the note, after another write: a server out of memory refuses a script's first write only.
 local function leave_note()
   if ARG.note then redis.pcall('SET', ARG.note, '', 'PX', rest) end
 end
@@ -97,8 +97,8 @@ local function find_logged(token)
   end
 end
 
--- True if the log may have had a run that ended ARG.ended ms ago: the log was cut, and its remaining runs ended
--- later. A release may arrive up to AGAIN_MS after it was first sent, with the same ARG.ended.
+-- True if the log may have had a run that ended ARG.ended ms ago: the log was cut, or is longer than the search, and
+-- all runs that are searched ended later. A release is repeated for AGAIN_MS with the same ARG.ended.
 local function is_cut_behind()
   local oldest = redis.call('LINDEX', LOG, SEARCHED - 1)
   if not oldest and redis.call('HEXISTS', RUNS, 'cut') == 1 then oldest = redis.call('LINDEX', LOG, -1) end
@@ -117,8 +117,8 @@ local function told_end(token)
   return ok and known or not ok and 'unsure' or nil
 end
 
--- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an
--- outcome gets this outcome; but only the status, if the caller released a lease that had run out (`late`).
+-- Writes the end of a run whose lease is not here, or was lost. A run that a later grant has closed without an outcome
+-- gets this outcome. `late`: the lease was released when it had run out, so its run only gets a status.
 local function correct_end(token, word, code, by, late)
   local deadline = tonumber(redis.call('ZSCORE', ENDS, token) or nil)
   local run, at = redis.call('HGET', OPEN, token), nil
@@ -140,7 +140,7 @@ local function correct_end(token, word, code, by, late)
   end_run(token, run, duration, word, code, by and signature(by), sorted_at(at))
 end
 
--- Writes the run of this lease, which the server has forgotten in a restart, from the release, which tells it whole.
+-- Writes a run that the server has forgotten in a restart: its release tells the whole run.
 local function remember_forgotten(word)
   if ARG.entry and word ~= 'unused' then
     end_run(ARG.token, told_run(), ARG.began - (ARG.ended or 0), word, ARG.code, nil, sorted_at())
@@ -158,14 +158,13 @@ local function keep_errors()
   redis.call('PEXPIRE', errors, LOG_MS)
 end
 
--- Writes the end of the run, and `once` first.
+-- Notes a success for --once-per, then writes the end of the run, then its errors.
 local function remember(write, ...)
   unnoted = ARG.once and failure_of(note_once)
   unwritten = failure_of(write, ...) or ARG.errors and failure_of(keep_errors)
 end
 
--- The lease is held: this hold ends, and with the last one the lease and its run. Or the lease is gone, but the lock is
--- promised to this holder after a restart: the promise ends. Or the lease is gone: only the memory may learn something.
+-- The lease is here: this hold ends, and with the last hold the lease and its run.
 if is_held then
   local left = redis.call('ZCARD', H)
   if left > 0 then
@@ -175,7 +174,8 @@ if is_held then
   elseif hold and hold ~= 'base' then
     return answer_from_reads('still-held', {holds = 1}) -- released before; only the outer hold is left
   end
-  -- A lease of acquire is unsure too: a shell whose script is stopped may report status 0.
+  -- A run whose lease was revoked counts as revoked if its own outcome may come from that: a loss, or the status of a
+  -- script with `acquire`, whose shell may report 0 although it was stopped.
   local is_unsure = ARG.outcome == 'lost' or not ARG.began
   local record = record_of(ARG.token)
   local by = is_unsure and revoked_by(unpack(redis.call('HMGET', record, 'revoked', 'since')))
@@ -191,7 +191,7 @@ if is_held then
   end
   if not hold or hold == 'base' then
     local word = by and 'revoked' or ARG.gone or ARG.outcome or 'released'
-    if ARG.gone then -- the lease has come back after its loss was told
+    if ARG.gone then -- the loss was told, but the lease is here again
       remember(correct_end, ARG.token, word, ARG.code, by)
     else
       remember(end_open_run, ARG.token, word, ARG.code, by, beside)
@@ -202,8 +202,8 @@ if is_held then
   return answer(left > 0 and 'still-held' or 'released', fields)
 end
 
--- The lease is not here. After a restart, a waiter that remembers the lease may have reserved the lock for this
--- holder (take.lua).
+-- The lease is not here. The lock may be promised to its holder: after a restart, a waiter that remembers the lease
+-- reserves the lock for the holder (take.lua). Otherwise only the memory may change.
 local known, has_room = told_end(ARG.token), is_vacant()
 local is_outer = not ARG.hold or ARG.hold == 'base'
 local is_promised = is_outer and (value == false or claim) and redis.call('GET', R) == ARG.token
@@ -215,7 +215,7 @@ elseif keep then
 else
   redis.call('DEL', R)
 end
--- Even if others have the lock here, only the answers of all nodes together tell whether it was lost.
+-- This node alone cannot tell whether the lease was lost. If all nodes together tell that, the request has ARG.gone.
 local _, _, run_id = node()
 if not known and ARG.run_id and (ARG.gone or has_room) and run_id ~= '' and run_id ~= ARG.run_id then
   remember(remember_forgotten, ARG.gone or ARG.outcome or 'unused')

@@ -1,5 +1,5 @@
 -- Ends the leases of others: safely (they can no longer be extended, so their jobs are stopped) or at once.
--- ARG: token (nil: all that there are), by (user@host), force,
+-- ARG: token (nil: all leases), by (user@host), force (end them at once),
 --      free (the lock was seen to be free: ends no lease, and forgets the number of --newest)
 -- Answers: revoked (holders), released (holders), foreign (holders: a key of another type, or a lease whose holder
 --      cannot be told), gone (node), other (holders), forgot (newest, clock in ms)
@@ -19,7 +19,7 @@ local function end_one(token)
   return 'released'
 end
 
--- Ends the leases of all members at once; by that all runs that began before have ended, see memory.lua.
+-- Ends the leases of all members at once. `forced` tells that all runs that began before have ended (memory.lua).
 local function force_all()
   members.forget(redis.call('ZRANGE', M, 0, -1))
   members.expire_all()

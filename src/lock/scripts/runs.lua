@@ -1,14 +1,14 @@
 -- Tells the memory of a lock: its runs, as end.lua says. Changes nothing.
--- ARG: most (how many runs to tell), from (how many of the log to leave out; nil: none), since (ms: those that ended
---      less than that ago), failed (only those that have not ended well: by status 0, or released without one),
---      hosts (those that came, too), errors (those that were kept, too)
--- Answers: runs (clock in ms, and of those keys: success, failure, succeeded, failed, forced),
---      logged (how many are in a log that was cut),
---      ended (runs of the log, the newest first; PAGE of it are looked at), further (there are others behind them),
---      oldest (the last of these, with since), and unless `from` is given:
+-- ARG: most (how many runs to tell), from (how many runs of the log to leave out; nil: none), since (ms: tell only runs
+--      that ended less than that ago), failed (leave out runs that exited with 0 or were released without a status),
+--      hosts (tell the visits too), errors (tell the kept errors too)
+-- Answers: runs (clock in ms, and fields of RUNS: success, failure, succeeded, failed, forced),
+--      logged (the length of a log that was cut), ended (runs among PAGE of the log, the newest first),
+--      further (the log goes on behind these PAGE), oldest (with since: the oldest run of the log),
+--      and unless `from` is given:
 --      over (run, deadline, run, deadline, ...: the latest that have ended without a word, and are not in the log yet),
---      going (the first runs that go on), running (how many do), visits (host, score, host, score, ...: see keys.lua),
---      errors (of `most` runs), node (of a lock that nothing is known of)
+--      going (the first runs that go on), running (their number), visits (host, score, host, score, ...: see keys.lua),
+--      errors (of `most` runs), node (if no run is known)
 -- Cost: 10 calls, with one run.
 -- include lease
 local PAGE = 200
@@ -18,7 +18,7 @@ local fields = {clock = ms, ended = {}}
 for i, value in ipairs(redis.call('HMGET', RUNS, unpack(names))) do fields[names[i]] = value end
 fields.logged, fields.cut = fields.cut and redis.call('LLEN', LOG), nil
 
--- The runs of these tokens, each followed by the values that stand behind the token.
+-- The open runs of a list of tokens. With step 2, a value stands behind each token, and then behind its run.
 local function open_runs(tokens, step)
   local told = {}
   for i = 1, #tokens, step do

@@ -1,5 +1,5 @@
--- More than the plain case needs: who has the lock, how members are listed, and how an answer is given. At its end,
--- members that have run out are forgotten: no member that is left has run out by this script's clock.
+-- For all but the plain case: who has the lock, how members are listed, and how an answer is given. The end of this
+-- file forgets the members that have run out, so each member that is left is alive by this script's clock.
 
 -- claim: the claim in the lock's mark; nil without a mark, or once all members are gone.
 -- revoked_all: the field `revoked` of L, once it was read.
@@ -49,8 +49,8 @@ end
 local members = {}
 
 if claim or ARG.claim and ARG.claim ~= 'exclusive' then
-  -- Makes the keys last as long as the last member; they may be gone at once, since the clock goes on. If no member
-  -- is left, deletes the mark and all keys beside it, and the lock is free for the rest of the script.
+  -- Makes the keys last as long as the last member: PEXPIREAT deletes them if that time has passed meanwhile. If no
+  -- member is left, deletes the mark and all keys beside it, and the lock is free for the rest of the script.
   function members.expire_all()
     local last = redis.call('ZRANGE', M, -1, -1, 'WITHSCORES')[2]
     if last then
@@ -85,7 +85,8 @@ if claim or ARG.claim and ARG.claim ~= 'exclusive' then
   end
 end
 
--- Forgets members that have run out. Calls no waiter, since a frozen one with an older ticket would be passed over.
+-- Forgets members that have run out. Calls no waiter: a waiter that was frozen and asks in this script would be passed
+-- over, although its ticket may be older.
 if claim then
   members.forget(redis.call('ZRANGE', M, '-inf', ms, 'BYSCORE'))
   if redis.call('EXISTS', M) == 0 then members.expire_all() end

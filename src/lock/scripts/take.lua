@@ -1,14 +1,13 @@
--- Takes the lock if it fits beside its holders, is not reserved for another, and the node is not in quarantine;
--- otherwise queues the waiter, if there is one.
+-- Grants a lease if its claim fits beside the holders, the lock is not reserved for another, and the node is not in
+-- quarantine; otherwise queues the waiter, if there is one.
 -- ARG: token, ttl (ms), now (the client's clock, ms since 1970; nil: a missing counter is 0), host, pid,
---      user, label, quarantine (s; nil: off), waiter (nil: takes or leaves it), ticket (nil: the server gives one)
---      slot (with slots on several nodes: the slot that all of them are asked for;
---      nil: the first free one)
---      once (ms: nothing is granted if a success of a run with it began less than that ago)
+--      user, label, quarantine (s; nil: off), waiter (its name in line; nil: does not wait), ticket (nil: the server
+--      gives a ticket), slot (over several nodes the slot that all of them are asked for; nil: the first free slot)
+--      once (ms: nothing is granted if a run with --once-per that succeeded began less than that ago)
 --      newest (a number: nothing is granted if a larger one has come, see newest.lua)
 --      renewal (ms, the ttl that renewals will ask for: 0 if nothing renews the lease; nil: as ttl)
 --      entry (of its run for the memory, see grant.lua; nil: no memory, and no visit)
---      earlier (tokens of its tries before this that this node has not confirmed to have undone, between spaces)
+--      earlier (tokens of the caller's earlier tries, between spaces: this node has not confirmed that it undid them)
 --      of a lease that the waiter has seen: seen (its token), seen_run_id (of the node then), seen_left (ms),
 --      seen_fence, seen_claim, seen_slot
 -- Answers: granted (fence, slot, longest, node), taken (free: other slots, longest, node), held (holders, node,
@@ -26,8 +25,8 @@ local least, list, call_others, close_all = 0, nil, nil, nil
 local VISITS, HOSTS = BASE .. 'visits', 100 -- how many of the latest are kept
 
 -- Notes that the host has come, and the result: '0' it took the lock, '1' others had the lock, '2' the job had
--- succeeded, '3' anything else. The set lasts as long as the log, and is renewed with it (end.lua). Its failure fails
--- no take.
+-- succeeded, '3' anything else. The set lasts as long as the log, and is renewed with it (end.lua). A visit that cannot
+-- be noted fails no take.
 local function note_visit(met)
   if not ARG.entry or redis.pcall('ZADD', VISITS, ms .. met, ARG.host) ~= 1 then return end
   pcall(function()
@@ -36,8 +35,8 @@ local function note_visit(met)
   end)
 end
 
--- The plain case: the lock is free, with no reservation, no line, no slots, and no run that has ended without a word.
--- (The last is read by pcall: while a Cluster moves the hash slot, only declared keys can be read.)
+-- The plain case: the lock is free, with no reservation, no line, no counters of slots, and no run that has ended
+-- without a word. (pcall: ENDS is not declared, so it cannot be read while a Cluster moves the hash slot.)
 local is_plain = value == false and ARG.claim == 'exclusive'
   and not (is_quarantined or ARG.once or ARG.newest or ARG.seen or ARG.earlier)
 if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
@@ -71,7 +70,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return first
   end
 
-  -- The next free slots after the one asked for, so that all nodes name about the same.
+  -- The next free slots after ARG.slot, so that all nodes name about the same.
   local function free_slots()
     local list, free = {}, free_from(tonumber(ARG.slot))
     while free and free ~= list[1] and #list < 32 do
@@ -134,7 +133,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return ARG.seen
   end
 
-  -- How long ago the host came last (ms); nil if it waits or is new, or if that cannot be read.
+  -- How long ago the host came last (ms); nil if the caller waits, the host is new, or the visits cannot be read.
   local function came_before()
     local last = not me and redis.pcall('ZSCORE', VISITS, ARG.host)
     return type(last) == 'string' and now - math.floor(last / 10) or nil
@@ -174,12 +173,12 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     end
     if not reserved then
       if redis.call('EXISTS', Q) == 0 then return nil end
-      if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed: its old ticket
+      if me and ARG.ticket then redis.call('ZADD', Q, 'NX', ARG.ticket, me) end -- thawed, with its old ticket
       reserved = call_next(me)
       if reserved == nil then return refused('held', holders(10)) end -- the first in line does not fit
       if not reserved or reserved == me then return nil end
     end
-    -- Another waiter is called, but there is room for both: a caller that does not wait need not be turned away.
+    -- Another waiter is called, but there is room for both, and no other waits: the caller need not be turned away.
     local alike = string.sub(reserved, 1, 1) == (limit and 'p' or 's') and ARG.claim ~= 'exclusive'
     local has_room = not limit or not claim or redis.call('ZCARD', P) + 2 <= limit
     if alike and has_room and redis.call('EXISTS', Q) == 0 then return nil end
@@ -189,13 +188,12 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   reply = refusal()
   if reply then return reply end
   if raise_newest then raise_newest() end
-  -- An exclusive grant counts from above the counter of all slots, since re-creation compares both.
+  -- An exclusive grant also counts on from the counter of all slots: re-creation compares the larger of both.
   if ARG.claim == 'exclusive' then
     least = counter('all')
   else
     slot = limit and (tonumber(ARG.slot) or free_from(0))
-    -- Shared leases raise no counter: over several nodes they would outbid each other. Nor do they seed it there: see
-    -- fencing.rs.
+    -- Shared leases raise no counter: over several nodes they would outbid each other. For the seed see fencing.rs.
     local count = limit and math.max(counter(slot), counter()) + 1 or counter()
     local is_seed = (limit or count == 0) and count < tonumber(ARG.now or 0)
     fence = is_seed and ARG.now or digits(count)
@@ -205,7 +203,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   close_all = close_runs
 end
 
--- The counter is seeded with the client's clock, the same on all nodes, so that losing it does not start again at 1.
+-- The client's clock, the same on all nodes, is the seed of the counter: a lost counter does not start again at 1.
 if not fence then
   fence = math.max(tonumber(redis.call('GET', F)) or 0, least) + 1
   fence = fence < tonumber(ARG.now or 0) and ARG.now or string.format('%.0f', fence)

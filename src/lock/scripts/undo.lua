@@ -1,9 +1,9 @@
--- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket, and calls no other, which
--- would only get a part too. A waiter that leaves goes out of the line, and passes on the lock if it was promised to
--- it. With no arguments the script calls the first in line. The script may be repeated, and come late, if a waiter
--- that has left uses another name from then on.
--- ARG: waiter, token, stay, ticket (of one that stays; nil: not known, so the one that the server gave is lost)
---      earlier (of one that leaves: tokens of tries that this node has not confirmed to have undone, between spaces)
+-- Undoes a take that may have been granted. A waiter that stays in line keeps its ticket; no other is called, since
+-- that waiter would get only a part of the nodes too. A waiter that leaves loses its position in line and its
+-- reservation, and the next is called. Without arguments the script only calls the first in line. The script may be
+-- repeated, and come late, since a waiter that has left never uses its name again.
+-- ARG: token, waiter, stay (in line), ticket (of a waiter that stays; nil: the ticket that this server gave is lost)
+--      earlier (see take.lua; of a waiter that leaves)
 -- Answers: done
 -- Cost: 6 calls.
 -- include line
