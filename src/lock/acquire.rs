@@ -14,7 +14,8 @@ use std::time::Duration;
 /// The longest pauses before further tries, when rivals tried at the same time and each got a part.
 const RIVALRY_MS: [u64; 6] = [20, 40, 80, 160, 320, 640];
 const RIVALRY_AT_MOST: Duration = Duration::from_secs(1);
-/// How long a refused password or certificate may be in the middle of a rotation: a caller that waits tries again.
+/// How long a caller that waits tries again after a refused login: a password or a certificate may be in the middle of
+/// its rotation.
 pub(crate) const ROTATION: Duration = Duration::from_secs(5);
 const ROTATION_RETRY: Duration = Duration::from_millis(200);
 
@@ -71,16 +72,16 @@ impl Lock {
         self.wait_in_line(traces, request, start, denial, trouble, notify).await
     }
 
-    /// Tries, and tries again for a while if rivals have each got a part, since one of them should get all, or if a
-    /// password may be in the middle of its rotation.
+    /// Tries to take the lock. Tries again for a while if rivals have each got a part, or if a password may be in the
+    /// middle of its rotation.
     async fn compete(&mut self, traces: &mut Traces, request: &Request, start: Boot) -> Attempt {
         // A single try needs no end: it ends by itself.
         let over = if request.wait.is_zero() { Boot::NEVER } else { start + request.wait };
         let rotation_ends = start + ROTATION.min(request.wait);
         let mut rivalry = RIVALRY_MS.into_iter().map(Duration::from_millis);
         loop {
-            // Even the last try, when the wait is over, has time for an answer: "timed out" would hide what earlier
-            // tries have met.
+            // A try that begins at the end of the wait still has time for an answer: "timed out" would hide who has the
+            // lock.
             let attempt = self.attempt(traces, request, None, over.max(Boot::now() + LAST_LOOK)).await;
             let pause = match &attempt {
                 Attempt::Failure(error) if self.may_be_rotated(error) && !rotation_ends.passed() => ROTATION_RETRY,

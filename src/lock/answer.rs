@@ -22,7 +22,7 @@ pub(super) enum Outcome {
     OtherClaim,
     /// The node is in quarantine, and does not know the lock.
     Quarantined,
-    /// With `once_per`: this run has succeeded.
+    /// With `once_per`: a recent run has succeeded.
     Ran,
     /// With `newest`: a larger number has come.
     Superseded,
@@ -71,7 +71,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// True if the node shows no lease on the lock, except one that it has just granted.
+    /// True if the node shows no lease on the lock, apart from a lease that it has just granted.
     pub(super) fn knows_no_lease(&self) -> bool {
         matches!(
             self.outcome,

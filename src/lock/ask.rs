@@ -16,9 +16,9 @@ impl Locks {
         quorum(self.nodes.len())
     }
 
-    /// Asks all nodes, and does not stop at a quorum, since every node should do its part: once the answers have
-    /// `decided`, it waits for the slower nodes too, but not much longer than the decision took. The answer of a node
-    /// in quarantine counts as missing if the node may have forgotten the lock.
+    /// Asks all nodes. Once the answers have `decided`, waits for the slower nodes too, since every node should do its
+    /// part, but not much longer than the decision took. The answer of a node in quarantine counts as missing if the
+    /// node may have forgotten the lock.
     pub(super) async fn ask_each(
         &mut self,
         call: &Call,
@@ -107,8 +107,8 @@ impl Lock {
         Error::NotOurs { name: self.name.clone(), token: token.to_owned(), found: Box::new(found) }
     }
 
-    /// The error when no quorum has done the request to the lease of this token: too few nodes answered, or the lease
-    /// is gone.
+    /// The error when no quorum has carried out a request about the lease of this token: too few nodes answered, or the
+    /// lease is gone.
     pub(super) fn not_done(&self, token: &str, answers: &Answers<Answer>, is_done: impl Fn(&Answer) -> bool) -> Error {
         if !answers.is_denied(is_done) {
             return self.no_quorum(answers);
@@ -121,7 +121,7 @@ impl Lock {
 
 /// The verdict of a quorum; stands here because `redis/` knows nothing of a quorum.
 impl<A> Answers<A> {
-    /// True if so many nodes answer something other than `yes` that no quorum for it is left. Nodes that failed do not
+    /// True if so many nodes give another answer than `yes` that no quorum for `yes` is left. Nodes that failed do not
     /// count.
     pub(super) fn is_denied(&self, yes: impl Fn(&A) -> bool) -> bool {
         let no = self.count(|answer| !yes(answer));
@@ -136,8 +136,8 @@ impl<A> Answers<A> {
     }
 }
 
-/// How long to wait for slower nodes once the answers have decided. Once a node has failed there is no hurry, and slow
-/// nodes should not be blamed too.
+/// How long to wait for slower nodes once the answers have decided. If a node has failed (`unhurried`), the wait is
+/// longer: the message about that node should not blame slow nodes too.
 pub(super) fn straggler_wait(start: Boot, unhurried: bool) -> Duration {
     start.elapsed() * 2 + Duration::from_millis(if unhurried { 200 } else { 20 })
 }

@@ -1,7 +1,7 @@
 //! One try to get a lock on all nodes: the conditions under which it counts, and the way to undo it.
 //!
-//! A try may be dropped at any await, by a signal or the end of the wait, but its requests have been sent. Its caller
-//! then calls [`Lock::withdraw`] with the same [`Traces`]; those requests follow on the same connections.
+//! A signal, or the end of the wait, may drop a try at any await, but its requests have been sent. The caller then
+//! calls [`Lock::withdraw`] with the same [`Traces`]: the requests that undo the try follow on the same connections.
 
 use super::answer::{Answer, Outcome};
 use super::ask::straggler_wait;
@@ -67,7 +67,8 @@ pub(super) struct LastSeenLease {
     pub(super) run_id: Option<String>,
     /// The latest end of that lease.
     pub(super) until: Boot,
-    /// The longest time that it may last; none once `until` includes it, counted from the end of the connection.
+    /// The longest time that the lease may last from any moment; none once the connection has ended, and `until` is
+    /// counted from then.
     pub(super) longest: Option<Duration>,
 }
 
@@ -96,7 +97,7 @@ impl Lock {
         }
     }
 
-    /// One try with a token of its own, whatever the answer.
+    /// One try with a token of its own, which is not repeated.
     async fn try_once(
         &mut self,
         traces: &mut Traces,
@@ -124,7 +125,7 @@ impl Lock {
         if votes.verdict(is_granted) == Verdict::Yes {
             return self.complete(token, &votes, request, traces.waited()).await;
         }
-        // The quorum of that larger number was asked before.
+        // A single node that knows a larger number is enough.
         if let Some(by) = superseded {
             return Attempt::Failure(Error::Superseded { name: self.name.clone(), by: Box::new(by) });
         }
@@ -159,7 +160,7 @@ impl Lock {
 
     /// The answers of the nodes that have a vote.
     fn votes(&mut self, answers: Answers<Answer>) -> Answers<Answer> {
-        // Nodes that refuse INFO cannot be put into quarantine.
+        // A node that refuses INFO has no vote, since nothing tells the end of its quarantine.
         let is_off = self.locks.quarantine.is_off();
         let known = answers.discard(|take| (take.uptime.is_none() && !is_off).then(Fault::without_uptime));
         // Even a node that has granted the lock loses its vote if another node shows a lease that makes the quarantine
@@ -176,8 +177,8 @@ impl Lock {
 
     fn take_args(&self, traces: &Traces, request: &Request, seen: Option<&LastSeenLease>) -> Args {
         let quarantine = Some(self.locks.quarantine.seconds()).filter(|&seconds| seconds > 0);
-        // All nodes get the same clock, so that they agree on the fencing token at once. A shared lease needs no clock:
-        // it has the last writer's token, which every node knows that has not lost its counter.
+        // All nodes get the same clock, so that they agree on the fencing token at once. Over several nodes a shared
+        // lease sends no clock: its fencing token is the last writer's, which each node with a counter knows.
         let seeds = self.claim() != Claim::Shared || self.locks.nodes.len() == 1;
         let mut args = request
             .owner
@@ -301,8 +302,7 @@ impl Lock {
     }
 }
 
-/// The success for which any node turns the request away, and the time between this visit of the host and the one
-/// before.
+/// The success for which any node turns the request away, and the time since the host's last visit before this.
 fn ran(answers: &Answers<Answer>) -> Option<(Run, Option<Duration>)> {
     let take = answers.replies().find(|take| take.outcome == Outcome::Ran)?;
     let run = Run::read(take.text("success")?, RunOutcome::Unreadable, take.get("clock").as_time());
@@ -327,8 +327,8 @@ fn is_granted(take: &Answer) -> bool {
 }
 
 /// How long to wait for slower nodes once a quorum has granted the lock: they should have the lease too, in case a node
-/// of the quorum is lost. Longer if nodes of the quorum have lost their fencing counter: a slower node may still have
-/// it.
+/// of the quorum is lost. The wait is longer if nodes of the quorum have lost their fencing counter: a slower node may
+/// still have its own.
 fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Duration {
     let counted = answers.count(|take| is_granted(take) && take.fence() > 0);
     if counted > 0 && counted < quorum(answers.nodes()) {
@@ -337,8 +337,8 @@ fn straggler_wait_once_granted(start: Boot, answers: &Answers<Answer>) -> Durati
     (start.elapsed() / 8).max(Duration::from_millis(2))
 }
 
-/// The slots to ask for next when the one that was asked for is taken: the slots that are free on the most nodes, if a
-/// quorum may grant them.
+/// The slots to ask for next when the slot of this try is taken: those that are free on the most nodes, if a quorum may
+/// grant them.
 fn free_on_most(answers: &Answers<Answer>) -> Vec<u32> {
     let mut free: Vec<u32> =
         answers.replies().flat_map(|take| take.get("free").items()).filter_map(Reply::as_small_count).collect();

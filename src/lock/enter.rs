@@ -12,8 +12,8 @@ use crate::sys::clock::Boot;
 use std::time::Duration;
 
 impl Lock {
-    /// If the request asks for it, re-enters the lease of the token that it names, or of the innermost ancestor that
-    /// still holds one.
+    /// Re-enters a lease if the request asks for that: the lease of the token that the request names, or of the
+    /// innermost ancestor that still holds the lock.
     ///
     /// # Errors
     /// [`Error::NotOurs`] when there is no lease and there must be one; [`Error::NoQuorum`].
@@ -37,7 +37,7 @@ impl Lock {
         Ok(None)
     }
 
-    /// Re-enters the lease of this ancestor, and gives it this ttl; none when the ancestor holds it no more.
+    /// Re-enters the lease of this ancestor, and gives it this ttl; none if the ancestor no longer holds it.
     async fn enter(
         &mut self,
         traces: &mut Traces,
@@ -53,8 +53,8 @@ impl Lock {
         let counters = |answers: &Answers<Answer>| -> Vec<u64> {
             answers.replies().filter(|answer| is_entered(answer)).map(Answer::fence).collect()
         };
-        // If the counters differ, a node has granted too late or was not raised: only all of them together tell the
-        // fencing token.
+        // If the fencing tokens differ, a node granted late or was not raised: only the answers of all nodes together
+        // tell the token of the lease.
         let decided = |answers: &Answers<Answer>| match answers.verdict(is_entered) {
             Verdict::Yes => counters(answers).windows(2).all(|pair| pair[0] == pair[1]),
             verdict => verdict == Verdict::No,

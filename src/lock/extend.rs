@@ -30,7 +30,7 @@ impl Lock {
         let mut deadlines = vec![None; answers.nodes()];
         let mut most_holds = 1;
         for (node, sent, by) in answers.iter().filter(|(_, _, by)| is_extended(by)) {
-            // A lease that never expires lasts as long as JSON can say.
+            // A lease that never expires counts as a lease of 49 days.
             let left = by.get("left").as_time().unwrap_or(Duration::from_millis(u64::from(u32::MAX)));
             deadlines[node] = Some(sent + less_drift(left));
             most_holds = most_holds.max(by.count("holds"));

@@ -48,7 +48,7 @@ impl Reply {
         pair.map_or(&Reply::Nil, |pair| &pair[1])
     }
 
-    /// What the node says of itself: its uptime (s) and its run_id, both empty if that is not known.
+    /// The uptime (s) and the run_id of the node, as the node tells them; empty if INFO is refused.
     pub(super) fn node(&self) -> (&str, &str) {
         self.get("node").as_text().and_then(|node| node.split_once(' ')).unwrap_or_default()
     }

@@ -41,7 +41,7 @@ pub(crate) struct Holder {
     /// The time since its job ended, for a lock that is kept for a while (`--hold-at-least`).
     #[serde(skip)]
     pub(crate) kept: Option<Duration>,
-    /// The name of the one who has revoked it: `deploy@web-3`.
+    /// The name of its revoker: `deploy@web-3`.
     #[serde(skip)]
     pub(crate) revoked: Option<String>,
 }
@@ -185,8 +185,8 @@ impl Obstacle {
         }
     }
 
-    /// True if leases of these tokens stay in the way to the end: one of them holds the lock, or they hold all its
-    /// slots.
+    /// True if waiting for the lock is waiting for leases of these tokens: any of them holds the lock, or they hold all
+    /// its slots.
     pub(super) fn is_held_by(&self, tokens: &[String]) -> bool {
         let is_theirs = |holder: &Holder| tokens.iter().any(|token| holder.has(token));
         match self {
@@ -208,7 +208,7 @@ impl Obstacle {
         lease_never_ends || matches!(self, Obstacle::OtherType(None))
     }
 
-    /// The time until it may end, unless it is extended; none if it never ends, or that is not known.
+    /// The time until it may end, unless it is extended; none if it never ends, or if its end is not known.
     pub(crate) fn left(&self) -> Option<Duration> {
         match self {
             Obstacle::Leases(Leases { holders, next, .. }) => {

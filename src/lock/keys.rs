@@ -3,11 +3,11 @@
 use super::fields::Args;
 use crate::redis::{Call, Script};
 
-/// Separates the lock's key from the part, and the parts of a waiter's name. Names have no control characters, so a
-/// lock's own key never looks like one of its other keys.
+/// Stands between the lock's key and the part in the lock's other keys, and between the parts of a waiter's name. Names
+/// have no control characters, so a lock's own key never looks like one of the other keys.
 pub(super) const SEPARATOR: char = '\u{1f}';
 
-/// The other keys of a lock, each with its type. The first are named in each request, behind the lock's own key, in the
+/// The other keys of a lock, each with its type. A request names the first [`NAMED`] behind the lock's own key, in the
 /// order that the scripts expect. The scripts name the rest themselves (keys.lua, newest.lua), since a server would not
 /// read a longer request to its end (see scripts.rs).
 const PARTS: [(&str, &str); 15] = [
@@ -74,7 +74,7 @@ impl Keys {
     }
 }
 
-/// The lock whose memory this key belongs to; none if it is another key.
+/// The lock to whose memory this key belongs; none for any other key.
 pub(super) fn remembered(key: &str) -> Option<String> {
     let front = key.split_once(SEPARATOR)?.0;
     let with_tag = front.split_once("}:").map(|(_, lock)| lock);
@@ -100,8 +100,8 @@ pub(crate) fn hash_tag(key: &str) -> Option<&str> {
     (!tag.is_empty()).then_some(tag)
 }
 
-/// True if all keys of the lock fit into its hash slot. They carry the lock's own hash tag, or else its whole key as
-/// the tag, which a `}` in the key would end too early.
+/// True if all keys of the lock fit into its hash slot. The other keys carry the lock's own hash tag. If the lock has
+/// none, its whole key is the tag, and a `}` in the key would end that tag too early.
 pub(crate) fn fits_one_slot(key: &str) -> bool {
     hash_tag(key).is_some() || !key.contains('}')
 }

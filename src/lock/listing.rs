@@ -50,7 +50,7 @@ struct Found<R> {
 pub(crate) struct Missing {
     pub(crate) nodes: Vec<(String, Fault)>,
     pub(crate) locks: Vec<Error>,
-    /// The error about the locks in [`State::Unknown`], if there are any. Their memory is known as far as it goes.
+    /// The error about the locks in [`State::Unknown`], if there are any. Their runs may be known all the same.
     pub(crate) unknown: Option<Error>,
     /// True if the state of any lock is known.
     has_known: bool,
@@ -105,7 +105,7 @@ impl Locks {
                 let shown = status.and_then(|status| {
                     is_unknown |= status.state == State::Unknown;
                     let is_shown = match status.state {
-                        _ if status.name.is_empty() => false, // the probe, where there is no lock
+                        _ if status.name.is_empty() => false, // only the question to a replica, above
                         _ if names.contains(&status.name) => true,
                         State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
                         State::Foreign => !prefix.is_empty(),
@@ -188,7 +188,7 @@ impl BatchQuery<'_> {
         for pattern in selection.patterns() {
             let pattern: Vec<String> = pattern.split('*').map(glob_escaped).collect();
             let pattern = format!("{}{}", glob_escaped(selection.prefix), pattern.join("*"));
-            // SCAN may return keys that are not meant: without the prefix, or beside a lock's own key.
+            // SCAN may return other keys too: without the prefix, or the other keys of a lock.
             let is_meant = |key: &String| key.starts_with(selection.prefix) && !key.contains(SEPARATOR);
             keys.extend(self.matching(&pattern, |key| Some(key).filter(is_meant)).await?);
         }

@@ -24,7 +24,7 @@ const KEPT_ERRORS: usize = 10;
 const SPARE: usize = 10;
 /// A time longer than any run is remembered.
 const FOREVER: Duration = Duration::from_secs(400 * 24 * 3600);
-/// A server that was started less than this ago may have been asked for runs before its start.
+/// A server that was started less than this ago is new: runs that the user misses may have been before its start.
 const NEW: Duration = Duration::from_secs(24 * 3600);
 /// The number of locks that one request asks for.
 const LOCKS: usize = 500;
@@ -69,8 +69,8 @@ pub(crate) struct Memory {
     /// With `since`, for a log that has been cut: the end of its oldest run, and the number of runs that it keeps.
     #[serde(skip)]
     pub(crate) forgotten: Option<(Duration, u64)>,
-    /// If no node remembers anything of the lock and all servers are [`NEW`]: the one that was started first, and the
-    /// time since. Earlier runs may have been forgotten.
+    /// If no node remembers anything of the lock and all servers are [`NEW`]: the server that was started first, and
+    /// the time since then. Earlier runs may have been forgotten.
     #[serde(skip)]
     pub(crate) started: Option<(String, Duration)>,
 }
@@ -107,7 +107,7 @@ impl RunQuery {
     /// The number of locks that one request to this many nodes may ask about.
     pub(super) fn locks_at_a_time(self, nodes: usize) -> usize {
         // A lock's answer has up to `each` runs of the log, as many that ended without a word, the last success and the
-        // last failure. The hosts take the space of ten runs, the errors of a run that of a run.
+        // last failure. The hosts take as much space as ten runs, the errors of a run as much as a run.
         let hosts = if self.hosts { 10 } else { 0 };
         let errors = if self.errors { self.each(nodes).min(KEPT_ERRORS) } else { 0 };
         let runs = 2 * self.each(nodes).min(PAGE) + 4 + hosts + errors;
@@ -181,7 +181,6 @@ impl Memory {
         let mut runs = merge(&all, needed);
         let results: Vec<&[Run]> = known().map(|node| node.results.as_slice()).collect();
         let mut results = merge(&results, needed);
-        // The errors that any node has kept.
         let errors: BTreeMap<&str, &String> =
             known().flat_map(|node| &node.errors).map(|kept| (kept.token.as_str(), &kept.lines)).collect();
         for run in runs.iter_mut().chain(&mut results) {
@@ -197,7 +196,7 @@ impl Memory {
         let kept =
             last_failure.clone().filter(|failure| query.failed && runs.iter().all(|run| run.token != failure.token));
         runs.extend(kept);
-        // The script leaves out old runs of the log only.
+        // The script applies `since` to runs of the log only.
         runs.retain(|run| query.since.is_none() || run.outcome == RunOutcome::Running || run.ago() < query.since);
         runs.sort_by_key(Run::age);
         runs.truncate(query.most);
@@ -216,8 +215,8 @@ impl Memory {
                 succeeded: known().map(|node| node.counts.succeeded).max().unwrap_or(0),
                 failed: known().map(|node| node.counts.failed).max().unwrap_or(0),
             }),
-            // A node whose log was never cut, or reaches back far enough, remembers all.
             started: None,
+            // A node whose log was never cut, or reaches back far enough, has forgotten none.
             forgotten: oldest.reduce(|one, other| one.zip(other).map(|(one, other)| one.min(other))).flatten(),
             runs,
         }
@@ -313,7 +312,7 @@ fn agreed(mut same: Vec<&Run>, needed: usize) -> Option<Run> {
     let count = |outcome| same.iter().filter(|run| run.outcome == outcome).count();
     let heaviest = same.iter().map(|run| run.outcome.weight()).max();
     let weight = match () {
-        // A loss on a quorum is no mistake of a node that has forgotten the lease.
+        // A loss that a quorum knows is real: a single node may take a lease that it has forgotten for lost.
         () if count(RunOutcome::Lost) >= needed => RunOutcome::Lost.weight(),
         // A node that carried out its take late can still release a lease that has run out on the others.
         () if same.iter().any(|run| run.is_acquired) && count(RunOutcome::Expired) >= needed => {

@@ -110,7 +110,7 @@ pub(crate) enum Reenter {
     No,
     /// Never: other options of this call rule it out.
     Excluded,
-    /// Only if one of the ancestors still holds a lease, which keeps its own ttl; otherwise the lock is taken as usual.
+    /// Only if an ancestor still holds a lease, which keeps its own ttl; otherwise the lock is taken as usual.
     IfHeld,
     /// Only the lease of this token, or fail; the lease then lasts for the request's ttl at least.
     Must(String),

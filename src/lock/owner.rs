@@ -55,7 +55,7 @@ impl Owner {
     }
 }
 
-/// The name of the one who revokes a lease, for its holder and the log: `deploy@web-3`.
+/// The name under which this process revokes a lease, for the holder and the log: `deploy@web-3`.
 pub(super) fn user_at_host() -> String {
     format!("{}@{}", sys::host::user(), sys::host::name())
 }

@@ -12,8 +12,8 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// The quarantine that the user gave, else one that covers leases of this ttl. A single node has none unless the
-    /// user gave it, since no caller could have the lock for that time.
+    /// The quarantine that the user gave, else a quarantine that covers leases of this ttl. A single node has none
+    /// unless the user gave it: no caller can take a lock while the only node is in quarantine.
     pub(super) fn new(given: Option<Duration>, ttl: Duration, nodes: usize) -> Quarantine {
         let several = nodes > 1;
         let default = if several { ttl.max(DEFAULT_TTL) } else { Duration::ZERO };

@@ -27,11 +27,11 @@ const NEW_HEAD_LOOKS: Duration = Duration::from_millis(50);
 const OTHERS_LOOK: Duration = Duration::from_secs(60);
 /// The pause of each waiter if the key is of another type, and so has no line.
 const NO_LINE_LOOKS: Duration = Duration::from_secs(5);
-/// How long after an expiry is due a waiter looks: the first in line, and at most the others. The holder and the first
-/// waiters may have died together, and one look of any waiter drops all dead ones ahead of it. The third is the least
-/// pause, for each waiter ahead.
+/// How long after an expiry is due the first in line looks.
 pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+/// The same for the other waiters, at most: the holder and the first waiters may have died together.
 const OTHERS_AFTER_EXPIRY: Duration = Duration::from_millis(100);
+/// The least pause of the other waiters before that look, for each position in line.
 const OTHERS_PER_RANK: Duration = Duration::from_millis(100);
 /// The time for the last look, even past the end of the wait: over slow connections too, the wait ends as "held" and
 /// not as "timed out".
@@ -73,7 +73,7 @@ struct InLine<'a> {
     /// The error of the last failed look, and the number of failed looks in a row.
     trouble: Option<Error>,
     failures: u32,
-    /// True if a node could not be asked or could not have called: its return is news.
+    /// True if a node could not be asked, or could not have called this waiter; the return of the node is news.
     away: bool,
     /// The lease that a single server showed at the last look.
     seen: Option<LastSeenLease>,
@@ -115,7 +115,7 @@ impl Lock {
             // If each node gave its own tickets, two waiters could each be first on some nodes, for good.
             traces.ticket = Some(unix_time().as_micros().to_string());
         }
-        // If another holds the lock, the first look tells that, with the position in line.
+        // A wait for a holder is reported by the first look, with the position in line.
         if line.trouble.is_some() {
             line.notify(self, None);
         }
@@ -176,7 +176,7 @@ impl Lock {
         listeners: &mut Listeners,
     ) -> Result<Option<Lease>, Error> {
         let was_called = std::mem::replace(&mut line.called, vec![false; self.locks.nodes.len()]);
-        // A server that hangs prolongs the wait by little.
+        // A server that hangs prolongs the wait by LAST_LOOK at most.
         let until = line.end.max(Boot::now() + LAST_LOOK);
         match self.attempt(traces, line.request, line.seen.as_ref(), until).await {
             Attempt::Granted(lease) => {
@@ -227,7 +227,7 @@ impl Lock {
 }
 
 impl InLine<'_> {
-    /// Takes in who has the lock, and this waiter's position in line.
+    /// Records who has the lock, and this waiter's position in line.
     fn update(&mut self, denial: Denial) {
         self.queued = true;
         self.look = Boot::now()

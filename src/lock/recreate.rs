@@ -107,7 +107,7 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 node.until = Some(*until);
                 node.run = run.clone();
             }
-            // The backing had not ended when the node was asked: this lease was deleted before the other's could come.
+            // If the backing had not ended when the node was asked, this lease was deleted before another was granted.
             NodeReport::Another => {
                 node.removed |= node.until.is_some_and(|until| round.sent < until);
                 node.until = None;
@@ -120,10 +120,10 @@ pub(crate) fn judge<T: Ord + Copy, R: Clone + PartialEq>(
                 let passed = |moment: T| node.until.is_none_or(|until| until <= moment);
                 let known = run.is_some() && node.run.is_some();
                 let restarted = known && *run != node.run;
-                // A single node has no quarantine; its counter tells whether another was let in. The backing has not
-                // ended by now: the key was there until the restart, and the quarantine since. (The moment of sending
-                // would not do: the key may have run out on the way, and the restart may have forgotten a rival's vote
-                // with it.)
+                // The backing has not ended by now: the key kept rivals out until the restart, the quarantine since
+                // then. (A single node has no quarantine; its counter tells whether a rival was let in. The moment of
+                // sending would not do: the key may have run out on the way, and the node may have granted a rival's
+                // lease before it restarted.)
                 if restarted && !passed(round.now) && (*quarantined || alone) {
                     forgot.push((index, run.clone()));
                     continue;

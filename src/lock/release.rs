@@ -35,7 +35,7 @@ pub(crate) struct Unwritten {
 /// The content of a release.
 #[derive(Clone, Copy)]
 struct Release<'a> {
-    /// The token and the hold that are released; no hold means the one that took the lease.
+    /// The token and the hold that are released; without a hold, the hold that took the lease.
     token: &'a str,
     stem: &'a str,
     hold: Option<&'a str>,
@@ -75,7 +75,7 @@ impl Lock {
     pub(crate) async fn release_token(&mut self, token: &str, status: Option<u8>) -> Result<u64, Error> {
         let (stem, hold) = token::split(token);
         let newest = match hold {
-            // A node that missed a hold would release an older one, so all nodes are asked for the same hold.
+            // A node that missed a hold would release an older hold, so all nodes are asked for the same hold.
             None if self.locks.nodes.len() > 1 => Some(self.newest_hold(token).await?),
             _ => None,
         };
@@ -93,8 +93,8 @@ impl Lock {
 
     async fn release_by(&mut self, release: Release<'_>) -> Result<u64, Error> {
         let mut answers = self.send(&release).await;
-        // If the lease has several holds, a release that names none releases nothing on a single node, and gets the
-        // newest.
+        // If the lease has several holds, and the release names none, a single node releases nothing, and tells the
+        // newest hold.
         let newest = answers.replies().find(|answer| answer.outcome == Outcome::Newest);
         if let Some(hold) = newest.and_then(|answer| answer.text("hold")).map(str::to_owned) {
             let named = Release { stem: release.token, hold: Some(&hold), ..release };
@@ -117,7 +117,7 @@ impl Lock {
         Ok(answers.replies().map(|answer| answer.count("holds")).max().unwrap_or(0))
     }
 
-    /// The first node that could not write something, and why, unless a quorum could.
+    /// The first node that could not write this part of the end, and why; none if a quorum could.
     fn unwritten(&self, answers: &Answers<Answer>, what: &str) -> Option<String> {
         let (node, words) = answers.iter().find_map(|(node, _, answer)| Some((node, answer.text(what)?)))?;
         let is_written = answers.count(|answer| !answer.fields.has(what)) >= self.locks.quorum();
@@ -186,7 +186,7 @@ impl Lock {
         let keep = keep_until.map(Boot::left).filter(|keep| keep.as_millis() > 0);
         let args = Args::default().with("token", stem).with_some("hold", hold).time("keep", keep);
         let args = args.with_some("outcome", end.map(End::word)).with_some("code", end.and_then(|end| end.code));
-        // A loss that is known already is told in this one request, with a short deadline.
+        // A loss that is known already is told in this request, so that no second request has to arrive.
         let lost = end.filter(|end| end.outcome == Some(RunOutcome::Lost));
         let args = args.with_some("gone", lost.map(End::word)).flag("once", release.is_once());
         match (lease, end) {

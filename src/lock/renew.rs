@@ -22,7 +22,7 @@ pub(crate) fn renewal_interval(ttl: Duration) -> Duration {
 /// The limits of one try to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Try {
-    /// The moment at which the try has failed. Giving the lease again to a node that has forgotten it may take the same
+    /// The end of the time for the answers. Giving the lease again to a node that has forgotten it may take the same
     /// time once more.
     pub(crate) give_up: Boot,
     /// After this time without an answer, a node is asked over another connection too.
@@ -35,7 +35,7 @@ pub(crate) enum Renewal {
     /// A quorum has extended the lease.
     Confirmed,
     /// No quorum answered in time; the lease is unchanged. `faults` says what each failing node did ("10.0.0.1:6379
-    /// timed out"); with `silent` they only have not answered yet; with `soon` the next try may start at once.
+    /// timed out"). `silent`: these nodes have only not answered yet. `soon`: the next try may start at once.
     Unconfirmed { faults: Vec<String>, silent: bool, soon: bool },
     /// The answers came when the lease could have expired already, and count for nothing.
     TooLate,
@@ -98,7 +98,7 @@ impl Lock {
         for (node, sent, answer) in answers.iter() {
             reports[node] = self.node_report(answer, sent + less_drift(lease.ttl));
         }
-        // A slow node may answer an earlier round: then this round began with that one.
+        // A slow node may answer a request of an earlier round: then this round counts from that request.
         let sent = answers.iter().map(|(_, sent, _)| sent).min().unwrap_or(start);
         let before = lease.valid_until();
         let judgement = recreate::judge(&mut lease.backing, &reports, Round { sent, now: Boot::now() });
@@ -124,7 +124,7 @@ impl Lock {
     }
 
     /// Gives the lease again to each node that has forgotten it, if the node has not restarted since it said so, and
-    /// enters the hold again on nodes that have forgotten only that. Neither may overtake the release.
+    /// enters the hold again on nodes that have forgotten only that. Neither request may arrive behind the release.
     async fn restore(
         &mut self,
         lease: &mut Lease,
@@ -147,7 +147,7 @@ impl Lock {
         self.locks.nodes.ask_apart(|node| calls[node].as_ref(), deadline, |new| count_restored(lease, new, moved)).await
     }
 
-    /// The request to give the lease to a node that lacks it, if its run_id is still this one.
+    /// The request to give the lease to a node that lacks it, if the server's run_id is still `run`.
     fn recreate_call(&self, lease: &Lease, run: Option<&str>) -> Call {
         let owner = lease.owner.add_to(lease.args());
         let args = owner

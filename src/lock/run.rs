@@ -48,7 +48,7 @@ pub(crate) struct Run {
     pub(crate) status: Option<u8>,
     /// The signal that ended it.
     pub(crate) signal: Option<u8>,
-    /// The name of the one who has revoked the lease: `deploy@web-3`.
+    /// The name of the lease's revoker: `deploy@web-3`.
     pub(crate) revoked_by: Option<String>,
     pub(crate) fencing_token: Option<u64>,
     /// The last lines that its job wrote to its standard error, if they were kept and asked for.
@@ -271,7 +271,7 @@ impl Run {
         self.outcome == RunOutcome::Exited && self.status == Some(0)
     }
 
-    /// True if it was told to have ended in another way.
+    /// True if its end is known, and is neither a success nor a release without a status.
     pub(super) fn failed(&self) -> bool {
         self.outcome.weight() > 1 && self.outcome != RunOutcome::Released && !self.succeeded()
     }

@@ -37,8 +37,8 @@ mod tests {
             let tokens = 3 * (8 * 34 + 10); // of tries that no node has confirmed to have undone
             UNDO.body.len() + 3 * 9 * (key + part) + arguments + tokens
         };
-        // If the name has more than 256 bytes, or the TAKE is sent in full (the first to a server that does not know
-        // the script), and the server stands still at the same time, a lease may be left until it runs out.
+        // A longer name does not fit, nor does a TAKE with its body, which a server that does not know the script gets.
+        // If the server stands still just then, a lease may be left until it runs out.
         let bytes = bytes("redlock:".len() + 256);
         assert!(bytes < 16 * 1024, "{bytes}");
     }

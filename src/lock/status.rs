@@ -20,7 +20,7 @@ use std::time::Duration;
 /// The number of bytes of a value to ask for: with an empty prefix the value may be anything.
 const BYTES: u32 = 128;
 
-/// The parts of a lock that a look asks for. Holders and waiters are all counted, and this many of each named.
+/// The parts of a lock that a look asks for. All holders and waiters are counted; at most this many are named.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     holders: u32,
@@ -170,7 +170,7 @@ impl Status {
     }
 
     pub(super) fn held(&self) -> NamedObstacle {
-        // A free lock that cannot be had has a line.
+        // A lock that is free, and that the caller still waits for, has a line.
         let by = self.by.clone().unwrap_or(Obstacle::Reserved(None));
         NamedObstacle { name: self.name.clone(), by, ..NamedObstacle::default() }
     }

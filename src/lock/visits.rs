@@ -113,9 +113,9 @@ pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     visits
 }
 
-/// The period of a host's visits, if `--once-per` is so near to it that some runs are left out. A success that began
-/// `began_ago` turns the host away, whose last visit was `came_before` earlier. (A night is an hour longer or shorter
-/// twice a year.)
+/// The period of a host's visits, if `--once-per` is so near to it that some runs are left out. `began_ago` is the time
+/// since the beginning of the success that turns the host away, `came_before` the time since the host's last visit.
+/// (Daylight saving time makes a night an hour longer or shorter twice a year.)
 pub(super) fn period_left_out(began_ago: Duration, came_before: Duration, once_per: Duration) -> Option<Duration> {
     let is_near = |time: Duration| (once_per * 3 / 4..=once_per * 5 / 4).contains(&time);
     let period = rounded(came_before);

@@ -17,7 +17,7 @@ pub(crate) struct Waiter {
     name: String,
     #[serde(flatten)]
     pub(crate) owner: Owner,
-    /// The time since it came, from its ticket: µs by the clock of the only server, or by its own.
+    /// The time since it came, from its ticket: µs by the clock of the single server, else by the waiter's own clock.
     #[serde(rename = "waited_ms", serialize_with = "ms")]
     pub(crate) waited: Option<Duration>,
     /// True if it can be called; false if it is dead or cut off.
