@@ -1,8 +1,8 @@
 //! Cluster: finding the server that has the hash slot of a lock, and following redirections.
 //!
-//! All keys of a lock are in one slot, and at least one of them never exists (a lock is never both held and reserved).
-//! So ASKING is of no use while a slot moves: a server answers a request whose keys are partly missing with TRYAGAIN
-//! until the whole slot is there. redlock answers ASK by trying again, too.
+//! All keys of a lock are in one hash slot, and at least one of them never exists (a lock is never both held and
+//! reserved). A server answers TRYAGAIN to a request whose keys are partly missing, until the hash slot has moved. So
+//! ASKING is of no use, and redlock tries again after ASK as after TRYAGAIN.
 
 use super::address::Address;
 use super::connect::{self, exchange};
@@ -57,8 +57,8 @@ pub(super) async fn enter(address: &Address, seeds: &[Host], later: &[Host]) -> 
     Err(faults.into_iter().min_by_key(Fault::is_final).unwrap_or(Fault::TimedOut))
 }
 
-/// Refuses a server that has left the Cluster, which knows no masters. A user without the right to ask for them has to
-/// trust the seeds.
+/// Connects and logs in to this server, and asks it for masters. A server that knows none has left the Cluster, and is
+/// refused. If the user may not ask for masters, every server is trusted.
 async fn enter_at(address: &Address, seed: &Host) -> Result<ClusterSocket, Fault> {
     let mut socket = connect::open(&address.at(seed)).await.map_err(|fault| fault.of_server(seed))?;
     let masters = match table(seed, &mut socket).await {

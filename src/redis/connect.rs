@@ -30,7 +30,7 @@ const UNANSWERED: Duration = Duration::from_secs(60);
 /// The number of connections that show whether an address leads to several servers. A balancer that picks one of two at
 /// random hides the other once in 128 times.
 const LOOKS: usize = 8;
-/// A Unix socket whose server accepts nothing refuses at once instead of queueing (connect(2), EAGAIN).
+/// The pause before another attempt at a Unix socket whose backlog is full: there connect(2) fails at once (EAGAIN).
 const FULL_BACKLOG: Duration = Duration::from_millis(5);
 
 /// Connects to the node and logs in.
@@ -58,8 +58,8 @@ pub(super) async fn certificate_ends_within(time: Duration, address: &Address) -
 }
 
 /// The `run_id`s of the servers that several connections reach, over each address of the host's name. The connections
-/// are open side by side, since a balancer may give each to the server with the fewest. None if INFO is refused, or the
-/// connections outlast the deadline.
+/// are open side by side, since a balancer may give each to the server with the fewest. Empty if INFO is refused, or no
+/// connection is open by the deadline.
 pub(super) async fn run_ids(address: &Address, deadline: Boot) -> BTreeSet<String> {
     let Deployment::Tcp(host) = address.deployment() else { return BTreeSet::new() };
     let Some(Ok(targets)) = within(deadline, look_up(host)).await else { return BTreeSet::new() };

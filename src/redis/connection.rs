@@ -76,8 +76,8 @@ impl Connection {
         }))
     }
 
-    /// Gives the connection up for another one: requests still on their way never arrive, so none can arrive behind a
-    /// request over the other one.
+    /// Resets the connection, because another one replaces it: requests still on their way never arrive, so none can
+    /// arrive behind a request over the new connection.
     pub(super) fn abort(&self) {
         if let Some(descriptor) = &self.descriptor {
             let _ = SockRef::from(descriptor).set_linger(Some(Duration::ZERO));
@@ -127,7 +127,7 @@ impl Connection {
     }
 
     /// Gives the connection its name in CLIENT LIST, behind the first request and in one packet with it: an error of
-    /// the connection is then the answer to that request. The answer to this one does not matter.
+    /// the connection is then the answer to that request. The answer to the naming does not matter.
     async fn name(&self) {
         if !self.is_named.replace(true) {
             let _ = self.requests.clone().send_packed_command(naming().set_no_response(true)).await;

@@ -128,8 +128,8 @@ impl Fault {
         matches!(self, Fault::CannotServe(code, _) if code == "READONLY" || code == "MASTERDOWN")
     }
 
-    /// True if the server refuses only what it was asked about one lock: a key of another type, or one that the user
-    /// may not read.
+    /// True if the fault concerns one lock only: a key of another type, a key that the user may not read, or an answer
+    /// that is too long.
     pub(super) fn is_of_one_lock(&self) -> bool {
         match self {
             Fault::CannotServe(code, _) | Fault::Refused(code, _) => {
@@ -263,15 +263,15 @@ fn refusal(f: &mut fmt::Formatter<'_>, code: &str, detail: &str) -> fmt::Result 
 }
 
 const TLS: &str = "failed the TLS handshake";
-/// The code of a server that the URL takes for a Sentinel, and that is none.
+/// The code of a server that is not a Sentinel, although the URL names it as a Sentinel.
 pub(super) const NOT_A_SENTINEL: &str = "not a Sentinel";
 /// The code of a key of the wrong type.
 const WRONG_TYPE: &str = "WRONGTYPE";
 /// The code of a node that does not reveal its uptime.
 const NO_UPTIME: &str = "no uptime";
-/// The code of servers that name each other for a lock.
+/// The code of a Cluster whose servers redirect a lock to each other.
 const CIRCLE: &str = "MOVED in a circle";
-/// The first words of a server that the URL takes for a Cluster's, and that is in no Cluster.
+/// The first words of the error of a server that is in no Cluster, although the URL names it as part of a Cluster.
 const NO_CLUSTER: &str = "This instance has cluster support";
 /// The code of a server with too many keys to list.
 const TOO_MANY_KEYS: &str = "too many keys";
@@ -301,8 +301,8 @@ const MEANINGS: [Meaning; 27] = {
         ("TRYAGAIN", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("ASK", CannotServe, "is moving this lock to another Cluster node", "try again in a moment"),
         ("max number of clients", CannotServe, "has too many clients already", "raise its maxclients"),
-        // The scripts handle every type of the lock's own key, so this is another key; `Fault::WrongType` if it is
-        // known.
+        // The scripts handle every type of the lock's own key, so this is another key; once that key is found, the
+        // fault becomes `Fault::WrongType`.
         (WRONG_TYPE, CannotServe, "has a helper key of this lock ({…}:…) that is of the wrong type", "delete it"),
         // The answer of newest.lua, which names the key.
         ("NONUMBER", Refused, "", "let the lock forget it: redlock release NAME --force"),

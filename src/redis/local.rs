@@ -23,7 +23,7 @@ use std::process::Command;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
-/// The time that the first call waits for the server to load its file: about 10 ms, more on a slow disk.
+/// The longest time that a call waits for the server to load its file, which takes about 10 ms, more on a slow disk.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The time that a connected server may take to answer PING.
 const SILENCE: Duration = Duration::from_secs(1);

@@ -40,7 +40,7 @@ use std::time::Duration;
 
 /// The time limit for listing a node's keys, in timeouts of one request: a server may send keys without end.
 const LISTING: u32 = 20;
-/// The limit of the memory for listed names, in bytes. README says how many names that are.
+/// The limit of the memory for listed names, in bytes. README tells the same limit as a number of names.
 const LISTED: usize = 24 << 20;
 /// The memory of a listed name apart from its text, in bytes.
 const LISTED_NAME: usize = 64;

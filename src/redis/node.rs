@@ -175,7 +175,7 @@ impl Node {
         RequestOutcome { sent, answer }
     }
 
-    /// The same fault, with the key that is of the wrong type, if it is found: the error of a script does not name it.
+    /// The same fault, with the key that is of the wrong type if that is found: the error of a script does not name it.
     async fn wrong_type(&mut self, call: &Call, fault: Fault) -> Fault {
         let (base, parts) = &call.beside;
         for (part, expected) in *parts {
@@ -301,11 +301,11 @@ impl Node {
     /// Sends a request that may be repeated: over the open connection, and over new connections until there is an
     /// answer. The answer to an earlier request of this kind counts as well.
     async fn hedge(&mut self, call: &Call, pause: Duration) -> Result<ScriptAnswer, Fault> {
-        // A slow line needs more patience than `pause`.
+        // A slow network needs more patience than `pause`.
         let patience = pause.max(self.round_trip.saturating_mul(2).min(self.timeout));
         let open = self.usable();
         self.attempts.retain(|attempt| ptr::eq(attempt.script, call.script));
-        // Later requests must arrive behind the last one.
+        // This request must arrive behind the last one, over the same connection.
         let is_ordered = open.is_some() && matches!(self.link, Link::Ordered(_));
         if let Some(connection) = open
             && (matches!(self.link, Link::Answering(_)) || is_ordered && self.attempts.is_empty())
@@ -339,8 +339,8 @@ impl Node {
             let is_latest = at == self.attempts.len();
             match outcome {
                 Err(fault) if is_latest => return Err(self.failed(fault)),
-                // The answer may come from a former primary, or from a server that stood still and was demoted
-                // meanwhile.
+                // Ignored: the answer may come from a former primary, or from a server that stood still and was
+                // demoted meanwhile.
                 Ok(answer)
                     if self.route.has_left(answer.connection.server.as_ref())
                         || answer.value.is_ok() && answer.sent.elapsed() > self.timeout * LATE => {}
@@ -391,7 +391,7 @@ impl Node {
         if wanted == 0 {
             return Ok(());
         }
-        // WAIT blocks the connection: if this future is dropped, the next request needs another one.
+        // WAIT blocks the connection: if this future is dropped, the next request needs another connection.
         let link = std::mem::replace(&mut self.link, Link::Missing);
         let Some(connection) = link.connection() else { return Err(Fault::Closed) };
         let patience = (deadline.left() * 3 / 4).as_millis().max(1);
@@ -423,7 +423,7 @@ impl Node {
         }
     }
 
-    /// A new connection; the old one is kept until it is open.
+    /// A new connection; the old connection is kept until the new one is open.
     async fn open(&mut self) -> Result<Rc<Connection>, Fault> {
         let connection = Connection::open(&self.route).await.map_err(|fault| self.failed(fault))?;
         self.give_up_for(&connection);
@@ -431,7 +431,7 @@ impl Node {
         Ok(connection)
     }
 
-    /// Aborts the connection whose last request has no answer, if another one takes its place.
+    /// Aborts the connection whose last request has no answer, if another connection replaces it.
     fn give_up_for(&self, new: &Rc<Connection>) {
         if let Link::Silent(old) | Link::Ordered(old) = &self.link
             && !Rc::ptr_eq(old, new)

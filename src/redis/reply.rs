@@ -70,7 +70,7 @@ impl Reply {
         }
     }
 
-    /// The text at this index of a list; otherwise nothing.
+    /// The text at this index of a list; empty if there is none.
     pub(crate) fn text(&self, at: usize) -> &str {
         self.at(at).as_text().unwrap_or_default()
     }
@@ -80,7 +80,7 @@ impl Reply {
         self.at(at).as_count()
     }
 
-    /// The item at this place of a list; nil if there is none.
+    /// The item at this index of a list; nil if there is none.
     pub(crate) fn at(&self, at: usize) -> &Reply {
         self.items().get(at).unwrap_or(&Reply::Nil)
     }

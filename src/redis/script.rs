@@ -32,7 +32,7 @@ pub(super) enum Delivery {
     /// The call goes once, and the next request follows over the same connection.
     InOrder,
     /// The call goes over the open connection, and again over a new one after each pause with no answer. The first
-    /// answer counts, even one to an earlier call of this kind.
+    /// answer counts, even the answer to an earlier call of this kind.
     Hedged(Duration),
 }
 

@@ -62,7 +62,7 @@ impl AsyncWrite for ServerStream {
         self.is_asked = true;
         self.reader.take().into_iter().for_each(Waker::wake);
         match Pin::new(&mut self.socket).poll_write(cx, bytes) {
-            // The reader meets the end too, behind the words.
+            // The reader meets the end too, after the server's last words.
             Poll::Ready(Err(error)) if is_end(&error) => Poll::Ready(Ok(bytes.len())),
             written => written,
         }
