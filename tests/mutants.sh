@@ -114,7 +114,7 @@ try extend-recreates chaos::on_one src/lock/scripts/extend.lua \
     's/if not is_held then return answer_without_lease\(\) end/if not is_held and value == false and not ARG.slot then redis.call("SET", K, ARG.token, "PX", ARG.ttl or ARG.default or 3000) value = ARG.token is_held = true end\nif not is_held then return answer_without_lease() end/'
 try no-roll-back chaos::on_three src/lock/traces.rs \
     's/may\.then\(\|\| call\.clone\(\)\)/may.then(|| call.clone()).filter(|_| false)/; s/if self\.may_have_it\[node\] \&\&/if false \&\&/'
-try place-counted chaos::on_three src/lock/scripts/take.lua 's/if ARG.slot and not is_vacant\(\)/if false/'
+try slot-counted chaos::on_three src/lock/scripts/take.lua 's/if ARG.slot and not is_vacant\(\)/if false/'
 try outdated-let-in chaos::on_one src/lock/scripts/newest.lua 's/known > asked/false/'
 try no-wake-up chaos::on_one src/lock/scripts/line.lua 's/pcall\(call_next\)/return/'
 try no-quarantine chaos::on_three src/lock/quarantine.rs 's/length: given\.unwrap_or\(default\)/length: Duration::ZERO.min(given.unwrap_or(default))/'

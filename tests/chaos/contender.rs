@@ -420,7 +420,7 @@ impl Lease {
             event: Event::Enter,
             lock: lock.to_owned(),
             kind,
-            place: self.slot.map_or("-".to_owned(), |slot| slot.to_string()),
+            slot: self.slot.map_or("-".to_owned(), |slot| slot.to_string()),
             fence: self.fence,
             token: self.token.clone(),
             pid: std::process::id(),

@@ -44,7 +44,7 @@ pub(super) struct Line {
     /// `x`, `s`, `p`, or `n` with `--newest`.
     pub(super) kind: char,
     /// The slot, the number of `--newest`, or `-`.
-    pub(super) place: String,
+    pub(super) slot: String,
     pub(super) fence: Option<u64>,
     pub(super) token: String,
     pub(super) pid: u32,
@@ -62,8 +62,8 @@ impl Display for Line {
         let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
         let fence = number(self.fence.map(|n| n.to_string()));
         let [until, status] = [self.until, self.status].map(|n| number(n.map(|n| n.to_string())));
-        let Line { lock, kind, place, token, pid, at, .. } = self;
-        write!(f, "{event} {lock} {kind} {place} {fence} {token} {pid} {at} {until} {status}")
+        let Line { lock, kind, slot, token, pid, at, .. } = self;
+        write!(f, "{event} {lock} {kind} {slot} {fence} {token} {pid} {at} {until} {status}")
     }
 }
 
@@ -71,14 +71,14 @@ impl Line {
     /// Reads what [`Line::fmt`] or `section.c` has written.
     pub(super) fn read(text: &str) -> Line {
         let fields: Vec<&str> = text.split(' ').collect();
-        let [event, lock, kind, place, fence, token, pid, at, until, status] = fields[..] else { panic!("{text:?}") };
+        let [event, lock, kind, slot, fence, token, pid, at, until, status] = fields[..] else { panic!("{text:?}") };
         let event = EVENTS.iter().find(|one| one.0 == event).unwrap_or_else(|| panic!("{text:?}")).1;
         let given = |text: &str| (text != "-").then(|| text.parse().unwrap());
         Line {
             event,
             lock: lock.to_owned(),
             kind: kind.parse().unwrap(),
-            place: place.to_owned(),
+            slot: slot.to_owned(),
             fence: (fence != "-").then(|| fence.parse().unwrap()),
             token: token.to_owned(),
             pid: pid.parse().unwrap(),
@@ -101,8 +101,8 @@ impl Bounded {
     /// Enters, with all but `event` and `at` of this line; tells whether it was free.
     pub(super) fn enter(directory: &Path, line: Line) -> Option<Bounded> {
         let how = if line.kind == 's' { libc::LOCK_SH } else { libc::LOCK_EX };
-        let place = if line.kind == 'p' { line.place.as_str() } else { "" };
-        let path = |suffix| directory.join(format!("{}.{place}{suffix}", line.lock));
+        let slot = if line.kind == 'p' { line.slot.as_str() } else { "" };
+        let path = |suffix| directory.join(format!("{}.{slot}{suffix}", line.lock));
         let (judge, file) = (open(&path("judge")), open(&path("bounded")));
         let mut section = Bounded { directory: directory.to_owned(), line, file };
         if !flock(&section.file, how) {
@@ -176,8 +176,8 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
     let mut states: BTreeMap<(&str, &str), State> = BTreeMap::new();
     let mut ended: BTreeMap<&str, i64> = BTreeMap::new();
     for line in lines {
-        let place = if line.kind == 'n' { "-" } else { &line.place };
-        let state = states.entry((&line.lock, place)).or_default();
+        let slot = if line.kind == 'n' { "-" } else { &line.slot };
+        let state = states.entry((&line.lock, slot)).or_default();
         match line.event {
             Event::Leave => {
                 let of_token = state.bounded.iter().position(|one| one.token == line.token);
@@ -206,7 +206,7 @@ pub(super) fn judge(lines: &[Line], remembered_until: i64) -> Judgement {
                 }
                 judgement.violations.extend(state.enter(line));
                 if line.kind == 'n' {
-                    let number = line.place.parse().unwrap();
+                    let number = line.slot.parse().unwrap();
                     let wrong = || format!("outdated: {line} behind {}", state.newest);
                     let is_wrong = number < state.newest && line.at < remembered_until;
                     judgement.violations.extend(is_wrong.then(wrong));

@@ -122,7 +122,7 @@ fn line(lock: &str, token: String, until: i64) -> Line {
         event: Event::Enter,
         lock: lock.to_owned(),
         kind: 'x',
-        place: "-".to_owned(),
+        slot: "-".to_owned(),
         fence: None,
         token,
         pid: std::process::id(),

@@ -1,6 +1,6 @@
 /* A critical section, judged by the kernel: section DIRECTORY MILLISECONDS WAYS STATUS LOCK:KIND...
  *
- * KIND is x (exclusive), s (shared), p (the place in REDLOCK_SLOT) or n and a number (exclusive, --newest; its place is the number). For each lock the section takes flock on a file without
+ * KIND is x (exclusive), s (shared), p (the slot in REDLOCK_SLOT) or n and a number (exclusive, --newest; the number stands for the slot). For each lock the section takes flock on a file without
  * blocking. Whoever does not get it has found another section that has the lock at the same time, and every process of a section
  * keeps it: to the last of them it is the section. Enter and leave are appended to DIRECTORY/history, as history.rs reads it.
  * What ends by the clock, and not by redlock (.bounded), has a file of its own, which is only looked at here.
@@ -27,13 +27,13 @@ static const char *or(const char *name, const char *otherwise) {
 
 static void note(const char *event, const char *lock, char kind, const char *status) {
     const char *named = or("REDLOCK_NAME", ""), *behind = lock + strlen(lock) + 2;
-    const char *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : kind == 'n' ? behind : "-";
+    const char *slot = kind == 'p' ? or("REDLOCK_SLOT", "?") : kind == 'n' ? behind : "-";
     /* Of several names the variables tell about one. */
     int ours = !strcmp(named, lock);
     struct timespec now;
     char line[512];
     clock_gettime(CLOCK_BOOTTIME, &now);
-    int length = snprintf(line, sizeof line, "%s %s %c %s %s %s %d %lld - %s\n", event, lock, kind, place,
+    int length = snprintf(line, sizeof line, "%s %s %c %s %s %s %d %lld - %s\n", event, lock, kind, slot,
         ours ? or("REDLOCK_FENCING_TOKEN", "?") : "-", ours ? or("REDLOCK_TOKEN", "?") : "-", getpid(),
         now.tv_sec * 1000000LL + now.tv_nsec / 1000, status);
     if (write(history, line, length) != length) _exit(10);
@@ -41,8 +41,8 @@ static void note(const char *event, const char *lock, char kind, const char *sta
 
 static int take(const char *directory, const char *lock, char kind, const char *suffix, int how) {
     char path[512];
-    const char *place = kind == 'p' ? or("REDLOCK_SLOT", "?") : "";
-    snprintf(path, sizeof path, "%s/%s.%s%s", directory, lock, place, suffix);
+    const char *slot = kind == 'p' ? or("REDLOCK_SLOT", "?") : "";
+    snprintf(path, sizeof path, "%s/%s.%s%s", directory, lock, slot, suffix);
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (file < 0) _exit(11);
     if (flock(file, how | LOCK_NB) == 0) return file;

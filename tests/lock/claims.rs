@@ -45,7 +45,7 @@ fn queue(redis: &Redis, arguments: &str) -> Running {
     Line::join(redis, Line::waiter(redis).args(arguments.split_whitespace()))
 }
 
-/// The places of those that have it.
+/// The slots of those that have it.
 #[track_caller]
 fn slots<W: Where + ?Sized>(servers: &W) -> Vec<u64> {
     let status = status(servers, "backup");
@@ -157,7 +157,7 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
     assert_eq!(waiter["slot"], 1);
     let object = status(&redis, "backup");
     assert_eq!((&object["mode"], &object["limit"]), (&"slots".into(), &3.into()));
-    // Each place has its own counter.
+    // Each slot has its own counter.
     assert!(waiter["fencing_token"].as_u64() > json["fencing_token"].as_u64());
     redlock(&redis, format!("extend backup --token {third} --ttl 5m")).stderr(message(["extended"])).run();
     redlock(&redis, "release backup --force").stdout(any()).run();
@@ -168,20 +168,20 @@ fn each_holder_has_a_slot_of_its_own_and_a_free_one_is_given_again() {
 fn the_last_of_ten_thousand_slots_is_found() {
     let redis = Redis::start();
     take(&redis, "--slots 10000");
-    // As if all but the last place were taken.
-    let (members, places) = ("{redlock:backup}:\u{1f}members", "{redlock:backup}:\u{1f}slots");
+    // As if all but the last slot were taken.
+    let (members, slots) = ("{redlock:backup}:\u{1f}members", "{redlock:backup}:\u{1f}slots");
     for first in (0..9_999).step_by(1_000) {
-        let tokens = || (first..(first + 1_000).min(9_999)).map(|place| (place, format!("{place:032}")));
+        let tokens = || (first..(first + 1_000).min(9_999)).map(|slot| (slot, format!("{slot:032}")));
         let members: Vec<String> = [String::from("ZADD"), members.to_owned()]
             .into_iter()
             .chain(tokens().flat_map(|(_, token)| [String::from("99999999999999"), token]))
             .collect();
         redis.command(&members.iter().map(String::as_str).collect::<Vec<_>>());
-        let places: Vec<String> = [String::from("ZADD"), places.to_owned()]
+        let slots: Vec<String> = [String::from("ZADD"), slots.to_owned()]
             .into_iter()
-            .chain(tokens().filter(|(place, _)| *place > 0).flat_map(|(place, token)| [place.to_string(), token]))
+            .chain(tokens().filter(|(slot, _)| *slot > 0).flat_map(|(slot, token)| [slot.to_string(), token]))
             .collect();
-        redis.command(&places.iter().map(String::as_str).collect::<Vec<_>>());
+        redis.command(&slots.iter().map(String::as_str).collect::<Vec<_>>());
     }
     let last = redlock(&redis, "acquire backup --slots 10000 --format json").stdout(any()).run().json();
     assert_eq!(last["slot"], 9_999);
@@ -392,7 +392,7 @@ fn over_three_masters_readers_are_together_and_writers_alone() {
     acquire(&nodes, "backup");
 }
 
-/// So many jobs over so many slots: each notes where it is, and no two are at the same place, over these nodes.
+/// So many jobs over so many slots: each notes where it is, and no two have the same slot, over these nodes.
 #[track_caller]
 fn crowd(nodes: &Vec<Redis>, jobs: usize, limit: usize) {
     let directory = Arc::new(Directory::new());
@@ -432,20 +432,20 @@ fn each_contender_gets_a_slot_though_all_come_at_once() {
 }
 
 #[test]
-fn the_places_that_are_left_are_found_by_one_try_on_every_master() {
+fn the_slots_that_are_left_are_found_by_one_try_on_every_master() {
     let nodes = several(3);
     let tokens: Vec<String> = (0..40).map(|_| take_on_all(&nodes, "--slots 40 --ttl 5m")).collect();
     busy(&nodes, "--slots 40", "\"backup\" has all 40 slots taken: ");
-    let places = |node: &Redis| {
+    let slots = |node: &Redis| {
         let key = "{redlock:backup}:\u{1f}slots";
         node.query::<BTreeMap<String, u32>>(&["ZRANGE", key, "0", "-1", "WITHSCORES"])
     };
     for node in &nodes {
-        assert_eq!(places(node).into_values().collect::<BTreeSet<_>>(), (0..40).collect());
+        assert_eq!(slots(node).into_values().collect::<BTreeSet<_>>(), (0..40).collect());
     }
-    // A token belongs to its place, so it is the same everywhere.
+    // A token belongs to its slot, so the slot is the same everywhere.
     for token in tokens {
-        assert_eq!(nodes.iter().map(|node| places(node)[&token]).collect::<BTreeSet<_>>().len(), 1);
+        assert_eq!(nodes.iter().map(|node| slots(node)[&token]).collect::<BTreeSet<_>>().len(), 1);
         release(&nodes, "backup", &token);
     }
 }

@@ -221,8 +221,8 @@ impl Run<'_> {
             _ => self.model.held_claim().filter(|held| limit(held).is_some()).unwrap_or("slots:2".to_owned()),
         };
         // A lease that comes back always names its slot.
-        let names_place = script == "recreate" || self.chance.percent(50);
-        if let Some(limit) = limit(&claim).filter(|_| names_place) {
+        let names_slot = script == "recreate" || self.chance.percent(50);
+        if let Some(limit) = limit(&claim).filter(|_| names_slot) {
             let slot = self.chance.below(u64::try_from(limit).unwrap());
             self.model.args.insert("slot", slot.to_string());
         }
