@@ -132,5 +132,5 @@ try memory-lies chaos::on_one src/lock/scripts/end.lua \
 try renewal-from-answer run::margins::a_renewal src/lock/renew.rs 's/sent \+ less_drift/Boot::now() + less_drift/g'
 try last-lease-decides run::margins::of_several src/run/supervision.rs 's/\.min_by_key/.max_by_key/'
 try undo-overtakes nodes::masters::nodes_that_timed_out src/lock/traces.rs 's/\)\.on_same_connection\(\)/)/g'
-try once-in-haste commands::once_per::a_success src/lock/attempt.rs 's/is_once => return Boot::NEVER/is_once => straggler_wait_once_granted(start, answers)/'
+try once-in-haste commands::once_per::a_success src/lock/attempt.rs 's/is_once => None/is_once => Some(straggler_wait_once_granted(start, answers))/'
 exit $alive

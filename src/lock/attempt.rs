@@ -141,18 +141,9 @@ impl Lock {
             .map(|node| self.call(&scripts::TAKE, traces.add_earlier_to(args.clone(), node)));
         let calls: Vec<Call> = calls.collect();
         let mut decided = None;
-        let patience = |answers: &Answers<Answer>| {
-            let patience = match answers.verdict(is_granted) {
-                _ if ran(answers).is_some() => Duration::ZERO,
-                // With --once-per, wait for all: any node may know of a success.
-                Verdict::Yes if is_once => return Boot::NEVER,
-                Verdict::Yes => straggler_wait_once_granted(start, answers),
-                _ if Newest::largest(answers).is_some() => Duration::ZERO,
-                Verdict::No if !free_on_most(answers).is_empty() => Duration::ZERO,
-                Verdict::No if is_explained(answers) => straggler_wait(start, answers.faults().next().is_some()),
-                _ => return Boot::NEVER,
-            };
-            *decided.get_or_insert_with(|| Boot::now() + patience)
+        let patience = |answers: &Answers<Answer>| match wait_for_others(start, answers, is_once) {
+            Some(wait) => *decided.get_or_insert_with(|| Boot::now() + wait),
+            None => Boot::NEVER,
         };
         let deadline = self.locks.nodes.deadline().min(until);
         self.locks.nodes.ask_apart(|node| calls.get(node), deadline, patience).await
@@ -299,6 +290,20 @@ impl Lock {
             queued: refusals.iter().filter(|(_, take)| take.fields.has("queued")).map(|(node, _)| *node).collect(),
             split: votes + silent < self.locks.quorum(),
         }))
+    }
+}
+
+/// How long further answers to a try matter, if these decide; none if they do not.
+fn wait_for_others(start: Boot, answers: &Answers<Answer>, is_once: bool) -> Option<Duration> {
+    match answers.verdict(is_granted) {
+        _ if ran(answers).is_some() => Some(Duration::ZERO),
+        // With --once-per, wait for all: any node may know of a success.
+        Verdict::Yes if is_once => None,
+        Verdict::Yes => Some(straggler_wait_once_granted(start, answers)),
+        _ if Newest::largest(answers).is_some() => Some(Duration::ZERO),
+        Verdict::No if !free_on_most(answers).is_empty() => Some(Duration::ZERO),
+        Verdict::No if is_explained(answers) => Some(straggler_wait(start, answers.faults().next().is_some())),
+        _ => None,
     }
 }
 

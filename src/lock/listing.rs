@@ -84,7 +84,7 @@ impl Locks {
         free: bool,
         mut show: impl FnMut(Status) -> Result<(), Error>,
     ) -> Result<Missing, Error> {
-        let Selection { prefix, names } = selection;
+        let prefix = selection.prefix;
         if self.nodes.are_unused() {
             let unused = selection.exact().map(|key| show(Status::unused(&key[prefix.len()..], &key)));
             return Ok(Missing { locks: unused.filter_map(Result::err).collect(), ..Missing::default() });
@@ -104,13 +104,7 @@ impl Locks {
             for status in batch.look_at_all(prefix, page, view).await? {
                 let shown = status.and_then(|status| {
                     is_unknown |= status.state == State::Unknown;
-                    let is_shown = match status.state {
-                        _ if status.name.is_empty() => false, // only the question to a replica, above
-                        _ if names.contains(&status.name) => true,
-                        State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
-                        State::Foreign => !prefix.is_empty(),
-                        _ => true,
-                    };
+                    let is_shown = selection.shows(&status, free);
                     missing.has_known |= is_shown && status.state != State::Unknown;
                     if is_shown { show(status) } else { Ok(()) }
                 });
@@ -259,6 +253,17 @@ impl<'a> Selection<'a> {
     /// The keys of the names without a `*`.
     fn exact(self) -> impl Iterator<Item = String> {
         self.names.iter().filter(|name| !name.contains('*')).map(move |name| format!("{}{name}", self.prefix))
+    }
+
+    /// True if the list shows a lock with this status; with `free` also if the lock is free and remembers something.
+    fn shows(self, status: &Status, free: bool) -> bool {
+        match status.state {
+            _ if status.name.is_empty() => false, // only the question to a replica
+            _ if self.names.contains(&status.name) => true,
+            State::Free => free && (status.memory.is_known() || status.unremembered.is_some()), // or gone since
+            State::Foreign => !self.prefix.is_empty(),
+            _ => true,
+        }
     }
 
     /// The names with a `*`; a single `*` if the selection has no name.

@@ -136,11 +136,8 @@ impl FromReply for NodeMemory {
                 runs.push(run);
             }
         }
-        // A release that freed the lock for all its holders has ended all leases of that time.
         if let Some(force) = run_in("forced").filter(|force| force.began <= now) {
-            let is_ended =
-                |run: &&mut Run| run.began <= force.began && run.ended.is_none_or(|end| Some(end) >= force.began);
-            for run in runs.iter_mut().filter(is_ended) {
+            for run in runs.iter_mut().filter(|run| run.was_ended_by(&force)) {
                 run.outcome = RunOutcome::Revoked;
                 run.revoked_by.clone_from(&force.revoked_by);
                 run.set_end(force.began.unwrap_or_default());

@@ -172,12 +172,8 @@ impl Lock {
                 answer.outcome = Outcome::Released;
             }
         }
-        let unknown = |node: usize, answer: &Answer| {
-            let is_unknown = is_repeated && !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer);
-            let is_logged = release.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
-            faults[node].clone().filter(|_| is_unknown && !is_logged)
-        };
-        let answers = answers.discard_by_node(unknown);
+        let unknown = |answer: &Answer| is_repeated && release.may_have_been_done_before(answer);
+        let answers = answers.discard_by_node(|node, answer| faults[node].clone().filter(|_| unknown(answer)));
         self.locks.without_quarantined(answers)
     }
 
@@ -259,6 +255,12 @@ impl Release<'_> {
             Outcome::Gone | Outcome::Other => (is_repeated || token::is_noted(self.stem)) && knows_end(answer),
             _ => is_done(answer),
         }
+    }
+
+    /// True if an earlier copy of this release may have been executed: the lease is not here, and the log does not tell.
+    fn may_have_been_done_before(&self, answer: &Answer) -> bool {
+        let is_logged = self.lease.is_some_and(|lease| lease.entry.is_some()) && !may_have_forgotten(answer);
+        !is_done(answer) && answer.outcome != Outcome::Newest && !knows_run(answer) && !is_logged
     }
 
     /// True if the node has restarted without its memory since it confirmed the lease. A job that has ended within its

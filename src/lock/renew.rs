@@ -163,20 +163,22 @@ impl Lock {
 
     /// The fate of a lost lease, from the most informative answer.
     fn what_became<'a>(&self, answers: impl Iterator<Item = (usize, Boot, &'a Answer)>) -> Option<String> {
-        let said = answers.filter_map(|(node, _, answer)| {
-            let node = self.locks.nodes.name(node);
-            Some(match (answer.outcome, &answer.by) {
-                (Outcome::Revoked, _) => {
-                    (0, format!("it was revoked by {} ({node})", safe(answer.text("by").unwrap_or_default())))
-                }
-                (Outcome::Other, Some(Obstacle::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
-                (Outcome::Other, _) => (1, format!("another program now holds it ({node})")),
-                (Outcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
-                _ => return None,
-            })
-        });
-        said.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
+        let fates = answers.filter_map(|(node, _, answer)| fate(&self.locks.nodes.name(node), answer));
+        fates.min_by_key(|(rank, _)| *rank).map(|(_, what)| what)
     }
+}
+
+/// The fate of a lost lease as this node tells it, and a rank: the lower, the more informative.
+fn fate(node: &str, answer: &Answer) -> Option<(u8, String)> {
+    Some(match (answer.outcome, &answer.by) {
+        (Outcome::Revoked, _) => {
+            (0, format!("it was revoked by {} ({node})", safe(answer.text("by").unwrap_or_default())))
+        }
+        (Outcome::Other, Some(Obstacle::Leases(leases))) => (1, format!("{} ({node})", now_held_by(leases))),
+        (Outcome::Other, _) => (1, format!("another program now holds it ({node})")),
+        (Outcome::Gone, _) => (2, format!("it was released or deleted on {node}")),
+        _ => return None,
+    })
 }
 
 /// Records which nodes have extended the lease, each for its ttl from the moment at which the request was sent.

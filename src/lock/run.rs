@@ -266,6 +266,11 @@ impl Run {
         self.now.zip(self.last_known()).is_some_and(|(now, known)| known > now + FUTURE)
     }
 
+    /// True if this release, which freed the lock for all its holders, ended the lease of the run.
+    pub(super) fn was_ended_by(&self, force: &Run) -> bool {
+        self.began <= force.began && self.ended.is_none_or(|end| Some(end) >= force.began)
+    }
+
     /// True if its command has exited with status 0.
     pub(crate) fn succeeded(&self) -> bool {
         self.outcome == RunOutcome::Exited && self.status == Some(0)

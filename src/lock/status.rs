@@ -87,6 +87,19 @@ pub(crate) struct NodeAnswer {
     pub(crate) detail: Option<String>,
 }
 
+impl NodeAnswer {
+    fn of(node: String, answer: Result<&Answer, &Fault>) -> NodeAnswer {
+        let (answer, detail) = match answer {
+            Ok(Answer { by: None | Some(Obstacle::Reserved(_)), .. }) => ("free", None),
+            Ok(Answer { by: Some(by), .. }) if by.holders().iter().any(Holder::has_record) => ("held", None),
+            Ok(_) => ("foreign", None),
+            Err(fault @ Fault::Quarantined { .. }) => ("unknown", Some(fault.to_string())),
+            Err(fault) => ("error", Some(fault.to_string())),
+        };
+        NodeAnswer { node, answer, detail }
+    }
+}
+
 /// All that is known of one lock.
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
@@ -205,17 +218,8 @@ impl Lock {
             }
             status.unanswered = Some(error);
         }
-        let node_answer = |node| {
-            let (answer, detail) = match answers.of(node)? {
-                Ok(Answer { by: None | Some(Obstacle::Reserved(_)), .. }) => ("free", None),
-                Ok(Answer { by: Some(by), .. }) if by.holders().iter().any(Holder::has_record) => ("held", None),
-                Ok(_) => ("foreign", None),
-                Err(fault @ Fault::Quarantined { .. }) => ("unknown", Some(fault.to_string())),
-                Err(fault) => ("error", Some(fault.to_string())),
-            };
-            Some(NodeAnswer { node: self.locks.nodes.name(node), answer, detail })
-        };
-        status.nodes = (0..answers.nodes()).filter_map(node_answer).collect();
+        let named = |node| Some(NodeAnswer::of(self.locks.nodes.name(node), answers.of(node)?));
+        status.nodes = (0..answers.nodes()).filter_map(named).collect();
         if let (Some(query), None) = (view.runs, &status.unanswered) {
             BatchQuery::of(&mut self.locks).add_memory(&mut [&mut status], query).await?;
         }

@@ -101,16 +101,18 @@ pub(super) fn merge(nodes: &[(&[Visit], &[Run])], runs: &[Run]) -> Vec<Visit> {
     }
     let mut visits: Vec<Visit> = hosts.values().filter_map(|same| Visit::agreed(same, now)).collect();
     for visit in visits.iter_mut().filter(|visit| visit.met == Met::Took) {
-        let of_node = |(visits, told): &(&[Visit], &[Run])| {
-            let own = visits.iter().find(|own| own.host == visit.host)?;
-            told.iter().find(|run| own.is_of(run)).map(|run| run.token.clone())
-        };
-        let token = nodes.iter().find_map(of_node);
-        visit.run = runs.iter().find(|run| token.as_ref() == Some(&run.token)).cloned();
+        let told = nodes.iter().find_map(|&node| run_at_visit(&visit.host, node));
+        visit.run = runs.iter().find(|run| told.is_some_and(|told| told.token == run.token)).cloned();
     }
     visits.sort_by_key(|visit| Reverse(visit.came));
     visits.truncate(HOSTS);
     visits
+}
+
+/// The run that began at the last visit of this host, from the visits and the runs that one node tells.
+fn run_at_visit<'a>(host: &str, (visits, runs): (&[Visit], &'a [Run])) -> Option<&'a Run> {
+    let visit = visits.iter().find(|visit| visit.host == host)?;
+    runs.iter().find(|run| visit.is_of(run))
 }
 
 /// The period of a host's visits, if `--once-per` is so near to it that some runs are left out. `began_ago` is the time

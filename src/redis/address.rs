@@ -105,7 +105,6 @@ impl Address {
 
     /// True if both are the same node, judged by their spelling.
     pub(crate) fn is_same_node(&self, other: &Address) -> bool {
-        let shared = |ours: &[Host], others: &[Host]| ours.iter().any(|host| others.iter().any(|o| host.is_same(o)));
         match (&self.url.deployment, &other.url.deployment) {
             (Deployment::Tcp(one), Deployment::Tcp(another)) => one.is_same(another),
             // Paths are compared by component: `//` and `/./` make no difference.
@@ -113,11 +112,15 @@ impl Address {
             (
                 Deployment::Sentinel { sentinels: ours, service: one, .. },
                 Deployment::Sentinel { sentinels: others, service: another, .. },
-            ) => one == another && shared(ours, others),
-            (Deployment::Cluster(ours), Deployment::Cluster(others)) => shared(ours, others),
+            ) => one == another && share_a_host(ours, others),
+            (Deployment::Cluster(ours), Deployment::Cluster(others)) => share_a_host(ours, others),
             _ => false,
         }
     }
+}
+
+fn share_a_host(ours: &[Host], others: &[Host]) -> bool {
+    ours.iter().any(|host| others.iter().any(|other| host.is_same(other)))
 }
 
 /// The name of the node in messages: `10.0.0.1:6379`, `[::1]:6379`, a socket's path, `mymaster@10.0.0.1:26379`. Never a

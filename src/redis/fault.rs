@@ -365,9 +365,7 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 /// errors are temporary: proxies, modules and later versions have errors of their own, and few are permanent.
 fn classified(code: &str, detail: &str) -> Fault {
     let text = if is_code(code) { detail.to_owned() } else { format!("{code} {detail}") };
-    let wrapped = |word: &str| ["-", ": "].iter().any(|before| text.contains(&format!("{before}{word} ")));
-    let says = |word: &str| code == word || text.starts_with(&format!("{word} ")) || wrapped(word);
-    match MEANINGS.iter().find(|(met, ..)| says(met)) {
+    match MEANINGS.iter().find(|(met, ..)| code == *met || begins_or_wraps(&text, met)) {
         Some((met, fault, ..)) => fault((*met).to_owned(), text),
         None if text.contains("ACL failure") || text.contains("The user executing the script") => {
             Fault::Refused("NOPERM".to_owned(), text)
@@ -375,6 +373,12 @@ fn classified(code: &str, detail: &str) -> Fault {
         None if text.contains("Unknown Redis command") => Fault::Refused("unknown command".to_owned(), text),
         None => Fault::CannotServe(code.to_owned(), text),
     }
+}
+
+/// True if the text begins with this word, or with other words in front of an error that begins with it.
+fn begins_or_wraps(text: &str, word: &str) -> bool {
+    let word = format!("{word} ");
+    text.starts_with(&word) || ["-", ": "].iter().any(|before| text.contains(&format!("{before}{word}")))
 }
 
 #[cfg(test)]

@@ -231,10 +231,9 @@ impl Local {
         if let Some(file) = existing.filter(|existing| !existing.is_dir()) {
             return Err(format!("cannot be used: {} is not a directory", file.display()));
         }
-        let open_to_others = |directory: &Path| fs::metadata(directory).is_ok_and(|found| found.mode() & 0o022 != 0);
         // Another user's directory is trusted only if no third user can write to any parent.
         let depth = if self.is_ours() { 1 } else { usize::MAX };
-        match self.directory.ancestors().take(depth).find(|directory| open_to_others(directory)) {
+        match self.directory.ancestors().take(depth).find(|directory| is_open_to_others(directory)) {
             Some(open) => Err(format!("is not safe: others may write to {}", open.display())),
             None => Ok(()),
         }
@@ -247,6 +246,11 @@ fn own_directory() -> Result<PathBuf, Unusable> {
     let state = state.ok_or("has no directory: HOME is not set, and /etc/passwd has none; use local:/DIR")?;
     let machine = host::machine().map_err(|error| Unusable::of(&error).within(|why| format!("is not found: {why}")))?;
     Ok(state.join("redlock").join(machine))
+}
+
+/// True if users besides its owner may write to this directory.
+fn is_open_to_others(directory: &Path) -> bool {
+    fs::metadata(directory).is_ok_and(|found| found.mode() & 0o022 != 0)
 }
 
 /// Treats a file that cannot be locked as not locked by another process.

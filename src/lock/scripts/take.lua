@@ -140,7 +140,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
   end
 
   -- The answer if nothing new is granted; nil if the lock is to be granted.
-  local function refusal()
+  local function answer_without_grant()
     if is_held_by(ARG.token) then -- an earlier reply was lost
       lengthen(ARG.token, tonumber(ARG.ttl))
       local known = redis.call('HGET', record_of(ARG.token), 'fence') or '0'
@@ -185,7 +185,7 @@ if not is_plain or redis.pcall('EXISTS', R, Q, S, ENDS) ~= 0 then
     return refused('reserved', {left = redis.call('PTTL', R)})
   end
 
-  reply = refusal()
+  reply = answer_without_grant()
   if reply then return reply end
   if raise_newest then raise_newest() end
   -- An exclusive grant also counts on from the counter of all slots: re-creation compares the larger of both.
