@@ -346,7 +346,9 @@ fn renewal_news(holder: &Holder) -> Option<String> {
     }
     if renewal.is_zero() {
         // If a job has re-entered the lease, the job renews it.
-        return holder.holds.is_none_or(|holds| holds == 1).then(|| "by acquire: nothing renews it".to_owned());
+        let is_reentered = holder.holds.is_some_and(|holds| holds > 1);
+        let way_out = format!("if its script is dead, release --force --token {} frees it", holder.short_token());
+        return (!is_reentered).then(|| format!("by acquire: nothing renews it; {way_out}"));
     }
     // If an extension gave more than a renewal would, no renewal is due.
     let last = renewal.checked_sub(left)?;

@@ -18,7 +18,8 @@ fn who() -> String {
 fn block(slot: &str) -> String {
     format!(
         "{slot}  by      {}, pid <n> (<word>)\n  for     <duration>, since <date>\n  \
-         lease   <duration> of 30s left\n          by acquire: nothing renews it\n  token   <prefix>…, fencing token <n>\n",
+         lease   <duration> of 30s left\n          by acquire: nothing renews it; if its script is dead, release --force --token \
+         <prefix> frees it\n  token   <prefix>…, fencing token <n>\n",
         who()
     )
 }
