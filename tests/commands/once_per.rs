@@ -218,6 +218,22 @@ fn a_success_that_cannot_be_noted_is_said_though_the_call_is_quiet() {
     job.stderr(said).run();
 }
 
+/// As README has it: for 5 s, or for the rest of the lease.
+#[test]
+fn a_success_that_no_node_hears_of_is_told_no_longer_than_its_lease_lasts() {
+    let (mut redis, directory) = (Redis::with_tcp(&[]), Arc::new(Directory::new()));
+    let job = redlock(&redis, "run backup -q --ttl 2s --once-per 1h -- sh -c").in_directory(&directory);
+    let job = job.args(["while [ ! -e go ]; do sleep 0.02; done"]);
+    let job =
+        job.stderr(message(["cannot release \"backup\"", "--once-per may let another host run it again"])).spawn();
+    eventually(SOON, "the job runs", || redis.pttl("redlock:backup") > 0);
+    redis.kill();
+    fs::write(directory.path().join("go"), "").unwrap();
+    let end = Instant::now();
+    job.finish();
+    assert!(end.elapsed() < ms(5_000), "{:?}", end.elapsed());
+}
+
 #[test]
 fn a_success_that_no_node_hears_of_is_said_though_the_call_is_quiet() {
     let start = |option: &str, status: i32, said: Option<&str>| {
