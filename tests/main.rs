@@ -135,6 +135,7 @@ mod docs {
 
 /// What measures how late something is, and needs a quiet machine for itself: `make margins` runs these, one at a time.
 mod alone {
+    mod demo;
     mod handover;
     mod injected;
     mod interrupts;

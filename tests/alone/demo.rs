@@ -1,0 +1,21 @@
+//! The demo of README's first screen, and nothing else on standard error: its first look at each log comes before the log is there.
+
+use crate::support::{Directory, SOON, Test, any, like};
+use std::os::unix::fs::symlink;
+
+/// Looks where there is no file for the first time.
+const GREP: &str = "#!/bin/sh
+for file; do :; done
+case $file in *.log) mkdir \"$0-$file\" 2>/dev/null && cd \"$0-$file\" ;; esac
+PATH=/usr/bin:/bin exec grep \"$@\"
+";
+
+#[test]
+fn the_demo_shows_what_it_says() {
+    let directory = Directory::new();
+    symlink(env!("CARGO_BIN_EXE_redlock"), directory.path().join("redlock")).unwrap();
+    directory.program("grep", GREP);
+    let demo = Test::of("bash").arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/demo.sh"));
+    let said = like("redlock: \"deploy\" is held by <any> (alice), <any>\n");
+    demo.arg(directory.path().join("redlock")).stdout(any()).stderr(said).within(SOON * 6).run();
+}
