@@ -8,6 +8,9 @@
 # It needs redis-server and socat; and for their columns flock, etcd and etcdctl, sem (parallel), python3-redis.
 set -u
 
+for program in redis-server socat; do
+    command -v $program >/dev/null || { echo "try: $program is missing" >&2; exit 1; }
+done
 redlock=$(realpath "${1:-target/release/redlock}")
 tools=${*:2}
 work=$(mktemp -d) && cd "$work" || exit
