@@ -1,5 +1,28 @@
 //! States in a few words: a search keeps a million of them.
 
+use std::fmt::Debug;
+
+/// A state of a search, and the words that it is kept in.
+pub(super) trait Packable: Copy + Debug {
+    type Words: Copy + Eq + AsRef<[u64]>;
+
+    fn pack(self) -> Self::Words;
+    fn unpack(words: &Self::Words) -> Self;
+}
+
+/// One word is enough for most.
+impl<T: Field + Debug> Packable for T {
+    type Words = [u64; 1];
+
+    fn pack(self) -> [u64; 1] {
+        [self.word()]
+    }
+
+    fn unpack(words: &[u64; 1]) -> T {
+        T::of(words[0])
+    }
+}
+
 /// Fields of a few bits, one behind the other.
 #[derive(Default)]
 pub(super) struct Bits {
@@ -12,14 +35,14 @@ pub(super) trait Field: Copy {
     fn put(self, bits: &mut Bits, width: u32);
     fn get(bits: &mut Bits, width: u32) -> Self;
 
-    fn pack(self) -> u64 {
+    fn word(self) -> u64 {
         let mut bits = Bits::default();
         self.put(&mut bits, 0);
         assert!(bits.at <= 64);
         bits.word
     }
 
-    fn unpack(word: u64) -> Self {
+    fn of(word: u64) -> Self {
         Self::get(&mut Bits { word, at: 0 }, 0)
     }
 }

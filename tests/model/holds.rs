@@ -4,8 +4,8 @@
 //! What must hold: a release gives up one hold, and the lease only with the last of them; and while a job believes in the lease
 //! that it shares, no rival has a quorum.
 
-use super::bits::{Field, packed, variants};
-use super::search::{self, Space};
+use super::bits::{packed, variants};
+use super::search::{Checked, Space, goes_wrong, is_clean};
 
 const TTL: u8 = 2;
 const NODES: usize = 3;
@@ -72,7 +72,7 @@ impl Holds {
         state.nodes[..self.nodes].iter().filter(|node| node.counted > 0).count() > self.nodes / 2
     }
 
-    fn check(self, state: &State) -> Result<(), &'static str> {
+    fn check(self, state: &State) -> Checked {
         let nodes = &state.nodes[..self.nodes];
         if self.valid(state) && nodes.iter().filter(|node| node.rival).count() > self.nodes / 2 {
             return Err("two holders");
@@ -82,22 +82,21 @@ impl Holds {
 }
 
 impl Space for Holds {
-    type State = u64;
+    type State = State;
 
-    fn starts(&self) -> Vec<u64> {
+    fn starts(&self) -> Vec<State> {
         let mut start = State::default();
         for node in &mut start.nodes[..self.nodes] {
             *node = Node { ours: true, left: TTL, counted: TTL, ..Node::default() };
         }
-        vec![start.pack()]
+        vec![start]
     }
 
-    fn next(&self, packed: &u64, into: &mut Vec<Result<u64, &'static str>>) {
-        let state = State::unpack(*packed);
+    fn next(&self, state: &State, into: &mut Vec<Checked<State>>) {
         let mut also = |change: &dyn Fn(&mut State)| {
-            let mut next = state;
+            let mut next = *state;
             change(&mut next);
-            into.push(self.check(&next).map(|()| next.pack()));
+            into.push(self.check(&next).map(|()| next));
         };
         if !state.inside && state.said == 0 {
             // On any quorum.
@@ -127,7 +126,7 @@ impl Space for Holds {
         }
         for at in 0..self.nodes {
             let node = state.nodes[at];
-            if node.ours && self.valid(&state) {
+            if node.ours && self.valid(state) {
                 also(&|next| (next.nodes[at].left, next.nodes[at].counted) = (TTL, TTL));
             }
             if !node.ours && !node.rival {
@@ -144,25 +143,16 @@ impl Space for Holds {
             }
         });
     }
-
-    fn hash(&self, packed: &u64) -> u64 {
-        let mixed = packed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ (mixed >> 32)
-    }
-
-    fn show(&self, packed: &u64) -> String {
-        format!("{:?}", State::unpack(*packed))
-    }
 }
 
 #[test]
 fn a_release_gives_up_one_hold() {
-    search::is_clean(&Holds { rule: Rule::Named, nodes: 1 });
-    search::is_clean(&Holds { rule: Rule::Named, nodes: NODES });
+    is_clean(&Holds { rule: Rule::Named, nodes: 1 });
+    is_clean(&Holds { rule: Rule::Named, nodes: NODES });
 }
 
 #[test]
 fn each_copy_must_mean_the_same_hold_and_each_node_too() {
-    search::goes_wrong(&Holds { rule: Rule::Newest, nodes: 1 }, "two holders", 4);
-    search::goes_wrong(&Holds { rule: Rule::NamedByEach, nodes: NODES }, "two holders", 8);
+    goes_wrong(&Holds { rule: Rule::Newest, nodes: 1 }, "two holders", 4);
+    goes_wrong(&Holds { rule: Rule::NamedByEach, nodes: NODES }, "two holders", 8);
 }

@@ -8,8 +8,8 @@
 //! * what was released is not there any more; what is kept stays no longer than it should from the job's end on;
 //! * a run whose release is confirmed is in the log of the node, once, as long as the node remembers.
 
-use super::bits::{Field, packed, variants};
-use super::search::{self, Space};
+use super::bits::{packed, variants};
+use super::search::{Checked, Space, bounds, is_clean};
 
 /// Takes what can happen next.
 type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
@@ -36,19 +36,19 @@ enum Without {
     NotTwice,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    /// How long the lock is kept after the job.
-    keep: u8,
-    log: bool,
-    restarts: u8,
-    /// The node forgets everything when it restarts.
-    forgets: bool,
-    /// Copies that arrive late.
-    lates: u8,
-    /// The lease is taken away while the job runs.
-    force: bool,
-    without: Without,
+bounds! {
+    Bounds {
+        /// How long the lock is kept after the job.
+        keep: u8 = 0,
+        log: bool = true,
+        restarts: u8 = 0,
+        /// The node forgets everything when it restarts.
+        forgets: bool = false,
+        /// Copies that arrive late.
+        lates: u8 = 2,
+        /// The lease is taken away while the job runs.
+        force: bool = true,
+    }
 }
 
 variants! { Lock { Free, Ours, Others } }
@@ -117,10 +117,6 @@ packed! {
 }
 
 impl Bounds {
-    fn is(&self, without: Without) -> bool {
-        self.without == without
-    }
-
     /// release.lua.
     fn release(&self, state: &mut State, keep: u8, repeated: bool) -> Phase {
         if state.lock == Lock::Ours {
@@ -155,7 +151,7 @@ impl Bounds {
         }
     }
 
-    fn check(&self, state: &State) -> Result<(), &'static str> {
+    fn check(&self, state: &State) -> Checked {
         match state.phase {
             Phase::Lost if !state.forced && !state.overlapped => Err(FALSE_LOSS),
             Phase::Fine if state.forced && !state.forgot => Err("a loss is not told"),
@@ -275,39 +271,28 @@ impl Bounds {
 }
 
 impl Space for Bounds {
-    type State = u64;
+    type State = State;
 
-    fn starts(&self) -> Vec<u64> {
+    fn starts(&self) -> Vec<State> {
         let &Bounds { keep, restarts, lates, .. } = self;
         let log = if self.log { Log::Open } else { Log::Nothing };
         let start =
             State { lock: Lock::Ours, left: TTL, run: 0, log, valid: TTL, keep, restarts, lates, ..State::default() };
-        vec![start.pack()]
+        vec![start]
     }
 
-    fn next(&self, packed: &u64, into: &mut Vec<Result<u64, &'static str>>) {
-        let state = State::unpack(*packed);
+    fn next(&self, state: &State, into: &mut Vec<Checked<State>>) {
         let mut also = |change: &dyn Fn(&mut State)| {
-            let mut next = state;
+            let mut next = *state;
             change(&mut next);
-            into.push(self.check(&next).map(|()| next.pack()));
+            into.push(self.check(&next).map(|()| next));
         };
-        self.steps(&state, &mut also);
-        self.happens(&state, &mut also);
-    }
-
-    fn hash(&self, packed: &u64) -> u64 {
-        let mixed = packed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ (mixed >> 32)
-    }
-
-    fn show(&self, packed: &u64) -> String {
-        format!("{:?}", State::unpack(*packed))
+        self.steps(state, &mut also);
+        self.happens(state, &mut also);
     }
 }
 
-const SAID: Bounds =
-    Bounds { keep: 0, log: true, restarts: 0, forgets: false, lates: 2, force: true, without: Without::Nothing };
+const SAID: Bounds = Bounds::LEAST;
 const KEPT: Bounds = Bounds { keep: 2, ..SAID };
 const RESTARTS: Bounds = Bounds { restarts: 2, lates: 1, ..SAID };
 const FORGETS: Bounds = Bounds { forgets: true, ..RESTARTS };
@@ -317,15 +302,10 @@ const KEPT_AND_FORGOTTEN: Bounds = Bounds { keep: 2, ..FORGETS };
 const FALSE_LOSS: &str = "a job is told of a loss that was none";
 const KEPT_TOO_LONG: &str = "a lock is kept for too long";
 
-#[track_caller]
-fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
-    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
-}
-
 #[test]
 fn a_release_that_is_said_again_is_as_good_as_one() {
     for bounds in [SAID, KEPT, RESTARTS, FORGETS, UNLOGGED, KEPT_AND_FORGOTTEN] {
-        search::is_clean(&bounds);
+        is_clean(&bounds);
     }
 }
 

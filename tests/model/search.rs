@@ -1,7 +1,9 @@
 //! Breadth-first search through everything that can happen, with the shortest way to what must not.
 
-use super::table::{Ending, note};
+use super::bits::Packable;
 use std::fmt::Debug;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::time::Instant;
 
 /// More states than any of the searches has; what is cut off here was not searched.
@@ -9,20 +11,51 @@ pub(super) const MOST: usize = 20_000_000;
 /// What is wrong where a hope may stay open for ever.
 pub(super) const HOPELESS: &str = "it may never come to an end";
 
+/// A state, or what is wrong with it.
+pub(super) type Checked<T = ()> = Result<T, &'static str>;
+
 /// What can be searched.
 pub(super) trait Space: Debug {
-    type State: Copy + Eq;
+    type State: Packable;
 
     fn starts(&self) -> Vec<Self::State>;
-    /// All states that can come next, or what is wrong with them.
-    fn next(&self, state: &Self::State, into: &mut Vec<Result<Self::State, &'static str>>);
-    fn hash(&self, state: &Self::State) -> u64;
+    /// All states that can come next.
+    fn next(&self, state: &Self::State, into: &mut Vec<Checked<Self::State>>);
     /// Whether there is something that must come sooner or later.
     fn hope(&self, _: &Self::State) -> Hope {
         Hope::Fulfilled
     }
-    fn show(&self, state: &Self::State) -> String;
+    fn show(&self, state: &Self::State) -> String {
+        format!("{state:?}")
+    }
 }
+
+/// What a search is bounded by. `LEAST` has each field as it is given here, and no clause is left out.
+macro_rules! bounds {
+    ($vis:vis Bounds { $($(#[$doc:meta])* $field:ident: $type:ty = $least:expr),* $(,)? }) => {
+        #[derive(Clone, Copy, Debug)]
+        $vis struct Bounds {
+            $($(#[$doc])* $vis $field: $type,)*
+            $vis without: Without,
+        }
+
+        impl Bounds {
+            $vis const LEAST: Bounds = Bounds { $($field: $least,)* without: Without::Nothing };
+
+            fn is(&self, without: Without) -> bool {
+                self.without == without
+            }
+        }
+
+        /// What goes wrong without a clause, and after how many steps.
+        #[track_caller]
+        $vis fn without(without: Without, mut bounds: Bounds, what: &str, steps: usize) {
+            bounds.without = without;
+            $crate::model::search::goes_wrong(&bounds, what, steps);
+        }
+    };
+}
+pub(super) use bounds;
 
 /// What must come to pass, whatever is done, and with probability one where chance decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +91,7 @@ pub(super) struct Wrong {
 /// The states seen so far, by their place in the order of their discovery.
 struct Seen<'a, P: Space> {
     space: &'a P,
-    states: Vec<P::State>,
+    states: Vec<<P::State as Packable>::Words>,
     parents: Vec<u32>,
     /// Where those of the depth that is searched end, and its number.
     level: (usize, usize),
@@ -70,9 +103,13 @@ struct Seen<'a, P: Space> {
 }
 
 impl<P: Space> Seen<'_, P> {
-    fn place(&self, state: &P::State) -> usize {
+    fn place(&self, state: &<P::State as Packable>::Words) -> usize {
         let mask = self.table.len() - 1;
-        let mut at = usize::try_from(self.space.hash(state)).unwrap() & mask;
+        let mixed = state.as_ref().iter().fold(0, |hash: u64, word| {
+            let mixed = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 32
+        });
+        let mut at = usize::try_from(mixed).unwrap() & mask;
         while self.table[at] != 0 && self.states[self.table[at] as usize - 1] != *state {
             at = (at + 1) & mask;
         }
@@ -81,6 +118,7 @@ impl<P: Space> Seen<'_, P> {
 
     /// The number of the state.
     fn add(&mut self, state: P::State, parent: u32) -> u32 {
+        let state = state.pack();
         let at = self.place(&state);
         if self.table[at] != 0 {
             return self.table[at] - 1;
@@ -100,12 +138,20 @@ impl<P: Space> Seen<'_, P> {
         number
     }
 
+    fn state(&self, at: usize) -> P::State {
+        P::State::unpack(&self.states[at])
+    }
+
+    fn show(&self, at: usize) -> String {
+        self.space.show(&self.state(at))
+    }
+
     /// The states on the way to this one, and it.
     fn trace(&self, mut at: usize) -> Vec<String> {
-        let mut trace = vec![self.space.show(&self.states[at])];
+        let mut trace = vec![self.show(at)];
         while self.parents[at] as usize != at {
             at = self.parents[at] as usize;
-            trace.push(self.space.show(&self.states[at]));
+            trace.push(self.show(at));
         }
         trace.reverse();
         trace
@@ -116,7 +162,7 @@ impl<P: Space> Seen<'_, P> {
     fn hopeless(&self) -> Option<(usize, Vec<String>)> {
         let next =
             |at: usize| &self.edges[if at == 0 { 0 } else { self.ends[at - 1] as usize }..self.ends[at] as usize];
-        let hopes: Vec<Hope> = self.states.iter().map(|state| self.space.hope(state)).collect();
+        let hopes: Vec<Hope> = (0..self.states.len()).map(|at| self.space.hope(&self.state(at))).collect();
         let mut hopeless: Vec<bool> = hopes.iter().map(|&hope| hope != Hope::Fulfilled).collect();
         let mut changed = true;
         while changed {
@@ -135,7 +181,7 @@ impl<P: Space> Seen<'_, P> {
             way.push(at);
             at = next(at).iter().map(|&step| step as usize).find(|&step| hopeless[step]).unwrap_or(at);
         }
-        Some((first, way.into_iter().map(|at| self.space.show(&self.states[at])).collect()))
+        Some((first, way.into_iter().map(|at| self.show(at)).collect()))
     }
 }
 
@@ -160,7 +206,7 @@ pub(super) fn search<P: Space>(space: &P, most: usize) -> Found {
         if at == seen.level.0 {
             seen.level = (seen.states.len(), seen.level.1 + 1);
         }
-        let state = seen.states[at];
+        let state = seen.state(at);
         let is_open = space.hope(&state) != Hope::Fulfilled;
         hopes |= is_open;
         space.next(&state, &mut next);
@@ -203,17 +249,12 @@ pub(super) fn is_clean_so_far(space: &impl Space, most: usize, steps: usize) {
 fn clean_part(space: &impl Space, most: usize) -> Found {
     let start = Instant::now();
     let found = search(space, most);
-    if let Some(wrong) = found.wrong {
-        let Wrong { what, trace, circle } = wrong;
-        panic!(
-            "{space:?}: {what} after {} steps:\n{}\nand then:\n{}",
-            trace.len(),
-            trace.join("\n"),
-            circle.join("\n")
-        );
+    if let Some(Wrong { what, trace, circle }) = found.wrong {
+        let (steps, trace, circle) = (trace.len(), trace.join("\n"), circle.join("\n"));
+        panic!("{space:?}: {what} after {steps} steps:\n{trace}\nand then:\n{circle}");
     }
-    let ending = if found.cut { Ending::Depth(found.depth) } else { Ending::Clean };
-    note(space, ending, found.states, start.elapsed());
+    let ending = if found.cut { format!("{} steps", found.depth) } else { "all".to_owned() };
+    note(space, &ending, found.states, start);
     found
 }
 
@@ -224,5 +265,19 @@ pub(super) fn goes_wrong(space: &impl Space, what: &str, steps: usize) {
     let found = search(space, MOST);
     let wrong = found.wrong.map(|wrong| (wrong.what, wrong.trace.len()));
     assert_eq!(wrong, Some((what, steps)), "{space:?}, {} states", found.states);
-    note(space, Ending::Fault(steps), found.states, start.elapsed());
+    note(space, &format!("fault {steps}"), found.states, start);
+}
+
+/// Leaves a line on the search for `make model`, in the file that this variable names: its states, its seconds, how far it went or
+/// after how many steps it found the fault, and the bounds, without what they do not let happen.
+fn note(space: &impl Debug, ending: &str, states: usize, start: Instant) {
+    let Some(file) = std::env::var_os("TEST_MODELS") else { return };
+    let (thread, seconds) = (std::thread::current(), start.elapsed().as_secs_f64());
+    let bounds = format!("{space:?}");
+    let is_none =
+        |field: &&str| [": 0", ": false", ": Nothing"].iter().any(|none| field.trim_end_matches(" }").ends_with(none));
+    let bounds: Vec<&str> = bounds.split(", ").filter(|field| !is_none(field)).collect();
+    let test = thread.name().unwrap_or("?").trim_start_matches("model::");
+    let line = format!("{test}: {states:>9} states {seconds:>6.1} s  {ending}; {}\n", bounds.join(", "));
+    OpenOptions::new().append(true).create(true).open(file).unwrap().write_all(line.as_bytes()).unwrap();
 }

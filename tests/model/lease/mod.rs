@@ -17,8 +17,8 @@
 
 use super::fencing;
 use super::recreate::{Backing, NodeReport, Round, judge};
-use super::search::Space;
-use state::{Client, EARLIER, Entry, Kind, Node, Packed, Phase, Rest, Side, Slot, State, pack, unpack};
+use super::search::{Checked, Space, bounds};
+use state::{Client, EARLIER, Entry, Kind, Node, Phase, Rest, Side, Slot, State};
 use table::judge_without;
 
 mod node;
@@ -94,28 +94,28 @@ pub(super) enum Held {
     Quorum,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    pub(super) nodes: usize,
-    pub(super) claims: [Claim; 2],
-    /// Of the clients; 0: there is no such client.
-    pub(super) ttl: [u8; 2],
-    pub(super) quarantine: u8,
-    pub(super) restarts: u8,
-    /// Nodes forget everything when they restart.
-    pub(super) forgets: bool,
-    /// Re-creations that arrive behind the next round.
-    pub(super) late: u8,
-    /// How often each client may try to take the lock.
-    pub(super) tries: [u8; 2],
-    pub(super) force: bool,
-    /// The first client has the lock to begin with, on all nodes or any quorum of them.
-    pub(super) held: Held,
-    /// Which clients renew.
-    pub(super) renews: [bool; 2],
-    /// Keys are deleted when a client gives up or releases, not only left to expire.
-    pub(super) leaves: bool,
-    pub(super) without: Without,
+bounds! {
+    pub(super) Bounds {
+        nodes: usize = 3,
+        claims: [Claim; 2] = [Claim::Exclusive; 2],
+        /// Of the clients; 0: there is no such client.
+        ttl: [u8; 2] = [2, 2],
+        quarantine: u8 = 2,
+        restarts: u8 = 0,
+        /// Nodes forget everything when they restart.
+        forgets: bool = true,
+        /// Re-creations that arrive behind the next round.
+        late: u8 = 0,
+        /// How often each client may try to take the lock.
+        tries: [u8; 2] = [0, 1],
+        force: bool = false,
+        /// The first client has the lock to begin with, on all nodes or any quorum of them.
+        held: Held = Held::Everywhere,
+        /// Which clients renew.
+        renews: [bool; 2] = [true, false],
+        /// Keys are deleted when a client gives up or releases, not only left to expire.
+        leaves: bool = false,
+    }
 }
 
 /// Now, on the clock of the real functions.
@@ -130,11 +130,7 @@ impl Bounds {
         self.nodes / 2 + 1
     }
 
-    fn is(&self, without: Without) -> bool {
-        self.without == without
-    }
-
-    fn starts(&self) -> Vec<State> {
+    fn all_starts(&self) -> Vec<State> {
         let rest = Rest { restarts: self.restarts, late: self.late, ..Rest::default() };
         let mut state = State { rest, ..State::default() };
         for node in &mut state.nodes[..self.nodes] {
@@ -465,30 +461,19 @@ fn backing(state: &State, client: usize, nodes: usize) -> Vec<Backing<i8, u8>> {
 }
 
 impl Space for Bounds {
-    type State = Packed;
+    type State = State;
 
-    fn starts(&self) -> Vec<Packed> {
-        self.starts().iter().map(|state| pack(state, self.nodes)).collect()
+    fn starts(&self) -> Vec<State> {
+        self.all_starts()
     }
 
-    fn next(&self, packed: &Packed, into: &mut Vec<Result<Packed, &'static str>>) {
-        let state = unpack(packed);
+    fn next(&self, state: &State, into: &mut Vec<Checked<State>>) {
         let mut states = Vec::with_capacity(32);
-        self.steps(&state, &mut states);
-        into.extend(states.iter().map(|next| match self.check(next) {
-            Some(wrong) => Err(wrong),
-            None => Ok(pack(next, self.nodes)),
-        }));
+        self.steps(state, &mut states);
+        into.extend(states.into_iter().map(|next| self.check(&next).map_or(Ok(next), Err)));
     }
 
-    fn hash(&self, packed: &Packed) -> u64 {
-        let mixed =
-            packed.iter().fold(0, |hash: u64, word| (hash.rotate_left(23) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        mixed ^ mixed >> 32
-    }
-
-    fn show(&self, packed: &Packed) -> String {
-        let state = unpack(packed);
+    fn show(&self, state: &State) -> String {
         let node = |node: &Node| {
             let names = ["A", "B", "x"];
             let held = |index: usize| {

@@ -1,6 +1,6 @@
 //! All that is known at one moment: by the nodes, by the clients, and by the search.
 
-use super::super::bits::{Field, packed, variants};
+use super::super::bits::{Field, Packable, packed, variants};
 
 pub(super) const NODES: usize = 5;
 
@@ -109,7 +109,7 @@ packed! {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct State {
+pub(in crate::model) struct State {
     pub(super) nodes: [Node; NODES],
     pub(super) clients: [Client; 2],
     pub(super) rest: Rest,
@@ -117,30 +117,32 @@ pub(super) struct State {
     pub(super) wrong: Option<&'static str>,
 }
 
-pub(super) type Packed = [u64; NODES + 1];
+impl Packable for State {
+    type Words = [u64; NODES + 1];
 
-pub(super) fn pack(state: &State, nodes: usize) -> Packed {
-    let mut packed = [0; NODES + 1];
-    for (node, column) in state.nodes.iter().zip(&mut packed) {
-        let mut node = *node;
-        for entry in node.entries.iter_mut().filter(|entry| entry.left == 0) {
-            entry.place = 0;
+    fn pack(self) -> Self::Words {
+        let mut words = [0; NODES + 1];
+        for (mut node, word) in self.nodes.into_iter().take_while(|node| node.run > 0).zip(&mut words) {
+            for entry in node.entries.iter_mut().filter(|entry| entry.left == 0) {
+                entry.place = 0;
+            }
+            if node.entries[EARLIER].left == 0 {
+                node.earlier = 0;
+            }
+            *word = node.word();
         }
-        if node.entries[EARLIER].left == 0 {
-            node.earlier = 0;
-        }
-        *column = node.pack();
+        // Those that there are not, which have no run, stay behind the others.
+        words[..NODES].sort_unstable_by(|one, other| other.cmp(one));
+        words[NODES] = self.clients.word() | self.rest.word() << 24;
+        words
     }
-    packed[..nodes].sort_unstable();
-    packed[NODES] = state.clients.pack() | state.rest.pack() << 24;
-    packed
-}
 
-pub(super) fn unpack(packed: &Packed) -> State {
-    State {
-        nodes: std::array::from_fn(|node| Field::unpack(packed[node])),
-        clients: Field::unpack(packed[NODES]),
-        rest: Field::unpack(packed[NODES] >> 24),
-        wrong: None,
+    fn unpack(words: &Self::Words) -> State {
+        State {
+            nodes: std::array::from_fn(|node| if words[node] == 0 { Node::default() } else { Node::of(words[node]) }),
+            clients: Field::of(words[NODES]),
+            rest: Field::of(words[NODES] >> 24),
+            wrong: None,
+        }
     }
 }

@@ -21,8 +21,8 @@
 //! nodes back it: all that is in the model of leases. Members, fencing tokens, passers-by, and more dead waiters than a script
 //! drops are not in this one.
 
-use super::search::{self, HOPELESS, Hope, Space};
-use state::{HOLDER, NEVER, NODES, PAUSE, Packed, Phase, Rest, Side, Stands, State, Waiter, token};
+use super::search::{Checked, HOPELESS, Hope, Space, bounds, is_clean};
+use state::{HOLDER, NEVER, NODES, PAUSE, Phase, Rest, Side, Stands, State, Waiter, token};
 
 mod clients;
 mod failures;
@@ -81,36 +81,36 @@ enum Without {
     SupersededLeaves,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    waiters: u8,
-    /// Those that are in line from the start, alive and heard, the first ones.
-    in_line: u8,
-    /// Behind them, those that are heard, and are about to ask. The others may come at any time.
-    about_to: u8,
-    /// The first holder has its lease on all nodes, not on a quorum.
-    everywhere: bool,
-    /// Waiters look by the clock, and time passes; or there are calls alone.
-    clocks: bool,
-    /// Pauses may end at any moment; then nothing is said of what comes sooner or later.
-    quick_pauses: bool,
-    /// How often each of these may happen: a waiter or the holder dies,
-    kills: u8,
-    /// a waiter freezes,
-    freezes: u8,
-    /// a waiter is interrupted,
-    interrupts: u8,
-    /// a node restarts, and has forgotten everything,
-    restarts: u8,
-    /// a node cannot be reached for a while,
-    outages: u8,
-    /// a connection is cut, with what is under way,
-    cuts: u8,
-    /// what undoes a try is said again over a new connection, and the server takes up the first one later.
-    lates: u8,
-    /// The numbers of `--newest` of the waiters, and of the first holder; 0: none.
-    numbers: [u8; HOLDER + 1],
-    without: Without,
+bounds! {
+    Bounds {
+        waiters: u8 = 0,
+        /// Those that are in line from the start, alive and heard, the first ones.
+        in_line: u8 = 0,
+        /// Behind them, those that are heard, and are about to ask. The others may come at any time.
+        about_to: u8 = 0,
+        /// The first holder has its lease on all nodes, not on a quorum.
+        everywhere: bool = false,
+        /// Waiters look by the clock, and time passes; or there are calls alone.
+        clocks: bool = false,
+        /// Pauses may end at any moment; then nothing is said of what comes sooner or later.
+        quick_pauses: bool = false,
+        /// How often each of these may happen: a waiter or the holder dies,
+        kills: u8 = 0,
+        /// a waiter freezes,
+        freezes: u8 = 0,
+        /// a waiter is interrupted,
+        interrupts: u8 = 0,
+        /// a node restarts, and has forgotten everything,
+        restarts: u8 = 0,
+        /// a node cannot be reached for a while,
+        outages: u8 = 0,
+        /// a connection is cut, with what is under way,
+        cuts: u8 = 0,
+        /// what undoes a try is said again over a new connection, and the server takes up the first one later.
+        lates: u8 = 0,
+        /// The numbers of `--newest` of the waiters, and of the first holder; 0: none.
+        numbers: [u8; HOLDER + 1] = [0; HOLDER + 1],
+    }
 }
 
 const TWO_HOLDERS: &str = "two holders";
@@ -118,18 +118,10 @@ const OVERTAKEN: &str = "a waiter that was in line before was overtaken";
 const LEFT_BEHIND: &str = "something is left behind";
 const OUTDATED: &str = "a number was granted behind a larger one";
 
-type Checked<T = ()> = Result<T, &'static str>;
-
-impl Bounds {
-    fn is(&self, without: Without) -> bool {
-        self.without == without
-    }
-}
-
 impl Space for Bounds {
-    type State = Packed;
+    type State = State;
 
-    fn starts(&self) -> Vec<Packed> {
+    fn starts(&self) -> Vec<State> {
         let &Bounds { kills, freezes, interrupts, restarts, outages, cuts, lates, .. } = self;
         let granted = self.numbers[HOLDER];
         let rest = Rest { held: true, granted, kills, freezes, interrupts, restarts, outages, cuts, lates };
@@ -153,24 +145,14 @@ impl Space for Bounds {
                 node.sides[me] = Side { hears: true, in_line, ..Side::default() };
             }
         }
-        vec![state.pack()]
+        vec![state]
     }
 
-    fn next(&self, packed: &Packed, into: &mut Vec<Checked<Packed>>) {
-        let mut next = Vec::new();
-        self.steps(&State::unpack(packed), &mut next);
-        into.extend(next.into_iter().map(|state| state.map(State::pack)));
+    fn next(&self, state: &State, into: &mut Vec<Checked<State>>) {
+        self.steps(state, into);
     }
 
-    fn hash(&self, packed: &Packed) -> u64 {
-        packed.iter().fold(0, |hash: u64, column| {
-            let mixed = (hash ^ column).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ (mixed >> 32)
-        })
-    }
-
-    fn hope(&self, packed: &Packed) -> Hope {
-        let state = State::unpack(packed);
+    fn hope(&self, state: &State) -> Hope {
         if self.quick_pauses || state.is_held() || !state.waiters.iter().any(Waiter::wants) {
             Hope::Fulfilled
         } else if !state.is_busy() && state.pauses() {
@@ -180,8 +162,7 @@ impl Space for Bounds {
         }
     }
 
-    fn show(&self, packed: &Packed) -> String {
-        let state = State::unpack(packed);
+    fn show(&self, state: &State) -> String {
         let mut shown = format!("{:?}", state.rest);
         for waiter in &state.waiters[..usize::from(self.waiters)] {
             shown += &format!("\n   {waiter:?}");
@@ -194,23 +175,7 @@ impl Space for Bounds {
 }
 
 /// The holder has its lease on a quorum. One waiter is in line, another is about to ask; there is no look by the clock.
-const CALLS: Bounds = Bounds {
-    waiters: 2,
-    in_line: 1,
-    about_to: 1,
-    everywhere: false,
-    clocks: false,
-    quick_pauses: false,
-    kills: 0,
-    freezes: 0,
-    interrupts: 0,
-    restarts: 0,
-    outages: 0,
-    cuts: 0,
-    lates: 0,
-    numbers: [0; HOLDER + 1],
-    without: Without::Nothing,
-};
+const CALLS: Bounds = Bounds { waiters: 2, in_line: 1, about_to: 1, ..Bounds::LEAST };
 /// Two are about to ask.
 const RIVALS: Bounds = Bounds { in_line: 0, about_to: 2, ..CALLS };
 /// One comes, and subscribes first.
@@ -225,44 +190,33 @@ const DEATH: Bounds = Bounds { kills: 1, ..CLOCKS };
 /// One waiter, whose connections are cut.
 const CUTS: Bounds = Bounds { waiters: 1, in_line: 1, cuts: 2, ..IN_LINE };
 
-#[track_caller]
-fn is_clean(bounds: Bounds) {
-    search::is_clean(&bounds);
-}
-
-/// What goes wrong without a clause, and after how many steps.
-#[track_caller]
-fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
-    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
-}
-
 #[test]
 fn calls_alone_let_in_all_who_wait_in_their_order() {
     for bounds in [CALLS, RIVALS, COMES, IN_LINE, THREE] {
-        is_clean(bounds);
+        is_clean(&bounds);
     }
 }
 
 #[test]
 fn calls_alone_are_enough_when_one_freezes_leaves_or_is_cut_off() {
-    is_clean(Bounds { freezes: 1, ..IN_LINE });
-    is_clean(Bounds { interrupts: 1, ..IN_LINE });
-    is_clean(Bounds { cuts: 2, ..IN_LINE });
-    is_clean(Bounds { lates: 1, ..CALLS });
-    is_clean(Bounds { cuts: 3, interrupts: 1, ..CUTS });
+    is_clean(&Bounds { freezes: 1, ..IN_LINE });
+    is_clean(&Bounds { interrupts: 1, ..IN_LINE });
+    is_clean(&Bounds { cuts: 2, ..IN_LINE });
+    is_clean(&Bounds { lates: 1, ..CALLS });
+    is_clean(&Bounds { cuts: 3, interrupts: 1, ..CUTS });
 }
 
 #[test]
 fn one_node_that_restarts_or_cannot_be_reached_stops_nobody() {
-    is_clean(Bounds { restarts: 1, ..IN_LINE });
-    is_clean(Bounds { outages: 1, ..IN_LINE });
+    is_clean(&Bounds { restarts: 1, ..IN_LINE });
+    is_clean(&Bounds { outages: 1, ..IN_LINE });
 }
 
 #[test]
 fn with_looks_the_dead_stop_nobody() {
-    is_clean(CLOCKS);
-    is_clean(DEATH);
-    is_clean(Bounds { quick_pauses: true, ..CLOCKS });
+    is_clean(&CLOCKS);
+    is_clean(&DEATH);
+    is_clean(&Bounds { quick_pauses: true, ..CLOCKS });
 }
 
 #[test]
@@ -309,13 +263,13 @@ const OUTDATED_BY_HOLDER: Bounds =
 #[test]
 fn no_number_is_granted_behind_a_larger_one_that_a_quorum_has_granted() {
     for numbers in NUMBERS {
-        is_clean(Bounds { numbers, ..CALLS });
-        is_clean(Bounds { numbers, ..IN_LINE });
+        is_clean(&Bounds { numbers, ..CALLS });
+        is_clean(&Bounds { numbers, ..IN_LINE });
     }
-    is_clean(SMALLER_FIRST);
-    is_clean(Bounds { numbers: NUMBERS[1], ..CLOCKS });
-    is_clean(Bounds { numbers: NUMBERS[0], restarts: 1, ..IN_LINE });
-    is_clean(OUTDATED_BY_HOLDER);
+    is_clean(&SMALLER_FIRST);
+    is_clean(&Bounds { numbers: NUMBERS[1], ..CLOCKS });
+    is_clean(&Bounds { numbers: NUMBERS[0], restarts: 1, ..IN_LINE });
+    is_clean(&OUTDATED_BY_HOLDER);
 }
 
 #[test]
@@ -331,21 +285,21 @@ fn larger_bounds_are_clean() {
     if std::env::var_os("LARGE_MODELS").is_none() {
         return;
     }
-    is_clean(Bounds { in_line: 0, about_to: 0, ..CALLS });
-    is_clean(Bounds { about_to: 0, clocks: true, ..CALLS });
-    is_clean(Bounds { waiters: 3, in_line: 2, about_to: 1, ..IN_LINE });
-    is_clean(Bounds { clocks: true, quick_pauses: true, ..RIVALS });
-    is_clean(Bounds { freezes: 1, ..CLOCKS });
-    is_clean(Bounds { interrupts: 1, ..CLOCKS });
-    is_clean(Bounds { cuts: 1, ..CLOCKS });
-    is_clean(Bounds { lates: 1, ..CLOCKS });
-    is_clean(Bounds { restarts: 1, ..CLOCKS });
-    is_clean(Bounds { outages: 1, ..CLOCKS });
-    is_clean(Bounds { kills: 2, ..CLOCKS });
+    is_clean(&Bounds { in_line: 0, about_to: 0, ..CALLS });
+    is_clean(&Bounds { about_to: 0, clocks: true, ..CALLS });
+    is_clean(&Bounds { waiters: 3, in_line: 2, about_to: 1, ..IN_LINE });
+    is_clean(&Bounds { clocks: true, quick_pauses: true, ..RIVALS });
+    is_clean(&Bounds { freezes: 1, ..CLOCKS });
+    is_clean(&Bounds { interrupts: 1, ..CLOCKS });
+    is_clean(&Bounds { cuts: 1, ..CLOCKS });
+    is_clean(&Bounds { lates: 1, ..CLOCKS });
+    is_clean(&Bounds { restarts: 1, ..CLOCKS });
+    is_clean(&Bounds { outages: 1, ..CLOCKS });
+    is_clean(&Bounds { kills: 2, ..CLOCKS });
     for numbers in NUMBERS {
-        is_clean(Bounds { waiters: 2, numbers, ..COMES });
-        is_clean(Bounds { restarts: 1, numbers, ..CLOCKS });
-        is_clean(Bounds { outages: 1, numbers, ..IN_LINE });
-        is_clean(Bounds { kills: 1, numbers, ..CLOCKS });
+        is_clean(&Bounds { waiters: 2, numbers, ..COMES });
+        is_clean(&Bounds { restarts: 1, numbers, ..CLOCKS });
+        is_clean(&Bounds { outages: 1, numbers, ..IN_LINE });
+        is_clean(&Bounds { kills: 1, numbers, ..CLOCKS });
     }
 }

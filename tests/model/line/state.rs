@@ -1,6 +1,6 @@
 //! All that is known at one moment: by the nodes, by their clients, and by the search.
 
-use super::super::bits::{Field, packed, variants};
+use super::super::bits::{Field, Packable, packed, variants};
 
 pub(super) const NODES: usize = 3;
 /// The most that may wait in line.
@@ -173,8 +173,6 @@ pub(super) struct State {
     pub(super) rest: Rest,
 }
 
-pub(super) type Packed = [u64; NODES + 1];
-
 impl Request {
     /// The node has it, and will take it up.
     pub(super) fn is_under_way(self) -> bool {
@@ -253,26 +251,30 @@ impl Waiter {
     }
 }
 
-impl State {
+impl Packable for State {
+    type Words = [u64; NODES + 1];
+
     /// The nodes are alike: their order does not matter.
-    pub(super) fn pack(self) -> Packed {
-        let mut packed = [0; NODES + 1];
-        for (node, column) in self.nodes.iter().zip(&mut packed) {
-            *column = node.pack();
+    fn pack(self) -> Self::Words {
+        let mut words = [0; NODES + 1];
+        for (node, word) in self.nodes.iter().zip(&mut words) {
+            *word = node.word();
         }
-        packed[..NODES].sort_unstable();
-        packed[NODES] = self.waiters.pack() | self.rest.pack() << 36;
-        packed
+        words[..NODES].sort_unstable();
+        words[NODES] = self.waiters.word() | self.rest.word() << 36;
+        words
     }
 
-    pub(super) fn unpack(packed: &Packed) -> State {
+    fn unpack(words: &Self::Words) -> State {
         State {
-            nodes: std::array::from_fn(|node| Node::unpack(packed[node])),
-            waiters: Field::unpack(packed[NODES]),
-            rest: Rest::unpack(packed[NODES] >> 36),
+            nodes: std::array::from_fn(|node| Node::of(words[node])),
+            waiters: Field::of(words[NODES]),
+            rest: Rest::of(words[NODES] >> 36),
         }
     }
+}
 
+impl State {
     /// How many nodes are like this.
     pub(super) fn count(&self, is: impl Fn(&Node) -> bool) -> usize {
         self.nodes.iter().filter(|node| is(node)).count()

@@ -22,8 +22,8 @@
 //!   list of leases when all have run out;
 //! * what `release --force` has deleted does not come back.
 
-use super::search::{self, MOST, Space, search};
-use state::{Claim, OTHER, Packed, State};
+use super::search::{self, Checked, MOST, Space, bounds, search};
+use state::{Claim, OTHER, State};
 
 mod claims;
 mod clients;
@@ -144,56 +144,56 @@ enum Without {
     SupersededLeaves,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bounds {
-    /// Waiters that are in line from the start, alive and subscribed.
-    in_line: u8,
-    /// Waiters, the last ones, that hold the lock from the start, together with the client that does not wait.
-    holders: u8,
-    /// Waiters that were in line and are dead, before all others.
-    dead: u8,
-    /// Waiters look by the clock, and time passes; or there are calls alone.
-    clocks: bool,
-    /// For how many ticks the lock may be free while a live waiter is in line.
-    most_free: u8,
-    /// In how many ticks a queue that is not looked after is forgotten; 0: not at all.
-    forgotten: u8,
-    /// How often each of these may happen: a waiter or the holder dies,
-    kills: u8,
-    /// a waiter freezes,
-    freezes: u8,
-    /// a subscription breaks,
-    breaks: u8,
-    /// an answer is lost,
-    losses: u8,
-    /// a waiter is interrupted,
-    interrupts: u8,
-    /// a client comes that takes the lock or leaves it,
-    passers_by: u8,
-    /// another library takes the lock as soon as it is free, and frees it without a call,
-    foreign: u8,
-    /// the lock is freed by force.
-    forces: u8,
-    /// That is done by a version that knows only exclusive leases.
-    older_force: bool,
-    /// a connection is cut, with a request and what undoes it on the way,
-    cuts: u8,
-    /// a request is said again over a new connection, and the server takes up the first one later,
-    lates: u8,
-    /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has succeeded.
-    refusals: u8,
-    /// A waiter that has left may come again.
-    again: bool,
-    /// How the waiters, and the holder, want to have the lock.
-    claims: [Claim; OTHER + 1],
-    /// How those who come by do.
-    passer_by: Claim,
-    /// The numbers of `--newest` of all these; 0: none.
-    numbers: [u8; OTHER + 1],
-    passer_by_number: u8,
-    /// A waiter asks for one of two places, and again if it is taken, as one of several nodes is asked.
-    names_places: bool,
-    without: Without,
+bounds! {
+    Bounds {
+        /// Waiters that are in line from the start, alive and subscribed.
+        in_line: u8 = 0,
+        /// Waiters, the last ones, that hold the lock from the start, together with the client that does not wait.
+        holders: u8 = 0,
+        /// Waiters that were in line and are dead, before all others.
+        dead: u8 = 0,
+        /// Waiters look by the clock, and time passes; or there are calls alone.
+        clocks: bool = false,
+        /// For how many ticks the lock may be free while a live waiter is in line.
+        most_free: u8 = 0,
+        /// In how many ticks a queue that is not looked after is forgotten; 0: not at all.
+        forgotten: u8 = 0,
+        /// How often each of these may happen: a waiter or the holder dies,
+        kills: u8 = 0,
+        /// a waiter freezes,
+        freezes: u8 = 0,
+        /// a subscription breaks,
+        breaks: u8 = 0,
+        /// an answer is lost,
+        losses: u8 = 0,
+        /// a waiter is interrupted,
+        interrupts: u8 = 0,
+        /// a client comes that takes the lock or leaves it,
+        passers_by: u8 = 0,
+        /// another library takes the lock as soon as it is free, and frees it without a call,
+        foreign: u8 = 0,
+        /// the lock is freed by force.
+        forces: u8 = 0,
+        /// That is done by a version that knows only exclusive leases.
+        older_force: bool = false,
+        /// a connection is cut, with a request and what undoes it on the way,
+        cuts: u8 = 0,
+        /// a request is said again over a new connection, and the server takes up the first one later,
+        lates: u8 = 0,
+        /// the node drops an earlier try, and refuses for a reason of its own: a quarantine, or a run that has succeeded.
+        refusals: u8 = 0,
+        /// A waiter that has left may come again.
+        again: bool = false,
+        /// How the waiters, and the holder, want to have the lock.
+        claims: [Claim; OTHER + 1] = [Claim::Exclusive; OTHER + 1],
+        /// How those who come by do.
+        passer_by: Claim = Claim::Exclusive,
+        /// The numbers of `--newest` of all these; 0: none.
+        numbers: [u8; OTHER + 1] = [0; OTHER + 1],
+        passer_by_number: u8 = 0,
+        /// A waiter asks for one of two places, and again if it is taken, as one of several nodes is asked.
+        names_places: bool = false,
+    }
 }
 
 const TWO_HOLDERS: &str = "two holders";
@@ -206,36 +206,18 @@ const FALSE_BUSY: &str = "a client was turned away though it fits";
 const OUTDATED: &str = "a number was granted though a larger one has come";
 const FALSE_SUPERSEDED: &str = "a client was superseded though no larger number has come";
 
-type Checked<T = ()> = Result<T, &'static str>;
-
-impl Bounds {
-    fn is(&self, without: Without) -> bool {
-        self.without == without
-    }
-}
-
 impl Space for Bounds {
-    type State = Packed;
+    type State = State;
 
-    fn starts(&self) -> Vec<Packed> {
-        vec![self.start().pack()]
+    fn starts(&self) -> Vec<State> {
+        vec![self.start()]
     }
 
-    fn next(&self, packed: &Packed, into: &mut Vec<Checked<Packed>>) {
-        let mut next = Vec::new();
-        self.steps(&State::unpack(packed), &mut next);
-        into.extend(next.into_iter().map(|state| state.map(State::pack)));
+    fn next(&self, state: &State, into: &mut Vec<Checked<State>>) {
+        self.steps(state, into);
     }
 
-    fn hash(&self, packed: &Packed) -> u64 {
-        packed.iter().fold(0, |hash: u64, column| {
-            let mixed = (hash ^ column).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ (mixed >> 32)
-        })
-    }
-
-    fn show(&self, packed: &Packed) -> String {
-        let state = State::unpack(packed);
+    fn show(&self, state: &State) -> String {
         let mut shown = format!("{:?}", state.rest);
         for client in &state.clients {
             shown += &format!("\n      {client:?}");
@@ -245,33 +227,7 @@ impl Space for Bounds {
 }
 
 /// Three waiters come at any time, one of them may leave, and there is no look by the clock.
-const CALLS: Bounds = Bounds {
-    in_line: 0,
-    holders: 0,
-    dead: 0,
-    clocks: false,
-    most_free: 0,
-    forgotten: 0,
-    kills: 0,
-    freezes: 0,
-    breaks: 0,
-    losses: 0,
-    interrupts: 2,
-    passers_by: 1,
-    foreign: 0,
-    forces: 0,
-    older_force: false,
-    cuts: 0,
-    lates: 0,
-    refusals: 0,
-    again: false,
-    claims: [Claim::Exclusive; OTHER + 1],
-    passer_by: Claim::Exclusive,
-    numbers: [0; OTHER + 1],
-    passer_by_number: 0,
-    names_places: false,
-    without: Without::Nothing,
-};
+const CALLS: Bounds = Bounds { interrupts: 2, passers_by: 1, ..Bounds::LEAST };
 /// The same where a subscription breaks, and both ends notice; two are in line already.
 const CALLS_AGAIN: Bounds = Bounds { in_line: 2, breaks: 1, interrupts: 1, ..CALLS };
 /// The same where an answer is lost.
@@ -304,12 +260,6 @@ fn is_clean(bounds: Bounds) {
         let found = search(&Bounds { most_free: bounds.most_free - 1, ..bounds }, MOST);
         assert_eq!(found.wrong.map(|wrong| wrong.what), Some(FREE_TOO_LONG), "{bounds:?}");
     }
-}
-
-/// What goes wrong without a clause, and after how many steps.
-#[track_caller]
-fn without(without: Without, bounds: Bounds, what: &str, steps: usize) {
-    search::goes_wrong(&Bounds { without, ..bounds }, what, steps);
 }
 
 #[test]

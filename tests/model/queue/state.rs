@@ -1,6 +1,6 @@
 //! All that is known at one moment: by the node, by its clients, and by the search.
 
-use super::super::bits::{Field, packed, variants};
+use super::super::bits::{Field, Packable, packed, variants};
 
 /// Those who may wait in line.
 pub(super) const WAITERS: usize = 3;
@@ -173,8 +173,6 @@ pub(super) struct State {
     pub(super) rest: Rest,
 }
 
-pub(super) type Packed = [u64; CLIENTS + 1];
-
 impl Claim {
     /// What the key is while leases of this claim are there.
     pub(super) fn key(self) -> Key {
@@ -253,8 +251,10 @@ impl Client {
     }
 }
 
-impl State {
-    pub(super) fn pack(mut self) -> Packed {
+impl Packable for State {
+    type Words = [u64; CLIENTS + 1];
+
+    fn pack(mut self) -> Self::Words {
         for client in self.clients.iter_mut().filter(|client| !client.listed) {
             client.lease = 0;
             client.place = false;
@@ -262,22 +262,21 @@ impl State {
         }
         self.rank(|client| &mut client.ticket, |client| client.in_q || client.knows || client.phase == Phase::Refused);
         self.rank(|client| &mut client.joined, |_| true);
-        let mut packed = [0; CLIENTS + 1];
-        for (client, column) in self.clients.iter().zip(&mut packed) {
-            *column = client.pack();
+        let mut words = [0; CLIENTS + 1];
+        for (client, word) in self.clients.iter().zip(&mut words) {
+            *word = client.word();
         }
-        packed[..WAITERS].sort_unstable();
-        packed[CLIENTS] = self.rest.pack();
-        packed
+        words[..WAITERS].sort_unstable();
+        words[CLIENTS] = self.rest.word();
+        words
     }
 
-    pub(super) fn unpack(packed: &Packed) -> State {
-        State {
-            clients: std::array::from_fn(|index| Client::unpack(packed[index])),
-            rest: Rest::unpack(packed[CLIENTS]),
-        }
+    fn unpack(words: &Self::Words) -> State {
+        State { clients: std::array::from_fn(|index| Client::of(words[index])), rest: Rest::of(words[CLIENTS]) }
     }
+}
 
+impl State {
     /// Only the order of these numbers matters: from 1, without a gap.
     fn rank(&mut self, field: fn(&mut Client) -> &mut u8, counts: fn(&Client) -> bool) {
         let mut clients = self.clients;
