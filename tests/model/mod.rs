@@ -16,7 +16,7 @@ mod once;
 mod queue;
 mod release;
 mod search;
-mod simulation;
+mod tokens;
 
 use lease::{Bounds, Claim, Held, Without, without};
 use search::{MOST, is_clean, is_clean_so_far, search};

@@ -1,0 +1,246 @@
+//! Fencing tokens, whatever clocks and leases do: a lease ends on a node whenever it likes, as behind a clock that jumps or a key
+//! that is deleted, requests arrive at any time or never, clients stop anywhere, and each counter grows by as much as a client's
+//! clock makes it. The client decides by the real [`fencing::vote`].
+//!
+//! A lease is *won* when q nodes have stood at its fencing token while they had it. What must hold: on every node where two won leases
+//! stood, the one that was granted later has the larger token.
+//!
+//! Any two quorums share a node, and on one node leases come one after the other, so this puts the won leases into an order in which
+//! their tokens grow: none comes twice, and one whose quorum was granted after another had been won is the larger one.
+//!
+//! Nodes do not forget here: that is in the model of leases, and chaos has the clocks that are off.
+
+use super::bits::{Field, Packable, packed, variants};
+use super::fencing;
+use super::quorum::quorum;
+use super::search::{Checked, Space, bounds, is_clean};
+
+/// Takes what can happen next.
+type Also<'a> = &'a mut dyn FnMut(&dyn Fn(&mut State));
+
+const NODES: usize = 3;
+const LEASES: usize = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Without {
+    Nothing,
+    /// The token is written back to nodes that stand lower.
+    WriteBack,
+    /// The write-back looks whose lease it is. (As long as that lasts, no other lease counts on its node: for safety's sake alone it
+    /// looks at the counter too.)
+    Owner,
+    /// It looks at neither.
+    OwnerAndCounter,
+}
+
+bounds! {
+    Bounds {
+        leases: usize = LEASES,
+        /// By how much a grant raises the counter at most.
+        jumps: u8 = 2,
+        /// Those that are won may be given again to nodes that have lost them.
+        rejoins: bool = false,
+    }
+}
+
+variants! {
+    /// What a node knows of a lease, and its client of that.
+    Step {
+        /// The request to take the lock is under way, or lost.
+        Asked,
+        /// The node has granted it, and the client may have heard that.
+        Granted,
+        /// The client has decided without this node, or the node has refused.
+        Without,
+        /// The token is to be written back.
+        Behind,
+        /// The node stands at the token, or has done so.
+        Stands,
+    }
+}
+
+packed! {
+    Side {
+        step: Step = 3,
+        /// The counter with which it was granted, until the client has decided.
+        counter: u8 = 4,
+        /// How many leases the node had granted by then.
+        order: u8 = 2,
+    }
+}
+
+packed! {
+    Node {
+        /// The lease that has the lock, from 1; 0: none.
+        holder: u8 = 2,
+        counter: u8 = 4,
+        sides: [Side; LEASES],
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    nodes: [Node; NODES],
+    /// Of the leases whose client has decided; 0: not yet.
+    tokens: [u8; LEASES],
+}
+
+impl Packable for State {
+    type Words = [u64; NODES + 1];
+
+    /// The nodes are alike: their order does not matter.
+    fn pack(self) -> Self::Words {
+        let mut words = [0; NODES + 1];
+        for (node, word) in self.nodes.iter().zip(&mut words) {
+            *word = node.word();
+        }
+        words[..NODES].sort_unstable();
+        words[NODES] = self.tokens.iter().fold(0, |word, token| word << 4 | u64::from(*token));
+        words
+    }
+
+    fn unpack(words: &Self::Words) -> State {
+        let token = |lease: usize| (words[NODES] >> (4 * (LEASES - 1 - lease)) & 15) as u8;
+        State { nodes: std::array::from_fn(|node| Node::of(words[node])), tokens: std::array::from_fn(token) }
+    }
+}
+
+impl State {
+    fn count(&self, lease: usize, step: Step) -> usize {
+        self.nodes.iter().filter(|node| node.sides[lease].step == step).count()
+    }
+
+    /// The leases are alike: they are numbered in the order in which they begin.
+    fn has_begun(&self, lease: usize) -> bool {
+        self.nodes.iter().any(|node| node.sides[lease].order > 0)
+    }
+
+    fn is_won(&self, lease: usize) -> bool {
+        self.tokens[lease] > 0 && self.count(lease, Step::Stands) >= quorum(NODES)
+    }
+}
+
+impl Bounds {
+    /// What a node can do with the request of a lease, and what can happen there.
+    fn serve(&self, state: &State, lease: usize, at: usize, also: Also<'_>) {
+        let node = &state.nodes[at];
+        let (holder, token) = (lease as u8 + 1, state.tokens[lease]);
+        let is_free = node.holder == 0;
+        match node.sides[lease].step {
+            Step::Asked if is_free && (lease == 0 || state.has_begun(lease - 1)) => {
+                for jump in 1..=self.jumps {
+                    also(&|next| {
+                        let node = &mut next.nodes[at];
+                        (node.holder, node.counter) = (holder, node.counter + jump);
+                        let order = node.sides.iter().map(|side| side.order).max().unwrap_or(0) + 1;
+                        let late = Side { step: Step::Without, counter: 0, order };
+                        let granted = Side { step: Step::Granted, counter: node.counter, order };
+                        node.sides[lease] = if token > 0 { late } else { granted };
+                    });
+                }
+            }
+            Step::Behind => {
+                let stands_lower = node.counter <= token || self.is(Without::OwnerAndCounter);
+                if stands_lower && (node.holder == holder || !self.is(Without::Nothing)) {
+                    also(&|next| {
+                        next.nodes[at].counter = token;
+                        next.nodes[at].sides[lease].step = Step::Stands;
+                    });
+                }
+            }
+            _ => {}
+        }
+        if self.rejoins && is_free && state.is_won(lease) {
+            also(&|next| {
+                let node = &mut next.nodes[at];
+                (node.holder, node.counter) = (holder, node.counter.max(token));
+                let step = &mut node.sides[lease].step;
+                // It may have had another between.
+                *step = if *step == Step::Behind { Step::Without } else { *step };
+            });
+        }
+        if node.holder == holder {
+            also(&|next| next.nodes[at].holder = 0);
+        }
+    }
+
+    /// The client of a lease has heard of these grants, which are enough.
+    fn decide(&self, state: &mut State, lease: usize, heard: &[usize]) {
+        let grants: Vec<(usize, u64)> =
+            heard.iter().map(|&at| (at, state.nodes[at].sides[lease].counter.into())).collect();
+        let mut vote = fencing::vote(&grants, NODES, 0);
+        if self.is(Without::WriteBack) {
+            vote.behind.clear();
+        }
+        state.tokens[lease] = vote.token as u8;
+        for (at, node) in state.nodes.iter_mut().enumerate() {
+            let side = &mut node.sides[lease];
+            side.step = match side.step {
+                _ if vote.behind.contains(&at) => Step::Behind,
+                _ if heard.contains(&at) => Step::Stands,
+                // What it still asks for may come late.
+                Step::Asked => Step::Asked,
+                _ => Step::Without,
+            };
+            side.counter = 0;
+        }
+    }
+
+    fn check(&self, state: &State) -> Checked {
+        for (one, other) in (0..self.leases).flat_map(|one| (0..self.leases).map(move |other| (one, other))) {
+            let is_wrong = |node: &Node| {
+                let (before, after) = (node.sides[one], node.sides[other]);
+                let stand = before.step == Step::Stands && after.step == Step::Stands;
+                stand && before.order < after.order && state.tokens[one] >= state.tokens[other]
+            };
+            if state.is_won(one) && state.is_won(other) && state.nodes.iter().any(is_wrong) {
+                return Err(NOT_LARGER);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Space for Bounds {
+    type State = State;
+
+    fn starts(&self) -> Vec<State> {
+        vec![State::default()]
+    }
+
+    fn next(&self, state: &State, into: &mut Vec<Checked<State>>) {
+        let mut also = |change: &dyn Fn(&mut State)| {
+            let mut next = *state;
+            change(&mut next);
+            into.push(self.check(&next).map(|()| next));
+        };
+        for lease in 0..self.leases {
+            (0..NODES).for_each(|at| self.serve(state, lease, at, &mut also));
+            if state.tokens[lease] > 0 {
+                continue;
+            }
+            for heard in 1..1 << NODES {
+                let heard: Vec<usize> = (0..NODES).filter(|at| heard & 1 << at != 0).collect();
+                let is_granted = |&at: &usize| state.nodes[at].sides[lease].step == Step::Granted;
+                if heard.len() >= quorum(NODES) && heard.iter().all(is_granted) {
+                    also(&|next| self.decide(next, lease, &heard));
+                }
+            }
+        }
+    }
+}
+
+const NOT_LARGER: &str = "a fencing token that is not larger than that of a lease that was granted before";
+
+#[test]
+fn tokens_grow_whatever_clocks_and_leases_do() {
+    is_clean(&Bounds { leases: 2, rejoins: true, ..Bounds::LEAST });
+    is_clean(&Bounds { jumps: 1, ..Bounds::LEAST });
+}
+
+#[test]
+fn the_token_must_be_written_back_and_only_where_the_lease_still_is() {
+    without(Without::WriteBack, Bounds { leases: 2, ..Bounds::LEAST }, NOT_LARGER, 7);
+    without(Without::Owner, Bounds { leases: 2, ..Bounds::LEAST }, NOT_LARGER, 8);
+    without(Without::OwnerAndCounter, Bounds { leases: 2, ..Bounds::LEAST }, NOT_LARGER, 8);
+}
