@@ -8,7 +8,7 @@ mod replies;
 mod words;
 
 use crate::support::{Chance, rand};
-use replies::{Manner, Server};
+use replies::{Manner, server};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -56,22 +56,13 @@ fn found_once() {
     assert_eq!(call(&format!("acquire x {}", "y".repeat(20_000)), &[]), 64);
     // A label of another program in the metrics.
     ground.redis.command(&["SET", "redlock:x", "t", "PX", "60000"]);
-    ground.redis.command(&[
-        "HSET",
-        "{redlock:x}:\u{1f}lease",
-        "token",
-        "t",
-        "host",
-        "h",
-        "user",
-        "u",
-        "label",
-        "\u{1b}[2J",
-    ]);
+    let record = "token t host h user u label \u{1b}[2J".split(' ');
+    let words: Vec<&str> = ["HSET", "{redlock:x}:\u{1f}lease"].into_iter().chain(record).collect();
+    ground.redis.command(&words);
     assert_eq!(call("status --format prometheus", &[]), 0);
     // A server whose SCAN finds a key that no pattern matches: one that is shorter than the prefix, one whose characters lie otherwise.
     for key in ["$1\r\nx", "$9\r\nanother\u{e9}"] {
-        let server = Server::start(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
+        let server = server(Manner::Replace(ground.redis.socket(), "$9\r\nredlock:x", key), &Chance::new(0));
         for line in ["status", "status --all", "status --format json", "log", "log --format json"] {
             assert_eq!(call(line, &[("REDLOCK_REDIS", &server.url())]), 0, "{line}");
         }

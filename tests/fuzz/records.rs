@@ -6,35 +6,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 /// What the names of keys end with; `-` is the lock itself.
-const KEYS: [&str; 23] = [
-    "-", "-", "lease", "lease", "fence", "queue", "reserved", "holds", "members", "places", "fences", "log",
-    "log:open", "open", "runs", "open", "ends", "log", "log", "runs", "newest", "visits", "errors",
-];
-const FIELDS: [&str; 23] = [
-    "token",
-    "fence",
-    "ttl",
-    "since",
-    "host",
-    "pid",
-    "user",
-    "label",
-    "renewal",
-    "revoked",
-    "kept",
-    "longest",
-    "swept",
-    "all",
-    "0",
-    "1",
-    "success",
-    "failure",
-    "once",
-    "succeeded",
-    "failed",
-    "forced",
-    TOKEN,
-];
+const KEYS: &str = "-|-|lease|lease|fence|queue|reserved|holds|members|places|fences|log|log:open|open|runs|open|ends|log|log|\
+    runs|newest|visits|errors";
+const FIELDS: &str = "token|fence|ttl|since|host|pid|user|label|renewal|revoked|kept|longest|swept|all|0|1|success|failure|once|\
+    succeeded|failed|forced|0123456789abcdef0123456789abcdef";
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
 pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
@@ -42,18 +17,13 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     let _: () = redis::cmd("FLUSHALL").query(&mut connection).unwrap();
     // What redlock itself has written, to be changed afterwards.
     if chance.percent(60) {
-        let made = chance.one_of(&[
-            "run x --hold-at-least 20s -- true",
-            "acquire x",
-            "acquire x -s",
-            "acquire x --slots 2",
-            "run x -- false",
-        ]);
+        let made = "run x --hold-at-least 20s -- true|acquire x|acquire x -s|acquire x --slots 2|run x -- false";
+        let made = chance.word(made);
         let words: Vec<OsString> = made.split(' ').map(OsString::from).collect();
         ground.call(&words, &environment(ground));
     }
     for _ in 0..=chance.below(6) {
-        let end = chance.one_of(&KEYS);
+        let end = chance.word(KEYS);
         let key = if end == "-" { "redlock:x".to_owned() } else { format!("{{redlock:x}}:\u{1f}{end}") };
         let key = if chance.percent(5) { format!("{{redlock:x}}:\u{1f}member:{TOKEN}") } else { key };
         if chance.percent(25) {
@@ -85,21 +55,10 @@ fn write(chance: &mut Chance, key: &str) -> redis::Cmd {
     for _ in 0..=pairs {
         match name {
             "HSET" => drop(command.arg(field(chance)).arg(text(chance))),
-            "ZADD" => drop(
-                command
-                    .arg(chance.one_of(&[
-                        "0",
-                        "1",
-                        "-1",
-                        "inf",
-                        "-inf",
-                        "1.5",
-                        "1e300",
-                        "9007199254740993",
-                        "1795398370089",
-                    ]))
-                    .arg(text(chance)),
-            ),
+            "ZADD" => {
+                let score = chance.word("0|1|-1|inf|-inf|1.5|1e300|9007199254740993|1795398370089");
+                command.arg(score).arg(text(chance));
+            }
             "SET" | "APPEND" => {
                 command.arg(text(chance));
                 break;
@@ -111,26 +70,18 @@ fn write(chance: &mut Chance, key: &str) -> redis::Cmd {
 }
 
 fn field(chance: &mut Chance) -> Vec<u8> {
-    if chance.percent(80) { chance.one_of(&FIELDS).as_bytes().to_vec() } else { text(chance) }
+    if chance.percent(80) { chance.word(FIELDS).as_bytes().to_vec() } else { text(chance) }
 }
 
 /// A token, a mark, a number, a line of a log, or anything.
 fn text(chance: &mut Chance) -> Vec<u8> {
     match chance.below(10) {
         0 => TOKEN.as_bytes().to_vec(),
-        1 => chance
-            .one_of(&[
-                "shared.0123456789abcdef",
-                "slots:2.0123456789abcdef",
-                "slots:99999999999.x",
-                "slots:.x",
-                "shared.",
-            ])
-            .into(),
-        2 => chance.one_of(&["0", "-1", "1795398370089", "99999999999999999999", "1e400", "nan", "1.5"]).into(),
-        3 => chance
-            .one_of(&["{}", "[]", "{\"token\":1}", "{\"ended\":\"x\",\"began\":{}}", "[[[[[[[[", "\"\\ud800\"", "null"])
-            .into(),
+        1 => {
+            chance.word("shared.0123456789abcdef|slots:2.0123456789abcdef|slots:99999999999.x|slots:.x|shared.").into()
+        }
+        2 => chance.word("0|-1|1795398370089|99999999999999999999|1e400|nan|1.5").into(),
+        3 => chance.word(r#"{}|[]|{"token":1}|{"ended":"x","began":{}}|[[[[[[[[|"\ud800"|null"#).into(),
         4 => b"p\xff\xfe\x00\x1b[2J".to_vec(),
         5 => "\t1\t2\u{1f}3\n4\u{1b}]0;x\u{7}".repeat(usize::try_from(chance.below(50)).unwrap()).into_bytes(),
         6 | 7 => run(chance),
@@ -144,15 +95,11 @@ fn run(chance: &mut Chance) -> Vec<u8> {
     for name in ["t", "h", "p", "u", "l", "b", "w", "f", "i", "q", "n", "d", "x", "s", "o", "y"] {
         let value = match chance.below(12) {
             0 => continue,
-            1 => chance
-                .one_of(&["-1", "1e308", "9007199254740993", "null", "true", "[]", "{\"a\":[1]}", "0.5"])
-                .to_owned(),
+            1 => chance.word(r#"-1|1e308|9007199254740993|null|true|[]|{"a":[1]}|0.5"#).to_owned(),
             2 => "\"\\u001b[2J\\u0007\\u202e\\n\"".to_owned(),
             3 => format!("\"{}\"", "\u{1F600}\u{301}x".repeat(usize::try_from(chance.below(3_000)).unwrap())),
-            4 => chance
-                .one_of(&["\"-5\"", "\"99999999999999999999\"", "\"1e9\"", "\"\"", "\"256\"", "\"nan\""])
-                .to_owned(),
-            5 => chance.one_of(&["\"lost\"", "\"expired\"", "\"released\"", "\"revoked\"", "\"strange\""]).to_owned(),
+            4 => chance.word(r#""-5"|"99999999999999999999"|"1e9"|""|"256"|"nan""#).to_owned(),
+            5 => chance.word(r#""lost"|"expired"|"released"|"revoked"|"strange""#).to_owned(),
             6 | 7 => format!("\"{}\"", chance.below(300)),
             _ if name == "t" => format!("\"{TOKEN}\""),
             _ => format!("\"{}\"", 1_795_398_370_089 + chance.below(1 << 42)),

@@ -1,14 +1,12 @@
 //! What servers answer: garbage that looks like Redis' protocol, and real replies that were changed on their way.
 
 use super::call::Ground;
-use crate::support::Chance;
+use crate::support::{Chance, Endless};
 use std::ffi::OsString;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How a server treats each connection. The chance of a connection follows from its number.
@@ -23,40 +21,9 @@ pub(super) enum Manner {
 }
 
 /// A server that answers whatever it likes, until it is dropped.
-pub(super) struct Server {
-    port: u16,
-    ended: Arc<AtomicBool>,
-}
-
-impl Server {
-    pub(super) fn start(manner: Manner, chance: &Chance) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (port, ended) = (listener.local_addr().unwrap().port(), Arc::new(AtomicBool::new(false)));
-        let (over, chance) = (Arc::clone(&ended), chance.clone());
-        std::thread::spawn(move || {
-            for (client, number) in listener.incoming().zip(0..) {
-                if over.load(Ordering::SeqCst) {
-                    return;
-                }
-                let (manner, chance) = (manner.clone(), chance.of(number));
-                if let Ok(client) = client {
-                    std::thread::spawn(move || serve(client, &manner, chance));
-                }
-            }
-        });
-        Server { port, ended }
-    }
-
-    pub(super) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::SeqCst);
-        let _ = TcpStream::connect(("127.0.0.1", self.port));
-    }
+pub(super) fn server(manner: Manner, chance: &Chance) -> Endless {
+    let chance = chance.clone();
+    Endless::serve(move |client, number, _| serve(client, &manner, chance.of(number)))
 }
 
 fn serve(mut client: TcpStream, manner: &Manner, mut chance: Chance) {
@@ -124,42 +91,15 @@ fn put(mut client: &TcpStream, chance: &mut Chance, reply: &[u8]) -> bool {
 /// A value of Redis' protocol, or what begins like one.
 fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
     let number = |chance: &mut Chance| {
-        chance.one_of(&[
-            "0",
-            "1",
-            "2",
-            "5",
-            "-1",
-            "-2",
-            "+3",
-            "",
-            "x",
-            "99999999",
-            "4294967296",
-            "9223372036854775808",
-            "-9223372036854775808",
-            "1e9",
-        ])
+        chance.word("0|1|2|5|-1|-2|+3||x|99999999|4294967296|9223372036854775808|-9223372036854775808|1e9")
     };
     let text: String = match chance.below(8) {
         0 => "OK".to_owned(),
-        1 => chance
-            .one_of(&["granted", "held", "quarantined", "reserved", "gone", "other", "ran", "node", "holders", "free"])
-            .to_owned(),
+        1 => chance.word("granted|held|quarantined|reserved|gone|other|ran|node|holders|free").to_owned(),
         2 => "x".repeat(usize::try_from(chance.below(100_000)).unwrap()),
         3 => "\u{1b}[31m\u{7}\u{202e}\u{85}".to_owned(),
         4 => "NOSCRIPT No matching script.".to_owned(),
-        5 => chance
-            .one_of(&[
-                "MOVED 1 127.0.0.1:1",
-                "MOVED 99999 :0",
-                "ASK 5 [",
-                "LOADING",
-                "ERR \u{1b}]0;x\u{7}",
-                "NOAUTH",
-                "",
-            ])
-            .to_owned(),
+        5 => chance.word("MOVED 1 127.0.0.1:1|MOVED 99999 :0|ASK 5 [|LOADING|ERR \u{1b}]0;x\u{7}|NOAUTH|").to_owned(),
         6 => number(chance).to_owned(),
         7 if chance.percent(3) => "z".repeat(5 << 20),
         _ => super::words::text(chance).to_string_lossy().replace(['\r', '\n'], "\u{1b}"),
@@ -169,21 +109,10 @@ fn value(chance: &mut Chance, depth: usize, out: &mut Vec<u8>) {
         1 => out.extend(format!("-{text}\r\n").bytes()),
         2 => out.extend(format!(":{}\r\n", number(chance)).bytes()),
         3 => out.extend(format!("${}\r\n{text}\r\n", text.len()).bytes()),
-        4 => out.extend(
-            chance
-                .one_of(&[
-                    "$-1\r\n",
-                    "*-1\r\n",
-                    "_\r\n",
-                    "#t\r\n",
-                    ",nan\r\n",
-                    "(123456789012345678901234567890\r\n",
-                    "!3\r\nabc\r\n",
-                    "=5\r\ntxt:x\r\n",
-                    "\r\n",
-                ])
-                .bytes(),
-        ),
+        4 => {
+            let odd = "$-1|*-1|_|#t|,nan|(123456789012345678901234567890|!3\r\nabc|=5\r\ntxt:x|";
+            out.extend(format!("{}\r\n", chance.word(odd)).bytes());
+        }
         5 => out.extend(format!("${}\r\n{text}\r\n", number(chance)).bytes()),
         6 => out.extend(format!("*{}\r\n", number(chance)).bytes()),
         7 => out.extend(
@@ -232,14 +161,14 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         0 => Manner::Invent,
         _ => Manner::Change(ground.redis.socket(), 1 + chance.below(6)),
     };
-    let servers: Vec<Server> =
-        (0..chance.one_of(&[1, 1, 1, 3])).map(|n| Server::start(manner.clone(), &chance.of(n))).collect();
+    let servers: Vec<Endless> =
+        (0..chance.one_of(&[1, 1, 1, 3])).map(|n| server(manner.clone(), &chance.of(n))).collect();
     let scheme = if servers.len() > 1 { 0 } else { chance.below(10) };
     let urls: Vec<String> = servers
         .iter()
         .map(|server| match scheme {
-            8 => format!("redis+sentinel://127.0.0.1:{}/mymaster", server.port),
-            9 => format!("redis+cluster://127.0.0.1:{}", server.port),
+            8 => format!("redis+sentinel://{}/mymaster", server.address()),
+            9 => format!("redis+cluster://{}", server.address()),
             _ => server.url(),
         })
         .collect();

@@ -6,184 +6,35 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
 
-const COMMANDS: [&str; 9] = ["run", "acquire", "extend", "release", "status", "log", "wait", "doctor", "completions"];
+const COMMANDS: &str = "run|acquire|extend|release|status|log|wait|doctor|completions";
 /// Options with a value. (`--wait` and `--watch` would wait for as long as they are told; `--while-pid` leaves a process.)
-const OPTIONS: [&str; 32] = [
-    "--name",
-    "--ttl",
-    "--grace",
-    "--kill-after",
-    "--max-run",
-    "--hold-at-least",
-    "--once-per",
-    "--newest",
-    "--node-timeout",
-    "--quarantine",
-    "--since",
-    "--ran-within",
-    "--redis",
-    "--prefix",
-    "--token",
-    "--slots",
-    "--label",
-    "--log",
-    "--format",
-    "-n",
-    "-E",
-    "--conflict-exit-code",
-    "--on-lost",
-    "--replicas",
-    "--password-file",
-    "--tls-ca",
-    "--tls-cert",
-    "--tls-key",
-    "-c",
-    "-w",
-    "--status",
-    "--limit",
-];
-const FLAGS: [&str; 14] = [
-    "-s",
-    "-x",
-    "-e",
-    "-q",
-    "-v",
-    "-n",
-    "--nb",
-    "--reentrant",
-    "--whole",
-    "--revoke",
-    "--force",
-    "--failed",
-    "--all",
-    "--",
-];
-const VARIABLES: [&str; 18] = [
-    "REDLOCK_REDIS",
-    "REDIS_URL",
-    "REDLOCK_PREFIX",
-    "REDLOCK_NODE_TIMEOUT",
-    "REDLOCK_QUARANTINE",
-    "REDLOCK_PASSWORD_FILE",
-    "REDLOCK_PASSWORD",
-    "REDLOCK_TLS_CA",
-    "REDLOCK_REPLICAS",
-    "REDLOCK_LABEL",
-    "REDLOCK_LOG",
-    "REDLOCK_NAME",
-    "REDLOCK_TOKEN",
-    "REDLOCK_FENCING_TOKEN",
-    "REDLOCK_HELD",
-    "REDLOCK_SLOT",
-    "REDLOCK_URL",
-    "COLUMNS",
-];
+const OPTIONS: &str = "--name|--ttl|--grace|--kill-after|--max-run|--hold-at-least|--once-per|--newest|--node-timeout|--quarantine|\
+    --since|--ran-within|--redis|--prefix|--token|--slots|--label|--log|--format|-n|-E|--conflict-exit-code|\
+    --on-lost|--replicas|--password-file|--tls-ca|--tls-cert|--tls-key|-c|-w|--status|--limit";
+const FLAGS: &str = "-s|-x|-e|-q|-v|-n|--nb|--reentrant|--whole|--revoke|--force|--failed|--all|--";
+const VARIABLES: &str = "REDLOCK_REDIS|REDIS_URL|REDLOCK_PREFIX|REDLOCK_NODE_TIMEOUT|REDLOCK_QUARANTINE|REDLOCK_PASSWORD_FILE|\
+    REDLOCK_PASSWORD|REDLOCK_TLS_CA|REDLOCK_REPLICAS|REDLOCK_LABEL|REDLOCK_LOG|REDLOCK_NAME|REDLOCK_TOKEN|\
+    REDLOCK_FENCING_TOKEN|REDLOCK_HELD|REDLOCK_SLOT|REDLOCK_URL|COLUMNS";
 /// What has broken other programs. Nothing here waits, or is a place that a call of `local:` would fill.
-const TEXTS: [&str; 64] = [
-    "",
-    " ",
-    "\t",
-    "\n",
-    "\r\n",
-    "x",
-    "backup",
-    "a b",
-    "-",
-    "--",
-    "-1",
-    "0",
-    "1",
-    "00",
-    "1e309",
-    "1e-309",
-    "NaN",
-    "inf",
-    "0x10",
-    "９",
-    "18446744073709551616",
-    "-9223372036854775809",
-    "4294967296",
-    "0.0000000000001",
-    ".5",
-    "5.",
-    "1.5.2",
-    "1s",
-    "1 s",
-    "1s1s",
-    "1d 1h",
-    "5M",
-    "1month",
-    "99999999999999999999d",
-    "500ms",
-    "30d",
-    "31d",
-    "-5s",
-    "1ns",
-    "\u{1b}[31m",
-    "\u{1b}]0;x\u{7}",
-    "\u{85}",
-    "\u{9b}31m",
-    "\u{202e}txt.exe",
-    "\u{2028}",
-    "\u{feff}",
-    "e\u{301}\u{301}\u{301}",
-    "😀",
-    "{}",
-    "}{",
-    "a{b}c",
-    "*",
-    "a*b",
-    "%s%n",
-    "$(touch pwned)",
-    "`touch pwned`",
-    "../../etc/passwd",
-    "'\"'\"",
-    "\\",
-    "=",
-    ",",
-    "a,b",
-    "REDLOCK_X=y",
-    "\u{1f}",
-];
-const URLS: [&str; 30] = [
-    "redis://",
-    "redis://h",
-    "redis:///",
-    "redis://:@:/",
-    "redis://user:pa%ss@h:1/2",
-    "redis://h:0",
-    "redis://h:65536",
-    "redis://[::1]:1",
-    "redis://[::1",
-    "redis://h:1/99999999999",
-    "redis://h:1/-1",
-    "rediss://127.0.0.1:1",
-    "unix://",
-    "unix:///",
-    "unix:///nowhere.sock?db=x",
-    "unix:///nowhere.sock",
-    "unix://relative",
-    "redis+sentinel://",
-    "redis+sentinel://127.0.0.1:1/",
-    "redis+sentinel://127.0.0.1:1,127.0.0.1:2/m?sentinel-password=%zz",
-    "redis+cluster://",
-    "redis+cluster://127.0.0.1:1,,127.0.0.1:2",
-    "http://127.0.0.1:1",
-    "redis:/127.0.0.1:1",
-    "127.0.0.1:1",
-    "redis://127.0.0.1:1,redis://127.0.0.1:1",
-    "redis://127.0.0.1:1?a=b&c",
-    "redis://%00@127.0.0.1:1",
-    "redis://\u{1b}[2J:1",
-    "redis://127.0.0.1:1#x",
-];
+const TEXTS: &str = "| |\t|\n|\r\n|x|backup|a b|-|--|=|,|a,b|*|a*b|\\|{}|}{|a{b}c|\
+    -1|0|1|00|1e309|1e-309|NaN|inf|0x10|９|18446744073709551616|-9223372036854775809|4294967296|0.0000000000001|.5|5.|1.5.2|\
+    1s|1 s|1s1s|1d 1h|5M|1month|99999999999999999999d|500ms|30d|31d|-5s|1ns|\
+    \u{1b}[31m|\u{1b}]0;x\u{7}|\u{85}|\u{9b}31m|\u{202e}txt.exe|\u{2028}|\u{feff}|e\u{301}\u{301}\u{301}|😀|\u{1f}|\
+    %s%n|$(touch pwned)|`touch pwned`|../../etc/passwd|'\"'\"|REDLOCK_X=y";
+const URLS: &str = "redis://|redis://h|redis:///|redis://:@:/|redis://user:pa%ss@h:1/2|redis://h:0|redis://h:65536|\
+    redis://[::1]:1|redis://[::1|redis://h:1/99999999999|redis://h:1/-1|rediss://127.0.0.1:1|unix://|unix:///|\
+    unix:///nowhere.sock?db=x|unix:///nowhere.sock|unix://relative|redis+sentinel://|\
+    redis+sentinel://127.0.0.1:1/|redis+sentinel://127.0.0.1:1,127.0.0.1:2/m?sentinel-password=%zz|\
+    redis+cluster://|redis+cluster://127.0.0.1:1,,127.0.0.1:2|http://127.0.0.1:1|redis:/127.0.0.1:1|127.0.0.1:1|\
+    redis://127.0.0.1:1,redis://127.0.0.1:1|redis://127.0.0.1:1?a=b&c|redis://%00@127.0.0.1:1|\
+    redis://\u{1b}[2J:1|redis://127.0.0.1:1#x";
 
 /// A text: one that has broken others, several of them, or bytes by chance.
 pub(super) fn text(chance: &mut Chance) -> OsString {
     let url = chance.percent(12);
-    let mut bytes = if url { chance.one_of(&URLS) } else { chance.one_of(&TEXTS) }.as_bytes().to_vec();
+    let mut bytes = if url { chance.word(URLS) } else { chance.word(TEXTS) }.as_bytes().to_vec();
     match chance.below(10) {
-        0 => bytes.extend(chance.one_of(&TEXTS).as_bytes()),
+        0 => bytes.extend(chance.word(TEXTS).as_bytes()),
         1 => bytes = bytes.repeat(usize::try_from(chance.below(3000)).unwrap()),
         2 => bytes
             .extend((0..chance.below(20)).map(|_| u8::try_from(1 + chance.below(255)).unwrap()).collect::<Vec<u8>>()),
@@ -205,17 +56,17 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
     if chance.percent(20) {
         fs::write(&file, conf(chance)).unwrap();
     }
-    let mut arguments: Vec<OsString> = vec![chance.one_of(&COMMANDS).into()];
+    let mut arguments: Vec<OsString> = vec![chance.word(COMMANDS).into()];
     if arguments[0] == "wait" {
         // It waits for a server too, for as long as it is told.
         arguments.extend(["--timeout".into(), "300ms".into()]);
     }
     for _ in 0..chance.below(5) {
         match chance.below(4) {
-            0 => arguments.push(chance.one_of(&FLAGS).into()),
+            0 => arguments.push(chance.word(FLAGS).into()),
             1 => arguments.push(text(chance)),
             _ => {
-                let option = chance.one_of(&OPTIONS);
+                let option = chance.word(OPTIONS);
                 let value = if option == "-w" { "10ms".into() } else { text(chance) };
                 // A shell line that is understood would be carried out, and by chance be anything.
                 arguments.extend([option.into(), if option == "-c" { "true".into() } else { value }]);
@@ -230,7 +81,7 @@ pub(super) fn trial(chance: &mut Chance, ground: &Ground) {
         environment.push(("REDLOCK_REDIS".into(), ground.redis.url().into()));
     }
     for _ in 0..chance.below(3) {
-        environment.push((chance.one_of(&VARIABLES).into(), text(chance)));
+        environment.push((chance.word(VARIABLES).into(), text(chance)));
     }
     ground.call(&arguments, &environment);
     assert!(!ground.home().join("pwned").exists(), "{arguments:?} {environment:?}");
@@ -241,7 +92,7 @@ fn conf(chance: &mut Chance) -> Vec<u8> {
     let mut file = Vec::new();
     for _ in 0..chance.below(6) {
         if chance.percent(70) {
-            file.extend(chance.one_of(&VARIABLES).as_bytes());
+            file.extend(chance.word(VARIABLES).as_bytes());
             file.push(b'=');
         }
         file.extend(text(chance).into_vec());

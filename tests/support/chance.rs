@@ -38,6 +38,11 @@ impl Chance {
         all[usize::try_from(self.below(all.len() as u64)).unwrap()]
     }
 
+    /// One of these words, which bars separate.
+    pub(crate) fn word<'a>(&mut self, words: &'a str) -> &'a str {
+        self.one_of(&words.split('|').collect::<Vec<_>>())
+    }
+
     /// One of these, each as often as its weight says.
     pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
         let mut drawn = self.below(all.iter().map(|one| one.0).sum());

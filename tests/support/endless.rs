@@ -16,7 +16,7 @@ impl Endless {
     /// Answers everything with `start`, and then with `rest` over and over.
     pub(crate) fn start(start: &str, rest: &str) -> Endless {
         let (start, rest) = (start.to_owned(), rest.repeat(60_000 / rest.len()));
-        Endless::serve(move |mut client, ended| {
+        Endless::serve(move |mut client, _, ended| {
             let mut request = [0; 4096];
             let mut sent = client.read(&mut request).map(drop).and_then(|()| client.write_all(start.as_bytes()));
             while sent.is_ok() && !ended.load(Ordering::SeqCst) {
@@ -28,7 +28,7 @@ impl Endless {
     /// Answers each packet with what `answer` makes of its number.
     pub(crate) fn answering(answer: impl Fn(u64) -> Vec<u8> + Send + Sync + 'static) -> Endless {
         let number = AtomicU64::new(0);
-        Endless::serve(move |mut client, _| {
+        Endless::serve(move |mut client, _, _| {
             let mut request = [0; 4096];
             while let Ok(1..) = client.read(&mut request) {
                 if client.write_all(&answer(number.fetch_add(1, Ordering::SeqCst))).is_err() {
@@ -38,18 +38,19 @@ impl Endless {
         })
     }
 
-    fn serve(client: impl Fn(TcpStream, &AtomicBool) + Send + Sync + 'static) -> Endless {
+    /// Does this with each connection: its number, and whether the owner has ended.
+    pub(crate) fn serve(client: impl Fn(TcpStream, u64, &AtomicBool) + Send + Sync + 'static) -> Endless {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (ended, client) = (Arc::new(AtomicBool::new(false)), Arc::new(client));
         let until = Arc::clone(&ended);
         std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
+            for (stream, number) in listener.incoming().flatten().zip(0..) {
                 if until.load(Ordering::SeqCst) {
                     return;
                 }
                 let (client, until) = (Arc::clone(&client), Arc::clone(&until));
-                std::thread::spawn(move || client(stream, &until));
+                std::thread::spawn(move || client(stream, number, &until));
             }
         });
         Endless { port, ended }
