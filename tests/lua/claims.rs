@@ -1,44 +1,11 @@
 //! What the scripts do with shared leases and slots.
 
 use super::random::{clock_us, known_server};
-use super::{CLOCK, LOCK, OWNER, Scripts, heard, listen, part, run_id, waiters, word};
+use super::{LOCK, OWNER, Scripts, listen, part, word};
 use crate::support::Redis;
 
 fn take(scripts: &mut Scripts, waiter: &str, token: &str, claim: &str) -> super::Reply {
     scripts.take_with(waiter, token, &format!("ttl=60000 claim={claim}"))
-}
-
-#[test]
-fn only_who_fits_is_called_and_the_first_who_does_not_is_told_to_watch() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    take(&mut scripts, "", "ta", "shared");
-    take(&mut scripts, "", "tb", "shared");
-    let mut connection = redis.connection();
-    let mut ears = listen(&mut connection, &["w1", "s1", "s2"]);
-    for (waiter, claim) in [("w1", "exclusive"), ("s1", "shared"), ("s2", "shared")] {
-        assert_eq!(take(&mut scripts, waiter, "u", claim).word(), "held");
-    }
-    assert_eq!(heard(&mut ears), ("w1".to_owned(), "head".to_owned())); // s1 came behind it, and would have fitted
-    assert_eq!(heard(&mut ears), ("w1".to_owned(), "head".to_owned()));
-    assert_eq!(scripts.release("ta"), word("released"));
-    assert_eq!(heard(&mut ears), ("w1".to_owned(), "head".to_owned()));
-    assert_eq!(waiters(&redis), ["w1", "s1", "s2"]);
-    assert_eq!(scripts.release("tb"), word("released"));
-    let told = [heard(&mut ears), heard(&mut ears)].map(|(who, what)| format!("{who} {what}"));
-    assert_eq!(told, ["s1 head", "w1 go"]);
-    assert_eq!(take(&mut scripts, "w1", "tw", "exclusive").word(), "granted");
-    assert_eq!(scripts.release("tw"), word("released"));
-    let told = [heard(&mut ears), heard(&mut ears)].map(|(who, what)| format!("{who} {what}"));
-    assert_eq!(told, ["s2 head", "s1 go"]);
-    // The one that enters calls the next, and a passer-by is not turned away meanwhile.
-    assert_eq!(take(&mut scripts, "s1", "tx", "shared").word(), "granted");
-    assert_eq!(heard(&mut ears), ("s2".to_owned(), "go".to_owned()));
-    assert_eq!(take(&mut scripts, "", "ty", "shared").word(), "granted");
-    assert_eq!(redis.get(&part("reserved")).as_deref(), Some("s2"));
-    assert_eq!(take(&mut scripts, "", "tz", "exclusive").word(), "held");
-    assert_eq!(take(&mut scripts, "s2", "tz", "shared").word(), "granted");
-    assert!(!redis.exists(&part("reserved")));
 }
 
 #[test]
@@ -59,40 +26,6 @@ fn the_last_free_slot_is_kept_for_who_was_called() {
     assert_eq!((reply.word(), reply.int("slot")), ("granted", Some(1)));
     let reply = take(&mut scripts, "p1", "v", "slots:3");
     assert_eq!((reply.word(), reply.int("slot")), ("granted", Some(2)));
-}
-
-#[test]
-fn a_quarantined_node_grants_nothing_though_it_bears_a_mark_and_says_how_long_its_leases_may_be() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    scripts.take_with("", "ta", "ttl=90000 claim=shared");
-    let reply = scripts.take_with("", "tb", "ttl=1000 claim=shared quarantine=3600");
-    assert_eq!((reply.word(), reply.text("longest")), ("quarantined", "90000"));
-    let reply = scripts.run("extend", "token=tb claim=shared ttl=1000");
-    assert_eq!((reply.word(), reply.text("longest")), ("gone", "90000"));
-    assert_eq!(take(&mut scripts, "", "tb", "exclusive").text("longest"), "90000");
-}
-
-#[test]
-fn readers_count_nothing_and_the_next_writer_is_larger() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    let fences = ["ta", "tb"].map(|token| take(&mut scripts, "", token, "shared").text("fence").to_owned());
-    assert_eq!(fences, [CLOCK, CLOCK]);
-    let later = format!("{}9", &CLOCK[..CLOCK.len() - 1]);
-    assert_eq!(scripts.run("fence", &format!("token=ta claim=shared fence={later}")), word("raised"));
-    assert_eq!(scripts.run("fence", &format!("token=tb claim=shared fence={CLOCK}")), word("raised"));
-    for token in ["ta", "tb"] {
-        assert_eq!(scripts.release(token), word("released"));
-    }
-    let writer = take(&mut scripts, "", "tw", "exclusive").text("fence").parse::<u64>().unwrap();
-    assert_eq!(writer, later.parse::<u64>().unwrap() + 1);
-    scripts.release("tw");
-    // Places count apart, and raise one counter of all, which an exclusive lease of before a restart looks at.
-    take(&mut scripts, "", "tp", "slots:2");
-    scripts.release("tp");
-    redis.command(&["DEL", &part("fence")]);
-    assert_eq!(scripts.recreate("tx", &run_id(&redis), true, "base").word(), "higher");
 }
 
 #[test]
@@ -145,26 +78,6 @@ fn all_are_revoked_at_once_and_those_whose_jobs_have_ended_are_freed() {
     redis.command(&["HSET", &part("member:new"), "since", "99999999999999999"]);
     assert_eq!(scripts.run("revoke", "by=you").word(), "revoked");
     assert_eq!(renewed(&mut scripts, &["new"]), ["revoked"]);
-}
-
-#[test]
-fn all_are_freed_by_force_at_once_and_none_can_go_on() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    for token in ["ta", "tb", "tc"] {
-        take(&mut scripts, "", token, "shared");
-    }
-    let mut connection = redis.connection();
-    let mut ears = listen(&mut connection, &["w1"]);
-    assert_eq!(take(&mut scripts, "w1", "u", "exclusive").word(), "held");
-    let reply = scripts.run("revoke", "by=me force=1");
-    assert_eq!((reply.word(), reply.int("members"), redis.exists(LOCK)), ("released", Some(3), false));
-    assert_eq!(heard(&mut ears).1, "go");
-    assert_eq!(renewed(&mut scripts, &["ta", "tb"]), ["gone", "gone"]);
-    assert_eq!(take(&mut scripts, "w1", "tw", "exclusive").word(), "granted");
-    for key in ["members", "slots"] {
-        assert!(!redis.exists(&part(key)), "{key}");
-    }
 }
 
 #[test]

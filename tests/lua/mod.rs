@@ -4,13 +4,13 @@
 mod claims;
 mod costs;
 mod ends;
-mod holds;
+mod full;
 mod memory;
 mod model;
 mod random;
 mod restarts;
 
-use crate::support::{Redis, SOON, eventually, ms};
+use crate::support::{Redis, SOON, eventually};
 use redis::{Connection, PubSub, Value};
 use regex_lite::Regex;
 use std::collections::BTreeMap;
@@ -202,11 +202,10 @@ impl Scripts {
         self.run("take", &given.join(" "))
     }
 
-    /// Re-creates a lease with the fencing token 5: token, run of the server, whether it is the only node, hold.
+    /// Re-creates a lease on this run of the server.
     #[track_caller]
-    fn recreate(&mut self, token: &str, run_id: &str, alone: bool, hold: &str) -> Reply {
-        let alone = if alone { "alone=1" } else { "" };
-        self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run_id={run_id} hold={hold} {alone}"))
+    fn recreate(&mut self, token: &str, run_id: &str) -> Reply {
+        self.run("recreate", &format!("token={token} ttl=60000 fence=5 {OWNER} run_id={run_id} hold=base"))
     }
 
     #[track_caller]
@@ -270,38 +269,6 @@ fn fifty_dead_waiters_are_skipped_in_one_release() {
 }
 
 #[test]
-fn dead_waiters_alone_leave_the_lock_free_and_nothing_behind() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    scripts.take("", "t", "60000", "");
-    for number in 0..50 {
-        scripts.take(&format!("dead{number}"), "u", "60000", "");
-    }
-    assert_eq!(scripts.release("t"), word("released"));
-    assert_eq!(redis.keys_without_the_memory(), [part("fence")]);
-    assert_eq!(scripts.take("", "u", "60000", "").word(), "granted");
-}
-
-#[test]
-fn whoever_comes_by_does_not_overtake_a_waiter_that_lives() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    scripts.take("", "t", "60000", "");
-    let mut connection = redis.connection();
-    let mut ears = listen(&mut connection, &["first"]);
-    scripts.take("first", "u", "60000", "");
-    // Freed without a call: the lease ran out, or another library gave it up.
-    redis.command(&["DEL", LOCK]);
-    let reply = scripts.take("", "v", "60000", "");
-    assert_eq!((reply.word(), reply.int("rank")), ("reserved", None));
-    assert_eq!(heard(&mut ears), ("first".to_owned(), "go".to_owned()));
-    assert_eq!(scripts.take("other", "v", "60000", "").word(), "reserved");
-    let reply = scripts.take("first", "u", "60000", "");
-    assert_eq!((reply.word(), redis.get(LOCK).as_deref()), ("granted", Some("u")));
-    assert_eq!(waiters(&redis), ["other"]);
-}
-
-#[test]
 fn a_reservation_lasts_a_second_and_then_the_next_is_called() {
     let redis = Redis::start();
     let mut scripts = Scripts::on(redis.connection());
@@ -358,16 +325,6 @@ fn a_queue_is_not_forgotten_while_a_waiter_behind_a_dead_one_looks() {
 }
 
 #[test]
-fn a_grant_is_rolled_back_before_the_waiter_has_been_told_its_place() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    // The answer is lost, and with it the ticket.
-    assert_eq!(scripts.take("me", "t", "60000", "").word(), "granted");
-    assert_eq!(scripts.run("undo", "stay=1 waiter=me token=t"), word("done"));
-    assert_eq!(redis.keys_without_the_memory(), [part("fence")]);
-}
-
-#[test]
 fn a_server_that_forbids_to_publish_fails_no_release() {
     let redis = Redis::start();
     // One may not use the channels, the other not the command.
@@ -410,29 +367,4 @@ fn the_empty_value_of_another_library_is_nobodys_token() {
     assert_eq!(scripts.run("undo", "stay=1 waiter=waiter token= ticket=1"), word("done"));
     assert_eq!(scripts.run("undo", "waiter=waiter token="), word("done"));
     assert_eq!(redis.get(LOCK).as_deref(), Some(""));
-}
-
-#[test]
-fn a_hold_that_was_given_up_does_not_come_back_when_another_enters() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    scripts.take("", "t", "60000", "");
-    assert_eq!(scripts.run("enter", "token=t hold=a ttl=60000").int("holds"), Some(2));
-    assert_eq!(scripts.run("release", "token=t hold=base").word(), "still-held");
-    assert_eq!(scripts.run("enter", "token=t hold=b ttl=60000").int("holds"), Some(2));
-    assert_eq!(scripts.run("release", "token=t hold=b").int("holds"), Some(1));
-    assert_eq!(scripts.run("release", "token=t hold=a"), word("released"));
-}
-
-#[test]
-fn the_counter_outlives_expiry_and_starts_at_the_clients_clock() {
-    let redis = Redis::start();
-    let mut scripts = Scripts::on(redis.connection());
-    let first = scripts.take("", "t", "20", "");
-    assert_eq!(first.text("fence"), CLOCK);
-    eventually(SOON, "expired", || !redis.exists(LOCK));
-    let second = scripts.take("", "u", "60000", "");
-    assert_eq!(second.text("fence"), "1700000000001");
-    let left = redis.pttl(&part("fence"));
-    assert!(left > 99 * 24 * 3_600_000 && ms(100 * 24 * 3_600_000).as_millis() >= left as u128);
 }

@@ -24,7 +24,7 @@ const ALL: &[Described] = &[
     (
         34,
         "take",
-        "token=ANY|ANY|ANY|TOKEN ttl=TTL OWNER waiter:70=WAITER ticket:50=1|7|20|40 now:80=NUMBER quarantine:12=100 \
+        "token=ANY|ANY|ANY|TOKEN ttl=TTL OWNER waiter:70=WAITER ticket:50=1|7|20|40 now:80=NUMBER quarantine:12=100|99 \
          once:10=1|1000000 newest:20=1|2|3 earlier:15=TOKEN|ANY seen:25=ANY seen_run_id=another|another|this seen_left=0|700000 \
          seen_fence=NUMBER seen_claim=CLAIM seen_slot:20=0|1",
     ),
@@ -54,7 +54,7 @@ const USUAL: &[Described] = &[
     (
         40,
         "take",
-        "token=ANY ttl=TTL OWNER now:80=NUMBER waiter:8=wa|wb ticket:50=1|7 quarantine:8=100 once:8=1000000 earlier:5=TOKEN",
+        "token=ANY ttl=TTL OWNER now:80=NUMBER waiter:8=wa|wb ticket:50=1|7 quarantine:8=100|99 once:8=1000000 earlier:5=TOKEN",
     ),
     (
         40,
@@ -272,7 +272,7 @@ impl Run<'_> {
         let others = |value: Option<&str>, ends| Some(Timed { value: value.map(str::to_owned), ends });
         match self.chance.below(24) {
             0..9 => {
-                // The lease runs out, or is deleted by an older version; the others by hand.
+                // The lease runs out, or is deleted by hand, as the others are.
                 let lease = ["lock", "lease", "holds"];
                 let keys = [
                     &lease,

@@ -1,0 +1,39 @@
+//! What the scripts can still do on a server that has no memory left.
+
+use super::{LOCK, Scripts, part, word};
+use crate::support::Redis;
+
+/// A server that has no memory left, with a lock that `t` holds.
+fn full() -> (Redis, Scripts) {
+    let redis = Redis::start();
+    let mut scripts = Scripts::on(redis.connection());
+    assert_eq!(scripts.take("", "t", "60000", "").word(), "granted");
+    for name in ["extend", "release"] {
+        scripts.run(name, "token=nobody");
+    }
+    redis.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
+    redis.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(redis.try_query::<redis::Value>(&["SET", "x", "y"]).is_err());
+    (redis, scripts)
+}
+
+#[test]
+fn a_server_without_memory_keeps_a_lock_that_is_to_be_held_at_least() {
+    let (redis, mut scripts) = full();
+    assert_eq!(scripts.run("release", "token=t hold=base keep=3600000"), word("released"));
+    for key in [LOCK.to_owned(), part("lease")] {
+        assert!(redis.pttl(&key) > 3_500_000, "{key}");
+    }
+    let kept: Option<String> = redis.query(&["HGET", &part("lease"), "kept"]);
+    assert!(kept.is_some());
+}
+
+#[test]
+fn a_server_without_memory_still_extends_a_job_whose_hold_it_has_forgotten() {
+    let (redis, mut scripts) = full();
+    assert_eq!(scripts.run("extend", "token=t hold=a ttl=90000 renew=1").word(), "extended");
+    assert!(redis.pttl(LOCK) > 60_000);
+    // Nothing to lengthen.
+    assert_eq!(scripts.run("extend", "token=t hold=b ttl=1000 renew=1").word(), "extended");
+    assert_eq!(scripts.release("t"), word("released"));
+}
