@@ -75,11 +75,9 @@ fn black_holed_requests_are_survived_at_short_ttls() {
     for (ttl, rounds) in [("500ms", 4), ("1s", 3)] {
         let redis = Redis::start();
         let proxy = Proxy::new(&redis, Mode::Pass);
-        let (reader, writer) = std::io::pipe().unwrap();
         let test = redlock(&proxy, format!("run -q backup --ttl {ttl}")).status(5);
-        let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]).stdin_from(reader);
-        let mut job = test.spawn();
-        job.prints("ready");
+        let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
+        let (mut job, writer) = test.ready_to_read();
         let token = redis.get("redlock:backup");
         for _ in 0..rounds {
             let before = proxy.requested();

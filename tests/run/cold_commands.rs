@@ -62,8 +62,7 @@ fn keeper_stopped(ttl: u64, mode: Mode) -> Duration {
     let script = "trap '' TERM; (setsid sleep 1000 &); sleep 1000 & echo ready; sleep 1000; sleep 1000";
     let test = redlock(&proxy, "run backup --ttl").arg(format!("{ttl}ms"));
     // Its end may be put down to the lease or to the keeper.
-    let job = test.args(["-q", "--", "sh", "-c", script]).any_end().stderr(any()).spawn();
-    job.prints("ready");
+    let job = test.args(["-q", "--", "sh", "-c", script]).any_end().stderr(any()).ready();
     eventually(SOON, "all are there", || job.job().len() == 4);
     let watched = Watched::new(&job.job());
     let keeper = job.keeper();

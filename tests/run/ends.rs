@@ -3,15 +3,11 @@
 
 use crate::support::{
     Directory, Ended, Redis, Running, SOON, Test, acquire, alive, any, at_last, descendants, eventually, like, loss,
-    message, ms, name, redlock, release, send, status, when,
+    message, ms, name, release, run, send, status,
 };
 use nix::sys::signal::Signal;
 use std::io::Write;
 use std::time::{Duration, Instant};
-
-fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    redlock(redis, "run -q backup").args(arguments)
-}
 
 #[test]
 fn our_descriptors_are_closed_in_the_job_and_the_users_are_there() {
@@ -123,8 +119,7 @@ fn as_process_1_it_forwards_signals_and_exits_with_128_and_the_signal() {
     // The shell may say of its own child that it was terminated.
     let script = "exec 2>/dev/null; trap 'echo usr1' USR1; trap 'echo term; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     if let Some(test) = container(&redis, &["--", "sh", "-c", script]) {
-        let job = test.status(7).spawn();
-        job.prints("ready");
+        let job = test.status(7).ready();
         send(inside(&job), Signal::SIGUSR1);
         job.prints("usr1");
         send(inside(&job), Signal::SIGTERM);
@@ -157,8 +152,7 @@ fn as_process_1_the_whole_job_dies_with_its_lease() {
     let redis = Redis::start();
     let script = "(setsid sleep 1000 &); echo ready; sleep 1000";
     if let Some(test) = container(&redis, &["--ttl", "4s", "--node-timeout", "2s", "--", "sh", "-c", script]) {
-        let job = test.status(76).stderr(at_last(message(["lost \"backup\"", "job stopped"]))).spawn();
-        job.prints("ready");
+        let job = test.status(76).stderr(at_last(message(["lost \"backup\"", "job stopped"]))).ready();
         let all = descendants(inside(&job));
         redis.command(&["DEL", "redlock:backup"]);
         job.finish();
@@ -171,8 +165,7 @@ fn a_stop_that_signals_every_process_of_the_unit_ends_cleanly() {
     let redis = Redis::start();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let script = "exec 2>/dev/null; setsid -f sleep 1000; echo ready; sleep 1000; exit 3";
-        let job = run(&redis, ["--", "bash", "-c", script]).signal(signal).spawn();
-        job.prints("ready");
+        let job = run(&redis, ["--", "bash", "-c", script]).signal(signal).ready();
         let asleep = || job.job().into_iter().filter(|&pid| name(pid) == "sleep");
         eventually(SOON, "all are there", || asleep().count() == 2);
         let keeper = job.keeper();
@@ -245,12 +238,10 @@ fn hold_at_least_ends_with_the_lease_and_where_there_was_no_job() {
 #[test]
 fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
     let mut redis = Redis::start();
-    let (reader, mut writer) = std::io::pipe().unwrap();
     let script = "trap 'echo term' TERM; echo ready; read line; echo $line";
     let options = ["--ttl", "4s", "--node-timeout", "2s", "--on-lost", "continue", "--", "sh", "-c", script];
-    let job = run(&redis, options).stdin_from(reader).status(76);
-    let job = job.stdout("done\n").spawn();
-    job.prints("ready");
+    let job = run(&redis, options).status(76);
+    let (job, mut writer) = job.stdout("done\n").ready_to_read();
     redis.kill();
     let warning = "redlock: lost \"backup\": <any>; the job continues without the lock";
     job.says(like(warning));
@@ -260,29 +251,8 @@ fn on_lost_continue_lets_the_job_go_on_in_an_outage() {
 }
 
 #[test]
-fn max_run_is_124_and_max_run_of_a_quick_job_is_nothing() {
+fn max_run_does_not_count_the_wait() {
     let redis = Redis::start();
-    let job = run(
-        &redis,
-        [
-            "--max-run",
-            "200ms",
-            "--",
-            "sh",
-            "-c",
-            "trap 'echo term; exit 9' TERM; echo ready; while :; do sleep 0.01; done",
-        ],
-    );
-    let job = job.status(124).stdout("ready\nterm\n");
-    // The shell may say of its own child that it was terminated.
-    let text = when("that it was stopped", |text| {
-        text.ends_with("redlock: stopped the job of \"backup\" after 200ms (--max-run)\n")
-    });
-    job.stderr(text).run();
-    let job = run(&redis, ["--max-run", "20s", "--", "sh", "-c", "exit 9"]);
-    job.status(9).run();
-    assert!(!redis.exists("redlock:backup"));
-    // A waiter's time does not count.
     let token = acquire(&redis, "backup");
     let job = run(&redis, ["--max-run", "300ms", "--wait", "--", "echo", "in time"]);
     let job = job.stdout("in time\n").spawn();

@@ -157,8 +157,7 @@ fn every_end_but_a_success_keeps_its_errors() {
     run(&redis, &directory, "--max-run 50ms", stuck).status(124).stdout(any()).stderr(message(["(--max-run)"])).run();
     let job = |end: &dyn Fn()| {
         let test = run(&redis, &directory, "--ttl 4s", stuck).status(76).stdout(any()).stderr(loss([]));
-        let job = test.spawn();
-        job.prints("ready");
+        let job = test.ready();
         end();
         job.finish();
     };
@@ -180,8 +179,7 @@ fn every_end_but_a_success_keeps_its_errors() {
     let expected = ["signaled", "too-long", "revoked", "revoked", "lost", "lost", "lost"];
     assert_eq!(ends, expected.map(|outcome| (outcome.into(), "why".into())));
     // A redlock that is killed tells nothing; the file has it.
-    let mut killed = run(&redis, &directory, "--ttl 1s", stuck).any_end().stdout(any()).spawn();
-    killed.prints("ready");
+    let mut killed = run(&redis, &directory, "--ttl 1s", stuck).any_end().stdout(any()).ready();
     killed.send(Signal::SIGKILL);
     killed.wait(SOON);
     eventually(SOON, "its lease has run out", || runs(&redis).last().unwrap()["outcome"] == "expired");

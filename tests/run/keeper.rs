@@ -3,15 +3,11 @@
 
 use crate::support::{
     Mode, Proxy, Redis, Running, SOON, Slow, Terminal, Test, Watched, acquire, alive, at_last, descendants, eventually,
-    like, loss, message, ms, name, namespace, perhaps, redlock, release, send, stopped,
+    like, loss, message, ms, name, namespace, perhaps, redlock, release, run, send, stopped,
 };
 use nix::libc;
 use nix::sys::signal::Signal;
 use std::time::Instant;
-
-fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    redlock(redis, "run -q backup").args(arguments)
-}
 
 #[test]
 fn chains_of_processes_that_fork_and_exit_die_too() {
@@ -22,29 +18,9 @@ fn chains_of_processes_that_fork_and_exit_die_too() {
     let script = format!("n=0; while [ $n -lt 16 ]; do {chain} n=$((n+1)); done; echo ready; sleep 1000");
     // A chain is over when dash has called a thousand functions, which is later than the end of this lease.
     let test = redlock(&proxy, "run -q backup --ttl 2s --node-timeout 900ms");
-    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).spawn();
-    job.prints("ready");
+    let job = test.args(["--", "sh", "-c", &script]).status(76).stderr(like("<lines>lost \"backup\"<any>\n")).ready();
     proxy.set(Mode::BlackHole);
     eventually(SOON, "they are killed", || (0..3).all(|_| job.job().is_empty()));
-    proxy.set(Mode::Cut);
-    job.finish_whole();
-}
-
-#[test]
-fn redlock_ends_the_job_of_a_keeper_that_is_stopped() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = redlock(&proxy, "run -q backup --ttl 6s");
-    let test = test.args(["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
-    let job = test.status(76).stderr(loss([])).spawn();
-    job.prints("ready");
-    let keeper = job.keeper();
-    eventually(SOON, "all are there", || descendants(keeper).len() == 3);
-    let tree = Watched::new(&descendants(keeper));
-    send(keeper, Signal::SIGSTOP);
-    eventually(SOON, "it is stopped", || stopped(keeper));
-    proxy.set(Mode::BlackHole);
-    assert!(tree.all_end(ms(6_000)), "alive when the lease may have expired");
     proxy.set(Mode::Cut);
     job.finish_whole();
 }
@@ -55,8 +31,7 @@ fn redlock_ends_the_job_of_a_keeper_that_is_stopped_while_it_kills() {
     for _ in 0..3 {
         let script = format!("trap '' TERM; {}", line_of(40));
         let test = redlock(&redis, "run -q backup --ttl 4s --node-timeout 2s -- sh -c").arg(&script);
-        let job = test.status(76).stderr(at_last(message(["lost \"backup\"", "job stopped"]))).spawn();
-        job.prints("ready");
+        let job = test.status(76).stderr(at_last(message(["lost \"backup\"", "job stopped"]))).ready();
         let keeper = job.keeper();
         let all = descendants(keeper);
         let (tree, command) = (Watched::new(&all), all[0]);
@@ -146,8 +121,7 @@ fn without_a_keeper_too_the_lock_is_kept_until_the_job_is_dead() {
 fn the_corpse_of_a_keeper_that_a_tracer_holds_is_not_waited_for() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", "(setsid sleep 1000 &); echo ready; sleep 1000"]);
-    let mut job = test.status(70).stderr(message(["\"backup\"", "its job was stopped"])).spawn();
-    job.prints("ready");
+    let mut job = test.status(70).stderr(message(["\"backup\"", "its job was stopped"])).ready();
     let keeper = job.keeper();
     let tracer = Tracer::of(keeper);
     send(keeper, Signal::SIGKILL);
@@ -328,8 +302,7 @@ fn ctrl_c_at_any_moment_of_the_start_reaches_the_job_exactly_once() {
 fn a_job_of_a_lost_lease_is_killed_in_time_though_its_keeper_is_stopped() {
     let redis = Redis::start();
     let test = run(&redis, ["--ttl", "10m", "--grace", "300ms", "--", "sh", "-c", "echo ready; sleep 1000"]);
-    let job = test.status(76).stderr(loss([])).spawn();
-    job.prints("ready");
+    let job = test.status(76).stderr(loss([])).ready();
     let watched = Watched::new(&job.job());
     send(job.keeper(), Signal::SIGSTOP);
     redis.command(&["DEL", "redlock:backup"]);

@@ -8,11 +8,9 @@ fn kept<W: Where + ?Sized>(servers: &W, nodes: &[&Redis]) {
     for node in nodes {
         node.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]);
     }
-    let (reader, writer) = std::io::pipe().unwrap();
     let test = redlock(servers, "run -q backup --hold-at-least 40s --ttl 10s");
     let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 3"]);
-    let job = test.stdin_from(reader).status(3).spawn();
-    job.prints("ready");
+    let (job, writer) = test.status(3).ready_to_read();
     eventually(SOON, "on all of these", || nodes.iter().all(|node| node.exists("redlock:backup")));
     let token = nodes[0].get("redlock:backup");
     for node in nodes {

@@ -21,11 +21,9 @@ fn an_outage_is_told_when_it_begins_and_when_it_is_over() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     for (flag, said) in [(None, said.as_str()), (Some("-q"), "")] {
-        let (reader, writer) = std::io::pipe().unwrap();
         let test = redlock(&proxy, "run backup --ttl 6s").args(flag);
-        let test = test.args(["--", "sh", "-c", "echo ready; read line || :"]).stdin_from(reader).stderr(like(said));
-        let job = test.spawn();
-        job.prints("ready");
+        let test = test.args(["--", "sh", "-c", "echo ready; read line || :"]).stderr(like(said));
+        let (job, writer) = test.ready_to_read();
         let before = proxy.requested();
         proxy.set(Mode::BlackHole);
         eventually(SOON, "a try has begun", || proxy.requested() > before + 1);
@@ -54,8 +52,7 @@ fn an_outage_that_goes_on_is_told_when_the_job_is_stopped_with_quiet_too() {
         let first = if quiet { String::new() } else { ACQUIRED.replace("30s", "6s") + first };
         let test = test.args(["--", "sh", "-c", "echo ready; exec sleep 30"]).status(76).stderr(like(first + said));
         proxy.set(Mode::Pass);
-        let job = test.spawn();
-        job.prints("ready");
+        let job = test.ready();
         proxy.set(Mode::BlackHole);
         job.finish();
         eventually(SOON, "expired", || !redis.exists("redlock:backup"));
@@ -67,8 +64,7 @@ fn with_quiet_the_first_failure_is_kept_for_what_comes_of_it() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::Pass);
     let job = redlock(&proxy, "run backup -q --ttl 6s -- sh -c").arg("echo ready; exec sleep 30");
-    let job = job.status(76).stderr(like("redlock: lost <any>\n")).spawn();
-    job.prints("ready");
+    let job = job.status(76).stderr(like("redlock: lost <any>\n")).ready();
     proxy.set(Mode::Garbage(b"-MASTERDOWN it is\r\n".to_vec()));
     let before = proxy.requested();
     eventually(SOON, "a try has failed", || proxy.requested() > before);
@@ -162,39 +158,9 @@ fn a_lease_whose_key_is_of_another_type_now_is_lost() {
 #[test]
 fn loss_outranks_the_status_even_when_it_shows_at_the_release_only() {
     let redis = Redis::start();
-    let (reader, writer) = std::io::pipe().unwrap();
     let job = run(&redis, ["-q", "--", "sh", "-c", "echo ready; read line; exit 3"]);
-    let job = job.stdin_from(reader).status(76).stderr(message(["lost \"backup\""])).spawn();
-    job.prints("ready");
+    let (job, writer) = job.status(76).stderr(message(["lost \"backup\""])).ready_to_read();
     redis.command(&["DEL", "redlock:backup"]);
-    drop(writer);
-    job.finish();
-}
-
-#[test]
-fn with_on_lost_continue_the_command_ends_by_itself_and_the_status_is_76() {
-    let redis = Redis::start();
-    let (reader, writer) = std::io::pipe().unwrap();
-    let job = run(
-        &redis,
-        [
-            "-q",
-            "--ttl",
-            "4s",
-            "--node-timeout",
-            "2s",
-            "--on-lost",
-            "continue",
-            "--",
-            "sh",
-            "-c",
-            "echo ready; read line; echo done",
-        ],
-    );
-    let job = job.stdin_from(reader).status(76).stdout("done\n").spawn();
-    job.prints("ready");
-    redis.command(&["DEL", "redlock:backup"]);
-    job.says(like("redlock: lost \"backup\"<any>"));
     drop(writer);
     job.finish();
 }

@@ -75,10 +75,8 @@ fn a_renewal_counts_from_before_it_was_sent() {
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + 100;
     let redis = Redis::start();
     let slow = Proxy::new(&redis, Mode::Delay(ms(100)));
-    let (reader, writer) = std::io::pipe().unwrap();
     let test = redlock(&slow, format!("run -q backup --grace 0 --ttl {TTL}ms -- sh -c")).arg("echo ready; read line");
-    let job = test.stdin_from(reader).any_end().stderr(any()).spawn();
-    job.prints("ready");
+    let (job, writer) = test.any_end().stderr(any()).ready_to_read();
     is_renewed(&redis);
     eventually(SOON, "the answer has come", || redis.pttl("redlock:backup") < TTL - 1_200);
     is_to_be_killed_before(&redis, &job, &["redlock:backup"], TTL, EARLIER);
@@ -114,12 +112,10 @@ fn the_more_processes_a_job_has_the_earlier_it_is_to_be_killed() {
     const TTL: i64 = 8_000;
     const EARLIER: i64 = TTL / 100 + 2 + TTL / 10 + PROCESSES / 4;
     let redis = Redis::start();
-    let (reader, writer) = std::io::pipe().unwrap();
     let script = "exec 3<&0; n=1; while [ $n -lt $1 ]; do read line <&3 & n=$((n+1)); done; echo ready; read line";
     let test = redlock(&redis, format!("run backup -q --grace 0 --ttl {TTL}ms -- sh -c"));
-    let test = test.args([script, "sh", &PROCESSES.to_string()]).stdin_from(reader).any_end().stderr(any());
-    let job = test.spawn();
-    job.prints("ready");
+    let test = test.args([script, "sh", &PROCESSES.to_string()]).any_end().stderr(any());
+    let (job, writer) = test.ready_to_read();
     is_to_be_killed_before(&redis, &job, &["redlock:backup"], TTL, EARLIER);
     job.send(Signal::SIGCONT);
     drop(writer);

@@ -268,8 +268,7 @@ fn the_job_is_one() {
     // Each signal comes once. The shell may tell of the sleep that was ended.
     let job = "exec 2>/dev/null; trap 'echo got' USR1 TERM; echo ready; until [ -e end ]; do sleep 0.05; done; exit 3";
     for signal in [Signal::SIGUSR1, Signal::SIGTERM] {
-        let job = run(&redis, ["-q", "--", "sh", "-c", job]).status(3).spawn();
-        job.prints("ready");
+        let job = run(&redis, ["-q", "--", "sh", "-c", job]).status(3).ready();
         job.send(signal);
         job.prints("got");
         std::fs::write(job.path().join("end"), "").unwrap();
@@ -293,17 +292,14 @@ fn a_job_that_loses_one_of_them_is_stopped_and_the_others_are_released() {
              redlock: lost \"{lost}\": <any>; job stopped\n"
         );
         let test = run(&redis, ["-q", "--ttl", "4s", "--", "sh", "-c", "echo ready; exec sleep 30"]);
-        let job = test.status(76).stderr(like(said)).spawn();
-        job.prints("ready");
+        let job = test.status(76).stderr(like(said)).ready();
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         job.finish();
         are_free(&redis);
         // The other one is kept as long as the job goes on without this one.
         let test = run(&redis, ["-q", "--ttl", "4s", "--on-lost", "continue", "--", "sh", "-c"]);
-        let (reader, writer) = std::io::pipe().unwrap();
         let said = message([&format!("lost \"{lost}\""), "continues without the lock"]);
-        let job = test.arg("echo ready; read line").stdin_from(reader).status(76).stderr(said).spawn();
-        job.prints("ready");
+        let (job, writer) = test.arg("echo ready; read line").status(76).stderr(said).ready_to_read();
         redis.command(&["DEL", &format!("redlock:{lost}")]);
         eventually(SOON, "it is told", || job.all_stderr().contains("continues"));
         let other = if lost == "a" { KEYS[1] } else { KEYS[0] };

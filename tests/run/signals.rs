@@ -1,12 +1,8 @@
 //! Signals that redlock is sent, by hand-shake: to whom they go, that those ignored at the start stay ignored, and
 //! what the job inherits.
 
-use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, is_renewed, ms, name, redlock};
+use crate::support::{Ended, Redis, Running, SOON, Test, alive, any, eventually, is_renewed, ms, name, redlock, run};
 use nix::sys::signal::Signal;
-
-fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    redlock(redis, "run -q backup").args(arguments)
-}
 
 /// What a command and a child of it in a session of its own do (not one that was started with `&`, which would ignore INT and QUIT). Each says once for each signal that it has it, and goes on.
 const TALKER: &str = "talk() { for s in TERM INT QUIT HUP USR1 USR2 WINCH CONT; do trap \"echo $1 $s\" $s; done; \
@@ -154,8 +150,7 @@ fn kill_after_is_what_timeout_does_with_k() {
     let deaf = "exec 2>/dev/null; trap '' TERM INT QUIT; setsid sleep 1000 & echo ready; while :; do sleep 0.01; done";
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let test = run(&redis, ["--kill-after", "200ms", "--", "sh", "-c", deaf]);
-        let mut job = test.signal(Signal::SIGKILL).spawn();
-        job.prints("ready");
+        let mut job = test.signal(Signal::SIGKILL).ready();
         let start = std::time::Instant::now();
         job.send(signal);
         job.wait(SOON);
@@ -166,10 +161,8 @@ fn kill_after_is_what_timeout_does_with_k() {
     }
     // Signals that do not ask for an end do not start it.
     let script = "trap 'echo hup' HUP; echo ready; while read line; do echo line; exit 4; done";
-    let (reader, mut writer) = std::io::pipe().unwrap();
     let test = run(&redis, ["--kill-after", "0", "--", "bash", "-c", script]);
-    let job = test.stdin_from(reader).status(4).spawn();
-    job.prints("ready");
+    let (job, mut writer) = test.status(4).ready_to_read();
     job.send(Signal::SIGHUP);
     job.prints("hup");
     std::io::Write::write_all(&mut writer, b"\n").unwrap();
@@ -178,14 +171,12 @@ fn kill_after_is_what_timeout_does_with_k() {
 }
 
 #[test]
-fn the_lease_is_renewed_until_the_command_has_ended() {
+fn the_lease_is_renewed_until_the_command_that_was_told_to_end_has_ended() {
     let redis = Redis::start();
     // The shell may say of its own child that it was terminated.
-    let script = "exec 2>/dev/null; trap 'echo term; read line; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
-    let (reader, writer) = std::io::pipe().unwrap();
+    let script = "exec 2>/dev/null; trap 'echo term; read line; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
     let test = run(&redis, ["--ttl", "6s", "--", "sh", "-c", script]);
-    let job = test.stdin_from(reader).spawn();
-    job.prints("ready");
+    let (job, writer) = test.status(7).ready_to_read();
     let token = redis.get("redlock:backup");
     job.send(Signal::SIGTERM);
     job.prints("term");
@@ -195,16 +186,20 @@ fn the_lease_is_renewed_until_the_command_has_ended() {
     }
     drop(writer);
     job.finish();
+    assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]
-fn signals_that_nobody_handles_end_redlock_and_with_it_the_job() {
+fn a_redlock_that_crashes_or_dies_of_a_signal_that_nobody_handles_takes_its_job_with_it() {
     let redis = Redis::start();
-    let mut job = run(&redis, ["--", "sh", "-c", "echo ready; (setsid sleep 1000 &); sleep 1000"]).any_end().spawn();
-    job.prints("ready");
-    job.send(Signal::SIGALRM);
-    assert_eq!(job.wait(SOON), Ended::Signal(Signal::SIGALRM as i32));
-    eventually(SOON, "nobody is left", || job.others().is_empty());
+    for signal in [Signal::SIGALRM, Signal::SIGABRT] {
+        let test = run(&redis, ["--", "sh", "-c", "echo ready; (setsid sleep 1000 &); sleep 1000"]);
+        let mut job = test.any_end().ready();
+        job.send(signal);
+        assert_eq!(job.wait(SOON), Ended::Signal(signal as i32));
+        eventually(SOON, "nobody is left", || job.others().is_empty());
+        redis.command(&["DEL", "redlock:backup"]);
+    }
 }
 
 #[test]

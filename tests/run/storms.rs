@@ -1,14 +1,10 @@
 //! Storms of signals to a large job: the keeper still kills every process of it before the lease can expire.
 
 use crate::support::{
-    Mode, Proxy, Redis, Running, SOON, Test, Watched, at_last, descendants, eventually, message, ms, redlock, send,
+    Mode, Proxy, Redis, Running, SOON, Watched, at_last, descendants, eventually, message, ms, redlock, run, send,
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    redlock(redis, "run -q backup").args(arguments)
-}
 
 /// A shell and so many sleepers, each in a session of its own, that ignore what asks them to end.
 fn crowd(size: usize) -> String {

@@ -39,13 +39,27 @@ fn nothing_left(terminal: &Terminal, redis: &Redis) {
     assert!(!redis.exists("redlock:backup"));
 }
 
+/// Enters a line, and waits until its job says that it is ready.
+#[track_caller]
+fn starts(terminal: &Terminal, line: &str) {
+    terminal.enters(line);
+    terminal.shows("ready\r\n");
+}
+
+/// The shell has its terminal back, with this status, and nothing is left.
+#[track_caller]
+fn ends_as(terminal: &Terminal, status: i32, redis: &Redis) {
+    terminal.prompts();
+    assert_eq!(terminal.status(), status);
+    nothing_left(terminal, redis);
+}
+
 #[test]
 fn ctrl_c_reaches_the_job_once() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
         let job = "trap 'n=$((n+1)); echo got=$n.' INT; trap 'echo bye; exit 5' USR1; echo rea''dy; while :; do sleep 0.01; done";
-        terminal.enters(&run(&format!("-- sh -c \"{}\"", job.replace('$', "\\$"))));
-        terminal.shows("ready\r\n");
+        starts(&terminal, &run(&format!("-- sh -c \"{}\"", job.replace('$', "\\$"))));
         for number in 1..4 {
             terminal.types(CTRL_C);
             terminal.shows(&format!("got={number}."));
@@ -54,9 +68,7 @@ fn ctrl_c_reaches_the_job_once() {
         send(redlock_pid(&terminal), Signal::SIGUSR1);
         let rest = terminal.shows("bye");
         assert!(!rest.contains("got="), "{rest:?}");
-        terminal.prompts();
-        assert_eq!(terminal.status(), 5);
-        nothing_left(&terminal, &redis);
+        ends_as(&terminal, 5, &redis);
     }
 }
 
@@ -65,12 +77,9 @@ fn ctrl_c_and_ctrl_backslash_end_the_job_as_without_redlock() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
     for (key, status) in [(CTRL_C, 130), (CTRL_BACKSLASH, 131)] {
-        terminal.enters(&run("-- sh -c 'ulimit -c 0; echo rea\"\"dy; exec sleep 1000'"));
-        terminal.shows("ready\r\n");
+        starts(&terminal, &run("-- sh -c 'ulimit -c 0; echo rea\"\"dy; exec sleep 1000'"));
         terminal.types(key);
-        terminal.prompts();
-        assert_eq!(terminal.status(), status);
-        nothing_left(&terminal, &redis);
+        ends_as(&terminal, status, &redis);
     }
 }
 
@@ -80,8 +89,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
     let inner = run("-- sh -c 'echo rea\"\"dy; exec sleep 1000'");
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
         // A loop of the interactive shell itself.
-        terminal.enters(&format!("for i in 1 2 3; do {inner}; echo ne''xt; done"));
-        terminal.shows("ready\r\n");
+        starts(&terminal, &format!("for i in 1 2 3; do {inner}; echo ne''xt; done"));
         terminal.types(CTRL_C);
         let rest = terminal.prompts();
         assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
@@ -89,8 +97,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
         // A script of the same.
         for shell in ["sh", "bash"] {
             let script = format!("{inner}; echo ne\"\"xt; {inner}").replace('\'', "'\\''");
-            terminal.enters(&format!("{shell} -c '{script}'"));
-            terminal.shows("ready\r\n");
+            starts(&terminal, &format!("{shell} -c '{script}'"));
             terminal.types(CTRL_C);
             let rest = terminal.prompts();
             assert!(!rest.contains("next") && !rest.contains("ready"), "{rest:?}");
@@ -104,8 +111,7 @@ fn ctrl_c_ends_the_script_and_the_loop_around_redlock() {
 fn ctrl_z_stops_both_and_fg_goes_on() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        terminal.enters(&run("-- sh -c 'echo rea\"\"dy; read x; echo go\"\"t=$x.; exit 3'"));
-        terminal.shows("ready\r\n");
+        starts(&terminal, &run("-- sh -c 'echo rea\"\"dy; read x; echo go\"\"t=$x.; exit 3'"));
         let redlock = redlock_pid(&terminal);
         terminal.types(CTRL_Z);
         terminal.prompts();
@@ -120,9 +126,7 @@ fn ctrl_z_stops_both_and_fg_goes_on() {
         eventually(SOON, "they go on", || !stopped(redlock) && !stopped(job[0]));
         terminal.enters("a line");
         terminal.shows("got=a line.");
-        terminal.prompts();
-        assert_eq!(terminal.status(), 3);
-        nothing_left(&terminal, &redis);
+        ends_as(&terminal, 3, &redis);
     }
 }
 
@@ -130,8 +134,7 @@ fn ctrl_z_stops_both_and_fg_goes_on() {
 fn a_job_that_stays_stopped_beyond_its_lease_is_ended_and_fg_shows_76() {
     let redis = Redis::start();
     for terminal in [Terminal::bash(&redis), Terminal::sh(&redis)] {
-        terminal.enters(&run("--ttl 5s --node-timeout 2s -- sh -c 'echo rea\"\"dy; while :; do sleep 0.01; done'"));
-        terminal.shows("ready\r\n");
+        starts(&terminal, &run("--ttl 5s --node-timeout 2s -- sh -c 'echo rea\"\"dy; while :; do sleep 0.01; done'"));
         let redlock = redlock_pid(&terminal);
         let job: Vec<u32> = descendants(redlock).into_iter().filter(|&pid| name(pid) != "redlock-keeper").collect();
         assert!(!job.is_empty());
@@ -142,9 +145,7 @@ fn a_job_that_stays_stopped_beyond_its_lease_is_ended_and_fg_shows_76() {
         assert!(stopped(redlock));
         terminal.enters("fg");
         terminal.shows("redlock: lost \"backup\": not renewed for");
-        terminal.prompts();
-        assert_eq!(terminal.status(), 76);
-        nothing_left(&terminal, &redis);
+        ends_as(&terminal, 76, &redis);
     }
 }
 
@@ -152,8 +153,7 @@ fn a_job_that_stays_stopped_beyond_its_lease_is_ended_and_fg_shows_76() {
 fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    terminal.enters(&run("--ttl 6s -- sh -c 'echo rea\"\"dy; read x; exit 0'"));
-    terminal.shows("ready\r\n");
+    starts(&terminal, &run("--ttl 6s -- sh -c 'echo rea\"\"dy; read x; exit 0'"));
     let token = redis.get("redlock:backup");
     for _ in 0..2 {
         terminal.types(CTRL_Z);
@@ -167,9 +167,7 @@ fn a_job_that_was_stopped_for_less_than_its_lease_goes_on_under_it() {
     }
     assert_eq!(redis.get("redlock:backup"), token);
     terminal.enters("");
-    terminal.prompts();
-    assert_eq!(terminal.status(), 0);
-    nothing_left(&terminal, &redis);
+    ends_as(&terminal, 0, &redis);
 }
 
 #[test]
@@ -204,18 +202,14 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
         let shell = terminal.foreground();
         assert_ne!(shell, redlock, "the job has a foreground group of its own");
         send(shell, signal);
-        terminal.prompts();
-        assert_eq!(terminal.status(), 128 + signal as i32);
-        nothing_left(&terminal, &redis);
+        ends_as(&terminal, 128 + signal as i32, &redis);
     }
     // Lease loss and the end of redlock itself, under the same.
     terminal.enters(&format!("PS1='in''2> ' {}", run(&format!("--ttl 4s --node-timeout 2s -- {inner}"))));
     terminal.shows("in2> ");
     redis.command(&["DEL", "redlock:backup"]);
     terminal.shows("redlock: lost \"backup\"");
-    terminal.prompts();
-    assert_eq!(terminal.status(), 76);
-    nothing_left(&terminal, &redis);
+    ends_as(&terminal, 76, &redis);
     terminal.enters(&format!("PS1='in''3> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in3> ");
     send(redlock_pid(&terminal), Signal::SIGKILL);
@@ -228,9 +222,7 @@ fn the_shell_has_its_terminal_back_after_every_kind_of_end() {
     terminal.enters(&format!("PS1='in''4> ' {}", run(&format!("-- {inner}"))));
     terminal.shows("in4> ");
     terminal.enters("exit 9");
-    terminal.prompts();
-    assert_eq!(terminal.status(), 9);
-    nothing_left(&terminal, &redis);
+    ends_as(&terminal, 9, &redis);
 }
 
 #[test]
@@ -239,8 +231,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
     let terminal = Terminal::bash(&redis);
     terminal.enters(&format!("PS1='in''> ' {}", run("-- bash --norc --noprofile --noediting -i")));
     terminal.shows("in> ");
-    terminal.enters("sh -c 'echo rea\"\"dy; exec sleep 1000'");
-    terminal.shows("ready\r\n");
+    starts(&terminal, "sh -c 'echo rea\"\"dy; exec sleep 1000'");
     let redlock = redlock_pid(&terminal);
     let sleeper = || {
         let mut below = descendants(redlock).into_iter();
@@ -260,9 +251,7 @@ fn an_inner_shell_with_jobs_of_its_own_works() {
     terminal.shows("in> ");
     assert!(redis.exists("redlock:backup"));
     terminal.enters("exit 4");
-    terminal.prompts();
-    assert_eq!(terminal.status(), 4);
-    nothing_left(&terminal, &redis);
+    ends_as(&terminal, 4, &redis);
 }
 
 #[test]
@@ -344,12 +333,9 @@ fn signals_of_a_process_are_passed_on_at_a_terminal_too() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
     for (signal, status) in [(Signal::SIGTERM, 143), (Signal::SIGINT, 130)] {
-        terminal.enters(&run("-- sh -c 'setsid -f sleep 1000; echo rea\"\"dy; exec sleep 1000'"));
-        terminal.shows("ready\r\n");
+        starts(&terminal, &run("-- sh -c 'setsid -f sleep 1000; echo rea\"\"dy; exec sleep 1000'"));
         send(redlock_pid(&terminal), signal);
-        terminal.prompts();
-        assert_eq!(terminal.status(), status);
-        nothing_left(&terminal, &redis);
+        ends_as(&terminal, status, &redis);
     }
 }
 
@@ -395,8 +381,7 @@ fn a_waiter_on_a_stopped_terminal_still_takes_care_of_its_lease() {
 fn the_timer_of_the_keeper_counts_time_asleep() {
     let redis = Redis::start();
     let terminal = Terminal::bash(&redis);
-    terminal.enters(&run("-- sh -c 'echo rea\"\"dy; read x'"));
-    terminal.shows("ready\r\n");
+    starts(&terminal, &run("-- sh -c 'echo rea\"\"dy; read x'"));
     let below = descendants(redlock_pid(&terminal));
     let keeper = below.into_iter().find(|&pid| name(pid) == "redlock-keeper");
     let descriptors = std::fs::read_dir(format!("/proc/{}/fdinfo", keeper.unwrap())).unwrap();
@@ -428,8 +413,7 @@ fn a_terminal_that_goes_away_ends_the_job_of_the_leader_of_its_session() {
         let (keys, screen) = terminal_of_its_own();
         let script = format!("sleep 1000 & (setsid sleep 1000 &); echo ready; {stop}sleep 1000; echo not told");
         let test = redlock(&redis, "run -q backup -- sh -c").arg(&script);
-        let job = test.at_terminal(screen).signal(Signal::SIGHUP).spawn();
-        job.prints("ready");
+        let job = test.at_terminal(screen).signal(Signal::SIGHUP).ready();
         eventually(SOON, "the whole tree is there", || job.job().len() == if stop.is_empty() { 4 } else { 3 });
         let tree = Watched::new(&job.job());
         drop(keys);

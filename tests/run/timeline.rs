@@ -17,8 +17,7 @@ fn who_sleeps_through_the_end_of_the_lease_stops_the_job_at_once_on_waking() {
     let late = when("says that it was late", |text| {
         text.contains("; job stopped ") && text.contains(" after the lease could expire")
     });
-    let job = test.stderr(late).spawn();
-    job.prints("ready");
+    let job = test.stderr(late).ready();
     let keeper = job.keeper();
     let (mut all, members) = (job.others(), Watched::new(&job.job()));
     all.push(job.pid());
@@ -57,8 +56,7 @@ fn nothing_more_is_hoped_for_once_the_job_is_being_stopped() {
         let (_, after) = text.split_once("sent SIGTERM").unwrap_or(("", "comes back"));
         !after.contains("comes back")
     });
-    let job = test.status(76).stderr(ordered).spawn();
-    job.prints("ready");
+    let job = test.status(76).stderr(ordered).ready();
     proxy.set(Mode::BlackHole);
     eventually(SOON, "the job is dead", || job.job().is_empty());
     proxy.set(Mode::Cut);
@@ -68,11 +66,9 @@ fn nothing_more_is_hoped_for_once_the_job_is_being_stopped() {
 #[test]
 fn a_redlock_that_hangs_for_a_while_goes_on_if_its_lease_does() {
     let redis = Redis::start();
-    let (reader, writer) = std::io::pipe().unwrap();
     let test = redlock(&redis, "run -q backup --ttl 6s");
     let test = test.args(["--", "sh", "-c", "echo ready; read line; exit 5"]);
-    let job = test.stdin_from(reader).status(5).spawn();
-    job.prints("ready");
+    let (job, writer) = test.status(5).ready_to_read();
     send(job.pid(), Signal::SIGSTOP);
     eventually(SOON, "a renewal is late", || redis.pttl("redlock:backup") < 4_200);
     send(job.pid(), Signal::SIGCONT);
@@ -88,8 +84,7 @@ fn a_job_that_says_nothing_and_hears_nothing_is_killed_while_redlock_is_stopped(
     let test = redlock(&redis, "run -q backup --ttl 5s --node-timeout 2s");
     let alive = test.directory().path().join("alive");
     let job = test.args(["--", "sh", "-c", script]).status(76);
-    let job = job.stderr(at_last(message(["lost \"backup\"", "suspended"]))).spawn();
-    job.prints("ready");
+    let job = job.stderr(at_last(message(["lost \"backup\"", "suspended"]))).ready();
     send(job.pid(), Signal::SIGSTOP);
     eventually(SOON, "it is stopped", || stopped(job.pid()));
     let left = redis.pttl("redlock:backup");
@@ -105,8 +100,7 @@ fn a_job_that_says_nothing_and_hears_nothing_is_killed_while_redlock_is_stopped(
 fn the_keeper_costs_next_to_nothing() {
     let redis = Redis::start();
     let test = redlock(&redis, "run -q backup -- sh -c");
-    let job = test.arg("echo ready; exec sleep 1000").any_end().spawn();
-    job.prints("ready");
+    let job = test.arg("echo ready; exec sleep 1000").any_end().ready();
     let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", job.keeper())).unwrap();
     let own = rollup.lines().filter(|line| line.starts_with("Private_"));
     let own: u64 = own.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()).sum();

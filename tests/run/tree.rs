@@ -3,7 +3,7 @@
 
 use crate::support::{
     Redis, Running, SOON, Test, Watched, alive, any, at_last, descendants, eventually, like, loss, message, ms, name,
-    redlock, send, stopped, tagged,
+    redlock, run, send, stopped, tagged,
 };
 use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,10 +15,6 @@ const TREE: &str = "sleep 1000 & (setsid sleep 1000 &) ; (sleep 1000 &) ; echo r
 const KILLED: &str = "redlock: the keeper process of \"backup\" was killed: its job was stopped, or had just ended\n";
 /// The shell and its four sleepers.
 const MEMBERS: usize = 5;
-
-fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
-    redlock(redis, "run -q backup").args(arguments)
-}
 
 /// Everybody of the job, once they are all there.
 #[track_caller]
@@ -199,17 +195,6 @@ fn a_redlock_that_is_killed_at_the_very_moment_its_command_starts() {
 }
 
 #[test]
-fn a_redlock_that_crashes_is_a_redlock_that_is_killed() {
-    let redis = Redis::start();
-    let mut job = run(&redis, ["--", "sh", "-c", TREE]).any_end().spawn();
-    let tree = Watched::new(&members(&job));
-    job.send(Signal::SIGABRT);
-    assert!(tree.all_end(SOON));
-    job.wait(SOON);
-    all_gone(job.tag(), SOON);
-}
-
-#[test]
 fn without_its_keeper_the_job_is_killed_and_the_status_is_70() {
     let redis = Redis::start();
     let test = run(&redis, ["--", "sh", "-c", TREE]).status(70);
@@ -239,20 +224,6 @@ fn a_job_that_ran_on_without_its_lease_because_redlock_was_stopped_and_its_keepe
 }
 
 #[test]
-fn a_keeper_that_dies_before_there_is_a_job_is_a_fault_and_starts_nothing() {
-    let redis = Redis::start();
-    let token = crate::support::acquire(&redis, "backup");
-    let waiter =
-        redlock(&redis, "run backup --wait -- echo started").status(70).stderr(message(["the keeper"])).spawn();
-    waiter.stderr_line();
-    send(waiter.keeper(), Signal::SIGKILL);
-    waiter.finish();
-    crate::support::release(&redis, "backup", &token);
-    let left = redis.keys_without_the_memory();
-    assert_eq!(left, ["{redlock:backup}:\u{1f}fence"], "nothing queues");
-}
-
-#[test]
 fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is_given_back() {
     let redis = Redis::start();
     let token = crate::support::acquire(&redis, "backup");
@@ -273,9 +244,7 @@ fn a_keeper_that_dies_instead_of_starting_the_command_is_a_fault_and_the_lock_is
 #[test]
 fn the_keeper_ignores_what_a_stop_of_the_whole_unit_sends() {
     let redis = Redis::start();
-    let (reader, writer) = std::io::pipe().unwrap();
-    let job = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 5"]).stdin_from(reader).status(5).spawn();
-    job.prints("ready");
+    let (job, writer) = run(&redis, ["--", "sh", "-c", "echo ready; read line; exit 5"]).status(5).ready_to_read();
     let keeper = job.keeper();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT] {
         send(keeper, signal);

@@ -7,6 +7,7 @@ use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io::PipeWriter;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -355,6 +356,21 @@ impl Test {
         }
         let input = self.stdin.take();
         Running::new(command, input, self)
+    }
+
+    /// Starts the call, and waits until its job says that it is ready.
+    #[track_caller]
+    pub(crate) fn ready(self) -> Running {
+        let running = self.spawn();
+        running.prints("ready");
+        running
+    }
+
+    /// The same; what the job reads then ends with the second of these.
+    #[track_caller]
+    pub(crate) fn ready_to_read(self) -> (Running, PipeWriter) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        (self.stdin_from(reader).ready(), writer)
     }
 
     /// Makes the call, waits for its end and compares.

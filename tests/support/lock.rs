@@ -1,6 +1,6 @@
 //! The few calls of redlock that most tests need on the way to what they are about, and the form of every message.
 
-use super::{Pattern, Redis, Running, SOON, Test, Where, any, eventually, like, ms, when};
+use super::{Pattern, Redis, Running, SOON, Test, Where, any, eventually, like, ms, redlock, when};
 use std::io::PipeWriter;
 use std::time::Instant;
 
@@ -41,6 +41,11 @@ pub(crate) fn key_is_renewed(redis: &Redis, key: &str) {
         let left = redis.pttl(key);
         left > std::mem::replace(&mut before, left)
     });
+}
+
+/// `run -q backup` with these arguments behind it.
+pub(crate) fn run<const N: usize>(redis: &Redis, arguments: [&str; N]) -> Test {
+    redlock(redis, "run -q backup").args(arguments)
 }
 
 /// Gives a lease up.
@@ -208,10 +213,7 @@ pub(crate) fn loss<const N: usize>(fragments: [&str; N]) -> Pattern {
 /// A quiet job that has begun, and ends when what it reads from is closed, or, with status 76, with its lease.
 #[track_caller]
 pub(crate) fn job<W: Where + ?Sized>(servers: &W, arguments: &[&str], status: i32) -> (Running, PipeWriter) {
-    let (reader, writer) = std::io::pipe().unwrap();
-    let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments).stdin_from(reader);
+    let test = Test::new(servers).args(["run", "-q", "--name", "backup"]).args(arguments);
     let said = if status == 76 { loss([]) } else { "".into() };
-    let job = test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(said).spawn();
-    job.prints("ready");
-    (job, writer)
+    test.args(["--", "sh", "-c", "echo ready; cat"]).status(status).stderr(said).ready_to_read()
 }
