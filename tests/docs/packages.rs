@@ -1,6 +1,6 @@
 //! What `make` installs and packs. The binary under test takes the place of the one that `make` would build.
 
-use crate::support::{Directory, Finished, Line, Redis, Running, SOON, Test, any, is_renewed, like, status, when};
+use crate::support::{Directory, Finished, Line, Redis, SOON, Test, any, is_renewed, like, status, when};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -194,6 +194,30 @@ fn as_root(program: &str) -> Test {
     if nix::unistd::geteuid().is_root() { Test::of(program) } else { Test::of("unshare").args(["-r", program]) }
 }
 
+/// A job that runs and its waiter, of the redlock that is installed, do not notice an upgrade.
+#[track_caller]
+fn is_not_noticed_by_a_job(debian: &Debian, upgrade: impl FnOnce() -> Finished) {
+    let (redis, program) = (Redis::start(), debian.root.join("usr/bin/redlock"));
+    let run = |line: &str| Test::program(&redis, program.to_str().unwrap()).args(line.split(' '));
+    let job =
+        run("run backup -q --ttl 4s -- sh -c").arg("echo ready; until [ -e done ]; do sleep 0.05; done; echo last");
+    let done = job.directory().path().join("done");
+    let job = job.stdout("last\n").ready();
+    let waiter = Line::join(&redis, run("run backup -q --wait -- echo next").stdout("next\n"));
+
+    let before = fs::metadata(&program).unwrap().ino();
+    upgrade();
+    assert_ne!(fs::metadata(&program).unwrap().ino(), before, "it is another file");
+    is_renewed(&redis);
+    is_renewed(&redis);
+    let seen = run("status backup --format json").stdout(like("{<any>}\n")).run().json();
+    assert_eq!((&seen["state"], &seen["waiting"]), (&"held".into(), &1.into()), "{seen}");
+    fs::write(done, "").unwrap();
+    job.finish();
+    waiter.finish();
+    assert_eq!(status(&redis, "backup")["state"], "free");
+}
+
 #[test]
 fn the_debian_package_comes_and_goes() {
     let directory = Directory::new();
@@ -223,40 +247,12 @@ fn the_debian_package_comes_and_goes() {
     // What the administrator has written outlives an upgrade and a removal, but for --purge.
     let settings = debian.root.join("etc/redlock.conf");
     fs::write(&settings, "REDLOCK_REDIS=redis://10.0.0.1\n").unwrap();
-    debian.dpkg("--install", &deb);
+    is_not_noticed_by_a_job(&debian, || debian.dpkg("--install", &deb));
     debian.dpkg("--remove", "redlock");
     assert!(!usr.exists(), "{:?}", files(&usr));
     assert_eq!(fs::read_to_string(&settings).unwrap(), "REDLOCK_REDIS=redis://10.0.0.1\n");
     debian.dpkg("--purge", "redlock");
     assert!(!settings.exists());
-}
-
-#[test]
-fn a_running_job_and_its_waiter_do_not_notice_an_upgrade() {
-    let (directory, newer, redis) = (Directory::new(), Directory::new(), Redis::start());
-    let debian = Debian::new(&directory);
-    debian.dpkg("--install", package("deb", ".deb", &directory, &[]));
-    let program = debian.root.join("usr/bin/redlock");
-    let run = |line: &str| Test::program(&redis, program.to_str().unwrap()).args(line.split(' '));
-
-    let job =
-        run("run backup -q --ttl 4s -- sh -c").arg("echo first; until [ -e done ]; do sleep 0.05; done; echo last");
-    let done = job.directory().path().join("done");
-    let job: Running = job.stdout("last\n").spawn();
-    job.prints("first");
-    let waiter = Line::join(&redis, run("run backup -q --wait -- echo next").stdout("next\n"));
-
-    let before = fs::metadata(&program).unwrap().ino();
-    debian.dpkg("--install", package("deb", ".deb", &newer, &["VERSION=99.0"]));
-    assert_ne!(fs::metadata(&program).unwrap().ino(), before, "it is another file");
-    is_renewed(&redis);
-    is_renewed(&redis);
-    let seen = run("status backup --format json").stdout(like("{<any>}\n")).run().json();
-    assert_eq!((&seen["state"], &seen["waiting"]), (&"held".into(), &1.into()), "{seen}");
-    fs::write(done, "").unwrap();
-    job.finish();
-    waiter.finish();
-    assert_eq!(status(&redis, "backup")["state"], "free");
 }
 
 #[test]
