@@ -1,7 +1,7 @@
 //! The definition of the command line: every flag with its help text, variable and default. Knows clap and the values,
 //! and nothing else of redlock, so that the test which makes completions/ and man/ can include this file.
 //!
-//! Variables are only named here: clap takes an empty variable for a value, and knows no configuration file.
+//! Variables are named here, not read: clap takes an empty variable for a value, and knows no configuration file.
 
 // The path attribute is for that test.
 #[path = "cli/values.rs"]

@@ -166,8 +166,8 @@ async fn token_of(
     Err(unanswered.unwrap_or_else(missing))
 }
 
-/// Starts the server of `local:` if it has the locks, unless it runs or `skip` says so. Callers do this first: a start
-/// takes longer than a node may take to answer, and the server must not descend from the keeper.
+/// Starts the server of `local:` if the locks are there, and it does not run, unless `skip`. Callers do this first: the
+/// start takes longer than a node may take to answer, and the server must not descend from the keeper.
 ///
 /// # Errors
 /// [`Error::Usage`] for a directory that is not safe, [`Error::Unavailable`] when it cannot be started.

@@ -277,7 +277,7 @@ fn disk(node: &Facts, _: &Setup, _: &[&Facts]) -> CheckResult {
 fn uptime(node: &Facts, setup: &Setup, _: &[&Facts]) -> CheckResult {
     let up = node.info.number("uptime_in_seconds").map_err(|untold| match setup.has_quarantine() {
         true => NoVote.problem(
-            "its uptime is unknown, so a restart that lost its data cannot be noticed: redlock refuses it",
+            "its uptime is unknown: redlock refuses a node whose restart could not be noticed",
             "allow INFO (ACL rule +info), or use --quarantine 0 if no lease can be lost",
         ),
         false => untold,

@@ -70,7 +70,7 @@ pub(crate) struct Lock {
     /// None for a command that takes no lease: the claim is then read from the lock.
     claim: Option<Claim>,
     locks: Locks,
-    /// The parts of the end of the run that the last release could not write.
+    /// The records of the run's end that the last release could not write.
     pub(crate) unwritten: Unwritten,
 }
 

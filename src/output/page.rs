@@ -8,7 +8,7 @@ use crate::sys::clock::local_date;
 use crate::text::{escaped, exact, seconds};
 use std::time::Duration;
 
-/// The most times at the edge: a phone has room for this many.
+/// The most labels of the time axis, as a phone has room for.
 const TIMES: u64 = 9;
 /// The width of the shortest bar, in percent.
 const THINNEST: f64 = 0.3;

@@ -26,7 +26,7 @@ impl Unusable {
         Unusable { why: shortage.map_or_else(|| reason(error), str::to_owned), may_pass: shortage.is_some() }
     }
 
-    /// The same reason within more words.
+    /// The same reason in a longer sentence.
     pub(crate) fn within(self, words: impl FnOnce(String) -> String) -> Unusable {
         Unusable { why: words(self.why), may_pass: self.may_pass }
     }

@@ -244,7 +244,7 @@ impl Local {
 fn own_directory() -> Result<PathBuf, Unusable> {
     let state = host::absolute("XDG_STATE_HOME").or_else(|| Some(host::home()?.join(".local/state")));
     let state = state.ok_or("has no directory: HOME is not set, and /etc/passwd has none; use local:/DIR")?;
-    let machine = host::machine().map_err(|error| Unusable::of(&error).within(|why| format!("is not found: {why}")))?;
+    let machine = host::machine().map_err(|error| Unusable::of(&error).within(|why| format!("has no path: {why}")))?;
     Ok(state.join("redlock").join(machine))
 }
 

@@ -6,10 +6,10 @@
 --      for the memory: outcome (nil: released), code, ended (ms ago; nil: now), gone (the outcome if the lease is not
 --      here; nil: not known), once (the job of a run with --once-per has succeeded), errors (an object with the last
 --      lines that the job of a failed run wrote to its standard error)
---      nil for a release by token: began (of the run, ms ago), entry (the run without its beginning; nil: no memory),
+--      not for a release by token: began (of the run, ms ago), entry (the run without its beginning; nil: no memory),
 --      run_id (of the server, when it last confirmed the lease)
 -- Answers: released, still-held (holds), newest (hold), gone (node, known), other (holders, known); known: see told_end
---      unnoted, unwritten (the server's words: `once`, or the rest of the memory, could not be written)
+--      unnoted, unwritten (the server's reason why `once`, and why the rest of the memory, could not be written)
 -- Reads K and H, and for an inner hold nothing else; deletes K, L, H (of a member its record, and its part of M and P),
 -- calls the next, and writes the memory.
 -- Cost: 11 calls if the line is empty, 7 of them for the memory, and 2 more if its log is full.

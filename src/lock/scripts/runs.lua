@@ -28,7 +28,7 @@ local function open_runs(tokens, step)
   return told
 end
 
--- Returns whether this run of the log is asked for, and whether it ended in time. An unreadable run is asked for.
+-- Returns whether this run of the log is asked for, and whether it is recent enough. An unreadable run is asked for.
 local function is_meant(line)
   local ok, run = pcall(cjson.decode, line)
   if not ok or type(run) ~= 'table' then return true, true end
