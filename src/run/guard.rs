@@ -158,14 +158,14 @@ impl Drop for Guard {
 /// The guard, from its start to the end of its lease. Ends if redlock ends before it has sent a lease.
 ///
 /// # Errors
-/// The reason why the guard cannot get ready; afterwards there is no error.
+/// The reason why the guard cannot get ready, or cannot say that it has the lease; afterwards there is no error.
 async fn guard(task: &GuardTask, socket: &Packets, lock: &mut Lock) -> io::Result<()> {
     let (socket, watched) = (Readable::new(socket)?, Readable::new(&*task.watched)?);
     socket.get().send(&Readiness::Ok(()))?;
     let Some(mut lease) = socket.next(|socket| socket.receive::<Lease>().arrived()).await else { return Ok(()) };
     // From here on, a guard that fails stops the watched process; redlock must not hear from it sooner.
     task.stop_on_panic();
-    let _ = socket.get().send(&Readiness::Ok(()));
+    socket.get().send(&Readiness::Ok(()))?;
     let timeline = Timeline::new(lease.ttl, None, lock.node_timeout());
     let messages = Messages::new([lock.name.as_str()], task.quiet, task.verbose).to(task.watched.clone());
     let renewer = Renewer::new(messages, timeline, task.continue_when_lost, &lease);
