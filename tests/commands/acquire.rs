@@ -1,10 +1,9 @@
 //! `redlock acquire`: what it takes, what it prints, where it looks, how it waits.
 
 use crate::support::{
-    Ended, Mode, Monitor, Proxy, Redis, SOON, Test, acquire, acquire_for, any, at_last, command_calls, eventually,
-    like, message, ms, myself, perhaps, redlock, release, reset_command_calls, when,
+    Mode, Monitor, Proxy, Redis, Test, acquire, acquire_for, command_calls, like, message, myself, redlock, release,
+    reset_command_calls,
 };
-use nix::sys::signal::Signal;
 
 #[test]
 fn prints_the_token_alone_and_takes_the_key() {
@@ -29,18 +28,6 @@ fn the_ttl_is_what_was_asked_for() {
         let left = redis.pttl(&format!("redlock:{name}"));
         assert!(left <= most && left > most - 3_000, "{ttl}: {left}");
     }
-}
-
-#[test]
-fn a_lease_ends_after_its_ttl_and_takes_everything_with_it_but_the_counter() {
-    let redis = Redis::start();
-    redlock(&redis, "acquire backup --ttl 2s --node-timeout 1s").stdout(any()).run();
-    eventually(SOON, "all keys but the counter have expired", || {
-        redis.keys_without_the_memory() == ["{redlock:backup}:\u{1f}fence"]
-    });
-    let left = redis.pttl("{redlock:backup}:\u{1f}fence");
-    let day = 24 * 3600 * 1000;
-    assert!((99 * day..=100 * day).contains(&left), "{left}");
 }
 
 #[test]
@@ -73,16 +60,6 @@ fn the_status_of_busy_can_be_chosen_but_not_success() {
     busy().args(["-E", "3"]).status(3).stderr(message(["is held by"])).run();
     busy().args(["--conflict-exit-code", "255", "-q"]).status(255).run();
     busy().args(["-E", "0"]).status(64).stderr(message(["-E"])).run();
-}
-
-#[test]
-fn quiet_silences_neither_result_nor_failure() {
-    let mut redis = Redis::start();
-    redlock(&redis, "acquire -q backup").stdout(like("<token>\n")).run();
-    redlock(&redis, "acquire -q backup").turned_away().run();
-    redlock(&redis, "acquire -q backup --wait 1s").turned_away().run();
-    redis.kill();
-    redlock(&redis, "acquire -q backup").status(69).stderr(message(["\"backup\""])).run();
 }
 
 #[test]
@@ -119,81 +96,6 @@ fn env_format_can_be_evaluated_whatever_the_name() {
 }
 
 #[test]
-fn wait_with_a_time_gives_up_after_it() {
-    let redis = Redis::start();
-    acquire(&redis, "backup");
-    let test = redlock(&redis, "acquire backup --wait 1s").status(75);
-    let finished = test.stderr(when("busy at the end", |text| text.contains("\"backup\" is held by"))).run();
-    assert!(finished.elapsed >= ms(1_000), "{:?}", finished.elapsed);
-}
-
-#[test]
-fn wait_takes_the_lock_as_soon_as_it_is_released() {
-    let redis = Redis::start();
-    let token = acquire(&redis, "backup");
-    for wait in [vec!["--wait"], vec!["--wait", "1m"]] {
-        let waiter = redlock(&redis, "acquire backup -q").args(wait).stdout(like("<token>\n"));
-        let mut waiter = waiter.spawn();
-        eventually(SOON, "the waiter is connected", || redis.info("connected_clients") != "1");
-        assert!(!waiter.has_ended());
-        let holder = redis.get("redlock:backup").unwrap();
-        release(&redis, "backup", &holder);
-        let finished = waiter.finish();
-        assert_eq!(redis.get("redlock:backup"), Some(finished.token()));
-    }
-    assert_ne!(redis.get("redlock:backup"), Some(token));
-}
-
-#[test]
-fn wait_takes_the_lock_when_its_lease_has_run_out() {
-    let redis = Redis::start();
-    acquire_for(&redis, "backup", "2s");
-    let left = redis.pttl("redlock:backup").cast_unsigned();
-    let test = redlock(&redis, "acquire backup --wait -q --format json").stdout(any());
-    let object = test.run().json();
-    let waited = object["waited_ms"].as_u64().unwrap();
-    assert!(waited <= left + 10_000, "{waited} ms, though {left} ms were left");
-}
-
-#[test]
-fn an_interrupted_wait_ends_at_once_and_leaves_nothing() {
-    let redis = Redis::start();
-    let token = acquire(&redis, "backup");
-    let before = redis.keys_without_the_memory();
-    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
-        let mut waiter = redlock(&redis, "acquire backup --wait")
-            .stderr(format!("redlock: interrupted by {}\n", signal.as_str()))
-            .signal(signal);
-        waiter = waiter.within(SOON);
-        let running = waiter.spawn();
-        running.says(like("redlock: <any>\"backup\"<any>"));
-        running.send(signal);
-        running.finish();
-    }
-    eventually(SOON, "nothing of them is left", || redis.keys_without_the_memory() == before);
-    release(&redis, "backup", &token);
-    assert_eq!(redis.keys_without_the_memory(), ["{redlock:backup}:\u{1f}fence"]);
-}
-
-#[test]
-fn of_many_at_once_one_gets_it() {
-    let redis = Redis::start();
-    let contender =
-        || redlock(&redis, "acquire -q backup").stdout(any()).stderr(perhaps(["\"backup\" is held by"])).any_end();
-    let contenders: Vec<_> = (0..20).map(|_| contender().spawn()).collect();
-    let mut won = Vec::new();
-    for contender in contenders {
-        let finished = contender.finish();
-        match finished.ended {
-            Ended::Status(0) => won.push(finished.token()),
-            other => assert_eq!((other, finished.stdout.as_str()), (Ended::Status(75), "")),
-        }
-    }
-    assert_eq!(won.len(), 1);
-    assert_eq!(redis.get("redlock:backup").as_ref(), won.first());
-}
-
-#[test]
 fn acquire_and_release_are_one_round_trip_each() {
     let redis = Redis::start();
     let token = acquire(&redis, "backup");
@@ -213,33 +115,6 @@ fn acquire_and_release_are_one_round_trip_each() {
     let sent: Vec<&String> = sent.iter().filter(|name| !matches!(name.as_str(), "CONFIG" | "INFO" | "PING")).collect();
     // The connection's name comes in the same packet, behind the request.
     assert_eq!(sent, ["EVALSHA", "CLIENT", "EVALSHA", "CLIENT"]);
-}
-
-#[test]
-fn a_server_that_does_not_know_the_scripts_is_told_them_again() {
-    let redis = Redis::start();
-    for _ in 0..2 {
-        redis.command(&["SCRIPT", "FLUSH"]);
-        let token = acquire(&redis, "backup");
-        redis.command(&["SCRIPT", "FLUSH"]);
-        redlock(&redis, format!("extend -q backup --token {token}")).run();
-        redis.command(&["SCRIPT", "FLUSH"]);
-        redlock(&redis, "status backup").stdout(any()).run();
-        redis.command(&["SCRIPT", "FLUSH"]);
-        release(&redis, "backup", &token);
-    }
-}
-
-#[test]
-fn a_lock_of_another_type_is_busy_and_never_touched() {
-    let redis = Redis::start();
-    redis.command(&["HSET", "redlock:backup", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
-    let busy = || redlock(&redis, "acquire backup").status(75);
-    busy().stderr(message(["\"backup\"", "not a lock"])).run();
-    busy().args(["--wait", "1s"]).stderr(at_last(message(["not a lock", "gave up after"]))).run();
-    assert_eq!(redis.keys_without_the_memory(), ["redlock:backup"]);
-    let value: Vec<String> = redis.query(&["HGETALL", "redlock:backup"]);
-    assert_eq!(value, ["8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1"]);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Every way a job can end, by every claim on its lock: what the log, JSON and the metrics tell of it, beside what the job itself has
 //! left as a trace.
 
-use crate::support::{Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, name, redlock, send, status};
+use crate::support::{
+    Directory, Ended, Redis, Running, SOON, Test, any, eventually, ms, myself, name, redlock, send, status,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::fs;
@@ -187,6 +189,10 @@ impl Scene {
         let number = |field: &str| run[field].as_i64();
         let codes = (code.map(i64::from), signal.map(i64::from));
         assert_eq!((&run["outcome"], (number("status"), number("signal"))), (&outcome.into(), codes), "{run}");
+        if outcome == "revoked" {
+            let (user, host) = myself();
+            assert_eq!(run["revoked_by"], format!("{user}@{host}"));
+        }
         // It lasted as long as its job at least, and no longer than from before the call to after it.
         let (first, last) = (self.trace("first").unwrap(), self.trace("last").unwrap());
         let longest = took + if way == Way::RedlockKilled { TTL } else { ms(0) };

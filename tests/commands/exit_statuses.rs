@@ -2,7 +2,7 @@
 //! their commands are.
 
 use crate::support::{
-    Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, ms, redlock, release, status, when,
+    Ended, Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, redlock, release, status, when,
 };
 use nix::sys::signal::Signal;
 use std::fs::File;
@@ -163,28 +163,6 @@ fn s69_a_shortage_of_ours_is_not_put_down_to_redis() {
 }
 
 #[test]
-fn s69_a_read_only_replica() {
-    let primary = Redis::with_tcp(&[]);
-    let token = acquire(&primary, "held");
-    let address = primary.address();
-    let (host, port) = address.split_once(':').unwrap();
-    let replica = Redis::with(&["--repl-diskless-sync-delay", "0", "--replicaof", host, port]);
-    eventually(SOON, "replicated", || replica.try_query::<bool>(&["EXISTS", "redlock:held"]).unwrap_or(false));
-    for arguments in writing_commands() {
-        let said = in_the_end(
-            &arguments,
-            message(["\"new\"", "is a read-only replica (READONLY); point --redis at its primary"]),
-        );
-        Test::new(&replica).args(&arguments).status(69).stderr(said).run();
-    }
-    for command in ["extend", "release"] {
-        let test = Test::new(&replica).args([command, "held", "--token", &token]).status(69);
-        test.stderr(message(["\"held\"", "READONLY"])).run();
-    }
-    assert!(primary.exists("redlock:held"));
-}
-
-#[test]
 fn s69_what_a_replica_says_is_no_answer() {
     let primary = Redis::with_tcp(&[]);
     let address = primary.address();
@@ -220,31 +198,6 @@ fn s69_what_a_replica_says_is_no_answer() {
 }
 
 #[test]
-fn s69_too_few_replicas_for_a_write() {
-    let redis = Redis::with(&["--min-replicas-to-write", "1"]);
-    for arguments in writing_commands() {
-        let said = in_the_end(&arguments, message(["\"new\"", "NOREPLICAS"]));
-        Test::new(&redis).args(&arguments).status(69).stderr(said).run();
-    }
-}
-
-#[test]
-fn s69_loading() {
-    let Some(mut redis) = Redis::loading_slowly("5000") else { return };
-    redis.command(&["EVAL", "for i = 1, 2000 do redis.call('SET', i, string.rep('x', 100)) end", "0"]);
-    redis.command(&["SAVE"]);
-    redis.restart_unready();
-    eventually(SOON, "loading", || {
-        redis.try_query::<String>(&["GET", "1"]).is_err_and(|error| error.code() == Some("LOADING"))
-    });
-    for arguments in writing_commands() {
-        // The last of several tries may be cut off by the end of the wait.
-        let said = when("LOADING", |text| text.contains("\"new\"") && text.contains("LOADING"));
-        Test::new(&redis).args(&arguments).status(69).stderr(said).run();
-    }
-}
-
-#[test]
 fn s69_busy_with_somebodys_script() {
     let redis = Redis::with(&["--lua-time-limit", "20"]);
     let mut connection = redis.connection();
@@ -261,38 +214,6 @@ fn s69_busy_with_somebodys_script() {
         redis.command(&["SCRIPT", "KILL"]);
         assert!(script.join().unwrap().is_err());
     });
-}
-
-#[test]
-fn s78_a_password_that_is_missing_or_wrong() {
-    let redis = Redis::with_tcp(&["--requirepass", "s3cret"]);
-    let url = redis.tcp_url();
-    let wrong = url.replace("redis://", "redis://:wr0ng@");
-    let right = url.replace("redis://", "redis://:s3cret@");
-    for arguments in [
-        vec!["acquire", "--name", "x"],
-        vec!["acquire", "--name", "x", "--wait"],
-        vec!["run", "--name", "x", "--", "echo", "started"],
-        vec!["extend", "x", "--token", "t"],
-        vec!["release", "x", "--token", "t"],
-        vec!["status", "x"],
-        vec!["status"],
-        vec!["wait", "x"],
-    ] {
-        let say = || {
-            crate::support::when("one line without the password", |text| {
-                text.lines().count() == 1 && text.starts_with("redlock: ") && !text.contains("wr0ng")
-            })
-        };
-        for url in [&url, &wrong] {
-            let test = Test::new(url.as_str()).args(&arguments).status(78).stdout(any());
-            test.stderr(say()).within(SOON).run();
-        }
-        let test = Test::new(url.as_str()).args(&arguments).env("REDLOCK_PASSWORD", "wr0ng").status(78).stdout(any());
-        test.stderr(say()).run();
-    }
-    assert!(redis.keys_without_the_memory().is_empty());
-    acquire(right.as_str(), "x");
 }
 
 #[test]
@@ -321,23 +242,6 @@ fn the_password_comes_from_the_url_a_variable_or_a_file() {
         let code = test.stderr(message([missing])).status(64);
         code.run();
     }
-}
-
-#[test]
-fn s78_an_acl_that_forbids_what_is_needed() {
-    let redis = Redis::with_tcp(&[]);
-    redis.command(&["ACL", "SETUSER", "nothing", "on", ">pw", "~*", "&*"]);
-    redis.command(&["ACL", "SETUSER", "elsewhere", "on", ">pw", "+@all", "~other:*", "&*"]);
-    redis.command(&["ACL", "SETUSER", "halfway", "on", ">pw", "+@all", "-set", "~*", "&*"]);
-    redis.command(&["ACL", "SETUSER", "off", "off", ">pw", "+@all", "~*", "&*"]);
-    for user in ["nothing", "elsewhere", "halfway", "off", "nobody"] {
-        let url = redis.tcp_url().replace("redis://", &format!("redis://{user}:pw@"));
-        let test = redlock(url.as_str(), "acquire x").status(78);
-        test.stderr(message(["\"x\""])).run();
-        let test = redlock(url.as_str(), "run x --wait -- echo started").status(78);
-        test.stderr(message(["\"x\""])).within(ms(10_000)).run();
-    }
-    assert!(!redis.exists("redlock:x"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `--format json`: one object on standard output for every end of every command but `run`. The objects of success are
 //! with their commands.
 
-use crate::support::{Redis, SOON, Test, acquire, any, eventually, in_the_end, like, message, myself, redlock};
+use crate::support::{Redis, Test, acquire, any, in_the_end, like, message, myself, redlock};
 use serde_json::Value;
 
 /// The failure object of a call, checked for its exact shape.
@@ -104,25 +104,6 @@ fn unreachable_and_refused() {
     ] {
         failure(&redis.tcp_url(), arguments, 69, "null");
     }
-}
-
-#[test]
-fn an_interrupted_wait() {
-    let redis = Redis::start();
-    acquire(&redis, "backup");
-    let test = redlock(&redis, "acquire backup --wait --format json");
-    let waiter = test.interrupted(nix::sys::signal::Signal::SIGTERM).stdout(any()).spawn();
-    eventually(SOON, "connected", || redis.info("connected_clients") != "1");
-    waiter.send(nix::sys::signal::Signal::SIGTERM);
-    let finished = waiter.finish();
-    assert!(finished.stdout.is_empty() || finished.json()["name"] == "backup", "{}", finished.stdout);
-}
-
-#[test]
-fn run_leaves_standard_output_to_the_job() {
-    let redis = Redis::start();
-    let test = redlock(&redis, "run backup --format json -- echo mine").status(64);
-    test.stderr(message(["run has no --format"])).run();
 }
 
 #[test]

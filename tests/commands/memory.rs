@@ -259,6 +259,8 @@ fn a_server_that_was_just_started_may_have_forgotten() {
     let mut nodes = Redis::aged(3, 90_000);
     redlock(&nodes, "status backup --quarantine 0").stdout(when("no more", |text| text.contains("known\n"))).run();
     redlock(&nodes[0].url()[..], "status backup").stdout("backup  free; no run is known\n").run();
+    let young = like("backup  free; no run is known; <any> was started <duration> ago\n<lines>");
+    redlock(&Redis::several(3), "status backup").stdout(young).run();
     nodes.truncate(1);
     redlock(&nodes, "log backup").stderr(when("no more", |text| !text.contains("started"))).run();
 }

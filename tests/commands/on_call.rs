@@ -6,7 +6,6 @@ use crate::support::{
 };
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::time::Duration;
 
 const LOCK: &str = "redlock:backup";
 const LEASE: &str = "{redlock:backup}:\u{1f}lease";
@@ -163,24 +162,4 @@ fn a_waiter_that_one_of_three_masters_cannot_call_listens() {
     assert_eq!(listening(&nodes), [Some(true)]);
     waiter.send(Signal::SIGKILL);
     eventually(SOON, "it is dead", || listening(&nodes) == [Some(false)]);
-}
-
-#[test]
-fn a_lock_that_nothing_is_known_of_names_a_server_that_has_just_started() {
-    let known = |servers: &Vec<Redis>, said: &str| {
-        redlock(servers, "status backup").stdout(like(format!("backup  free; no run is known{said}\n<lines>"))).run();
-    };
-    let mut redis = vec![Redis::with_clock(&[], 20 * 3600)];
-    redlock(&redis, "run -q backup -- true").run();
-    redis[0].kill();
-    redis[0].restart();
-    known(&redis, "; <any> was started <duration> ago");
-    known(&vec![Redis::with_clock(&[], 25 * 3600)], "");
-    // Of three, the one that was started first says how far back they could know.
-    let nodes = Redis::aged(3, 2 * 24 * 3600);
-    known(&nodes, "");
-    redlock(&Redis::several(3), "status backup")
-        .within(Duration::from_secs(20))
-        .stdout(like("<any> was started <duration> ago\n<lines>"))
-        .run();
 }

@@ -1,6 +1,6 @@
 //! The example that this tool grew from: contenders for tickets.
 
-use crate::support::{Directory, Redis, SOON, Test, Tls};
+use crate::support::{Directory, Redis, Test};
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,11 +46,6 @@ fn contenders_for_ten_tickets_on_three_masters() {
 }
 
 #[test]
-fn contenders_for_ten_tickets_by_tls() {
-    tickets(&Tls::start().0, 20, CONTENDER);
-}
-
-#[test]
 fn contenders_that_try_once_and_again() {
     let contender = CONTENDER.replace(
         "token=$(redlock acquire -q --name tickets --ttl 10s --wait 60s) || exit",
@@ -61,29 +56,4 @@ fn contenders_that_try_once_and_again() {
     );
     assert_ne!(contender, CONTENDER);
     tickets(&Redis::start(), 20, &contender);
-}
-
-#[test]
-fn contenders_that_run() {
-    let contender = "redlock run -q --name tickets --wait 60s -- sh -ec '
-        ticket=$(head -n 1 left)
-        [ -n \"$ticket\" ] || exit 0
-        echo \"$ticket\" >>taken; tail -n +2 left >rest; mv rest left'";
-    tickets(&Redis::start(), 30, contender);
-}
-
-#[test]
-fn without_the_lock_tickets_would_be_taken_twice() {
-    // What the tests above rely on: the same contenders, each with a lock of its own, do overlap.
-    let directory = Arc::new(Directory::new());
-    let redis = Redis::start();
-    let script = "redlock run -q --name alone-$1 -- sh -c 'mkdir inside || exit 9; sleep 0.5; rmdir inside'";
-    let running: Vec<_> = (0..2)
-        .map(|number: u32| {
-            let test = Test::sh(&redis, script).args(["sh", &number.to_string()]).in_directory(&directory);
-            test.spawn()
-        })
-        .collect();
-    let ends: Vec<_> = running.into_iter().map(|mut contender| contender.wait(SOON)).collect();
-    assert!(ends.contains(&crate::support::Ended::Status(9)), "{ends:?}");
 }

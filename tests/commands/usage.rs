@@ -131,7 +131,8 @@ fn a_bare_number_is_seconds() {
     let busy = || at_last(message(["\"x\" is held by", "gave up after"]));
     let test = redlock(&redis, "acquire x -w 1.2").status(75).stderr(busy());
     assert!(test.run().elapsed >= Duration::from_millis(1_200));
-    redlock(&redis, "wait x --timeout 0.9").status(75).stderr(busy()).run();
+    let test = redlock(&redis, "wait x --timeout 0.9").status(75).stderr(busy());
+    assert!(test.run().elapsed >= Duration::from_millis(900));
     let extend = redlock(&redis, format!("extend x --token {token} --ttl 100 --format json"));
     let validity = extend.stdout(any()).run().json()["validity_ms"].as_u64().unwrap();
     assert!((90_000..100_000).contains(&validity), "{validity}");

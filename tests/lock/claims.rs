@@ -1,7 +1,7 @@
 //! Locks that several hold: readers and writers, and slots.
 
 use crate::support::{
-    Cluster, Directory, Ended, Line, Redis, Running, SOON, Sentinels, Tls, Where, acquire, any, eventually, like, loss,
+    Cluster, Directory, Ended, Line, Redis, Running, SOON, Sentinels, Where, acquire, any, eventually, like, loss,
     message, redlock, release, several, status,
 };
 use nix::sys::signal::Signal;
@@ -490,10 +490,4 @@ fn a_cluster_has_shared_locks_and_slots() {
 #[test]
 fn a_service_with_sentinels_has_shared_locks_and_slots() {
     work(&Sentinels::start(1));
-}
-
-#[test]
-fn a_server_behind_tls_has_shared_locks_and_slots() {
-    let (tls, _authority) = Tls::start();
-    work(&tls);
 }

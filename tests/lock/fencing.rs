@@ -215,32 +215,6 @@ fn contenders_see_it_grow_on_three_masters() {
     in_order(&Redis::several(3));
 }
 
-#[test]
-fn a_file_that_checks_the_number_turns_a_late_holder_away() {
-    let redis = Redis::start();
-    let directory = Arc::new(Directory::new());
-    // What a resource does: accept a write only with a number that is not smaller than the largest it has seen.
-    let resource = "largest=$(cat largest 2>/dev/null || echo 0)
-        test \"$REDLOCK_FENCING_TOKEN\" -ge \"$largest\" || { echo \"refused $1\"; exit 1; }
-        echo \"$REDLOCK_FENCING_TOKEN\" >largest; echo \"accepted $1\"";
-    std::fs::write(directory.path().join("resource"), resource).unwrap();
-    let env = || {
-        let test = redlock(&redis, "acquire backup --format json");
-        test.stdout(any()).run().json()["fencing_token"].to_string()
-    };
-    let late = env();
-    // As if it had run out.
-    redis.command(&["DEL", "redlock:backup"]);
-    let current = env();
-    let write = |number: &str, what: &str| {
-        let test = Test::of("/bin/sh").args(["resource", what]).env("REDLOCK_FENCING_TOKEN", number);
-        test.in_directory(&directory)
-    };
-    write(&current, "new").stdout("accepted new\n").run();
-    write(&late, "old").status(1).stdout("refused old\n").run();
-    write(&current, "again").stdout("accepted again\n").run();
-}
-
 /// Takes the lock as a reader and returns the fencing token.
 #[track_caller]
 fn read<W: crate::support::Where + ?Sized>(servers: &W) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::support::{
     Ended, Monitor, Redis, SOON, Test, acquire, acquire_for, any, eventually, like, message, myself, redlock, release,
-    status, when,
+    status,
 };
 use std::collections::BTreeMap;
 
@@ -114,23 +114,6 @@ fn a_label_is_given_by_flag_or_variable() {
         let test = redlock(&redis, "acquire --name").arg(&name).status(75);
         test.stderr(message(["pid ", &format!("({label})"), "lease"])).run();
     }
-}
-
-#[test]
-fn a_waiter_is_told_for_whom_it_waits() {
-    let redis = Redis::start();
-    let test = redlock(&redis, "acquire backup --label nightly");
-    let token = test.stdout(any()).run().token();
-    let (user, host) = myself();
-    for command in
-        [&["acquire", "--name", "backup", "--wait"][..], &["run", "--name", "backup", "--wait", "--", "true"]]
-    {
-        let waiter = Test::new(&redis).args(command).spawn();
-        let line = waiter.says(when("waiting", |line| line.starts_with("redlock: ") && line.contains("\"backup\"")));
-        assert!(line.contains(&format!("{user}@{host}")) && line.contains("(nightly)"), "{line}");
-        harmless(&line);
-    }
-    release(&redis, "backup", &token);
 }
 
 #[test]

@@ -98,19 +98,6 @@ fn the_documented_permissions_suffice() {
 }
 
 #[test]
-fn the_line_is_served_in_order() {
-    let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
-    let (holder, writer) = job(&cluster, &[], 0);
-    let fence = fencing_token(&cluster);
-    let waiters = line(&cluster, &directory, 5);
-    drop(writer);
-    holder.finish();
-    in_order(&directory, waiters, fence);
-    let master = &cluster.0[cluster.owner(KEY)];
-    assert!(Line::is_clean(master) && !master.exists(KEY));
-}
-
-#[test]
 fn a_job_and_the_line_survive_resharding() {
     let (cluster, directory) = (Cluster::start(), Arc::new(Directory::new()));
     let (mut holder, writer) = job(&cluster, &["--ttl", "6s"], 0);

@@ -3,7 +3,7 @@
 
 use crate::support::{
     Line, Mode, Proxy, Redis, SOON, Test, Tls, Where, acquire, alive, any, eventually, free_port, in_the_end,
-    is_renewed, job, like, loss, message, ms, perhaps, redlock, release, status, teach_scripts, when,
+    is_renewed, job, like, loss, message, ms, redlock, release, teach_scripts, when,
 };
 use std::time::{Duration, Instant};
 
@@ -50,12 +50,6 @@ fn nobody_listens() {
     let address = format!("127.0.0.1:{}", free_port());
     all_fail(&format!("redis://{address}"), &address);
     all_fail("unix:///no/such/socket", "/no/such/socket");
-}
-
-#[test]
-fn no_such_host() {
-    let test = redlock("redis://no-such-host.invalid", "acquire backup").status(69);
-    test.stderr(message(["no-such-host.invalid"])).run();
 }
 
 #[test]
@@ -293,15 +287,6 @@ fn a_server_that_was_stopped_keeps_nothing_of_a_call_that_has_ended() {
 }
 
 #[test]
-fn a_full_server_is_slow_but_serves_within_the_time_out() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Delay(ms(60)));
-    let token = acquire(&proxy, "backup");
-    assert_eq!(status(&proxy, "backup")["state"], "held");
-    release(&proxy, "backup", &token);
-}
-
-#[test]
 fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
     let redis = Redis::start();
     let proxy = Proxy::new(&redis, Mode::BlackHole);
@@ -314,22 +299,6 @@ fn the_default_time_out_of_one_node_is_a_tenth_of_the_ttl() {
 }
 
 #[test]
-fn a_wait_rides_out_an_outage() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
-    let token = acquire(&redis, "backup");
-    let mut waiter = redlock(&proxy, "acquire backup --wait").stdout(any()).stderr(perhaps(["trying again"])).spawn();
-    waiter.says(when("waiting", |line| line.contains("backup")));
-    proxy.set(Mode::Cut);
-    std::thread::sleep(ms(300)); // an outage, in which it must not give up
-    assert!(!waiter.has_ended(), "{}", waiter.all_stderr());
-    proxy.set(Mode::Pass);
-    release(&redis, "backup", &token);
-    let finished = waiter.finish();
-    assert_eq!(redis.get("redlock:backup"), Some(finished.token()));
-}
-
-#[test]
 fn a_wait_with_a_time_ends_in_an_outage_too() {
     let mut redis = Redis::start();
     acquire(&redis, "backup");
@@ -338,24 +307,6 @@ fn a_wait_with_a_time_ends_in_an_outage_too() {
     waiter.says(when("waiting", |line| line.contains("backup")));
     redis.kill();
     waiter.finish();
-}
-
-#[test]
-fn a_job_outlives_an_outage_that_is_shorter_than_its_lease() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
-    let job = redlock(&proxy, "run -q backup --ttl 8s -- sh -c").arg("echo ready; sleep 5").stdout("ready\n").spawn();
-    eventually(SOON, "acquired", || job.all_stdout() == "ready\n");
-    let token = redis.get("redlock:backup");
-    for mode in [Mode::Cut, Mode::BlackHole, Mode::LoseReplies] {
-        proxy.set(mode);
-        std::thread::sleep(ms(1_200)); // the outage
-        proxy.set(Mode::Pass);
-        std::thread::sleep(ms(200));
-    }
-    assert_eq!(redis.get("redlock:backup"), token);
-    job.finish();
-    assert!(!redis.exists("redlock:backup"));
 }
 
 #[test]
@@ -398,23 +349,6 @@ fn the_kernel_looks_whether_a_silent_connection_still_has_its_other_end() {
         timers.len() == 2 && timers.iter().all(|(kind, time)| kind == "02" && *time <= Duration::from_secs(15))
     });
     drop(waiter);
-}
-
-#[test]
-fn a_job_is_gone_before_the_lease_on_a_server_that_hangs_can_expire() {
-    let redis = Redis::start();
-    let proxy = Proxy::new(&redis, Mode::Pass);
-    let test = redlock(&proxy, "run -q backup --ttl 5s --node-timeout 2s -- sh -c");
-    let job = test.arg("trap '' TERM; echo $$; while :; do sleep 0.02; done").status(76);
-    let job = job.stderr(loss(["timed out"])).spawn();
-    let pid: u32 = job.stdout_line().parse().unwrap();
-    // For redlock it hangs; the test still sees what it has.
-    proxy.set(Mode::BlackHole);
-    let start = Instant::now();
-    eventually(SOON, "the job is dead", || !alive(pid));
-    let left = redis.pttl("redlock:backup");
-    assert!(left > 0, "the job lived longer than the lease: {left}, {:?}", start.elapsed());
-    job.finish();
 }
 
 #[track_caller]

@@ -5,7 +5,7 @@ use crate::support::{
     free_port, in_the_end, like, loss, message, ms, perhaps, redlock, release, reset_command_calls, several, status,
 };
 use nix::sys::signal::Signal;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const KEY: &str = "redlock:backup";
 
@@ -121,17 +121,6 @@ fn validity_counts_from_before_the_request_was_sent() {
 }
 
 #[test]
-fn a_lock_held_on_a_majority_is_busy_and_the_rest_is_rolled_back() {
-    let nodes = Redis::several(3);
-    for node in &nodes[..2] {
-        node.command(&["SET", KEY, "theirs", "PX", "60000"]);
-    }
-    redlock(&nodes, "acquire -q backup").turned_away().run();
-    eventually(SOON, "rolled back", || !nodes[2].exists(KEY));
-    assert_eq!(having(&nodes, "theirs"), 2);
-}
-
-#[test]
 fn a_lock_held_on_a_minority_does_not_keep_others_from_it() {
     let nodes = Redis::several(3);
     nodes[0].command(&["SET", KEY, "theirs", "PX", "60000"]);
@@ -237,14 +226,6 @@ fn the_same_node_by_two_addresses_is_refused() {
 }
 
 #[test]
-fn a_node_without_a_majority_of_the_others_is_no_lock() {
-    let redis = Redis::start();
-    let urls = vec![redis.url(), format!("redis://127.0.0.1:{}", free_port())];
-    redlock(&urls, "acquire backup").status(69).stderr(message(["1 of 2"])).run();
-    eventually(SOON, "undone", || !redis.exists(KEY));
-}
-
-#[test]
 fn which_nodes_did_not_grant_the_lock_is_said() {
     let mut nodes = Redis::several(3);
     nodes[2].kill();
@@ -268,38 +249,6 @@ fn a_job_keeps_its_lock_while_a_majority_lives_and_loses_it_with_it() {
     assert!(!job.has_ended(), "{}", job.all_stderr());
     nodes[1].kill();
     job.finish();
-}
-
-#[test]
-fn a_majority_that_lost_the_lease_is_loss_at_once() {
-    let nodes = Redis::several(3);
-    let test = redlock(&nodes, "run -q backup --ttl 20s -- sleep 30").status(76);
-    let job = test.stderr(loss([])).spawn();
-    eventually(SOON, "acquired on all", || nodes.iter().all(|node| node.exists(KEY)));
-    let start = Instant::now();
-    nodes[0].command(&["DEL", KEY]);
-    nodes[2].command(&["DEL", KEY]);
-    job.finish();
-    assert!(start.elapsed() < SOON, "at the next renewal, not at the end of the lease: {:?}", start.elapsed());
-    eventually_on_none(&nodes);
-}
-
-#[test]
-fn contenders_on_several_masters_are_all_served_one_after_the_other() {
-    let nodes = Redis::several(3);
-    let directory = std::sync::Arc::new(crate::support::Directory::new());
-    let critical = "mkdir inside || exit 9; echo x >>count; sleep 0.01; rmdir inside";
-    let contenders: Vec<_> = (0..8)
-        .map(|_| {
-            let test = redlock(&nodes, "run -q backup --wait 30s -- sh -c").arg(critical);
-            test.in_directory(&directory).within(Duration::from_secs(40)).spawn()
-        })
-        .collect();
-    for contender in contenders {
-        contender.finish();
-    }
-    assert_eq!(std::fs::read_to_string(directory.path().join("count")).unwrap().lines().count(), 8);
-    eventually_on_none(&nodes);
 }
 
 #[test]

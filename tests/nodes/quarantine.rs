@@ -2,8 +2,8 @@
 //! nothing of a lock that they do not know.
 
 use crate::support::{
-    Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, acquire_on_all_for, any, eventually, message, ms, perhaps,
-    redlock, restarted, send, when,
+    Mode, Proxy, Redis, SOON, Test, Where, acquire_on_all, any, eventually, message, ms, perhaps, redlock, restarted,
+    send, when,
 };
 use nix::sys::signal::Signal;
 use std::time::{Duration, Instant};
@@ -47,23 +47,6 @@ fn the_lease_of_another_is_safe_from_a_shorter_ttl() {
     assert_eq!(nodes[0].get(KEY), Some(token));
 }
 
-#[test]
-fn a_node_in_quarantine_grants_nothing() {
-    let mut nodes = Redis::aged(3, 3_600);
-    nodes[2].restart();
-    let token = by_default(&nodes).args(["acquire", "--name", "backup"]).stdout(any()).run().token();
-    assert!(nodes[..2].iter().all(|node| node.get(KEY).as_ref() == Some(&token)));
-    // The counter shows what was granted and taken back.
-    assert!(!nodes[2].exists(FENCE), "{:?}", nodes[2].keys_without_the_memory());
-    nodes[1].restart();
-    for _ in 0..3 {
-        let test = by_default(&nodes).args(["acquire", "--name", "other"]).status(69);
-        test.stderr(when("a restart", |text| text.contains("restart") || text.contains("quarantine"))).run();
-    }
-    let other = "{redlock:other}:\u{1f}fence";
-    assert!(nodes[1..].iter().all(|node| !node.exists(other)), "{:?}", nodes[2].keys_without_the_memory());
-}
-
 /// A survivor shows a longer lease than thirty seconds: the others stay in quarantine when those are over, for the whole
 /// of a wait.
 #[track_caller]
@@ -75,14 +58,6 @@ fn a_wait_is_not_served_beside(nodes: &Vec<Redis>, token: &str) {
     // It is the lease that made the difference.
     let test = by_default(nodes).args(["acquire", "-q", "--name", "other", "--ttl", "4s", "--node-timeout", "2s"]);
     test.stdout(any()).run();
-}
-
-#[test]
-fn a_longer_lease_that_a_survivor_shows_prolongs_it() {
-    let mut nodes = Redis::aged(3, 3_600);
-    let token = acquire_on_all_for(&nodes, "backup", "5m");
-    nodes[1..].iter_mut().for_each(|node| node.restart_aged(29));
-    a_wait_is_not_served_beside(&nodes, &token);
 }
 
 #[test]

@@ -41,17 +41,6 @@ fn a_private_ca_is_trusted_by_flag_or_variable_and_replaces_the_systems() {
 }
 
 #[test]
-fn the_user_and_the_password_go_by_tls_too() {
-    let (tls, _authority) = Tls::start();
-    tls.redis.command(&["ACL", "SETUSER", "locks", "on", ">s3cret", "+@all", "~*", "&*"]);
-    let url = tls.url().replace("rediss://", "rediss://locks:s3cret@") + "/3";
-    Test::new(&tls)
-        .env("REDLOCK_REDIS", url)
-        .args(["run", "-q", "--name", "backup", "--wait", "--", "redlock", "extend", "-q"])
-        .run();
-}
-
-#[test]
 fn three_masters_by_tls() {
     let authority = Authority::new();
     let shown = authority.issue("DNS:localhost", 2);

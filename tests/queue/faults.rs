@@ -193,24 +193,6 @@ fn whoever_gives_up_after_being_called_passes_the_call_on() {
 }
 
 #[test]
-fn a_signal_at_any_moment_leaves_nothing() {
-    let redis = Redis::start();
-    let token = acquire(&redis, Line::NAME);
-    let before = redis.keys_without_the_memory();
-    for moment in 0..40 {
-        let test = Line::waiter(&redis).signal(Signal::SIGTERM);
-        let waiter = test.spawn();
-        std::thread::sleep(ms(1) * moment / 2); // the moment is the point
-        waiter.send(Signal::SIGTERM);
-        waiter.finish();
-        // What it had sent arrives before its connection is seen to be closed.
-        eventually(SOON, "gone", || redis.info("connected_clients") == "1");
-        assert_eq!(redis.keys_without_the_memory(), before, "{moment}");
-    }
-    release(&redis, Line::NAME, &token);
-}
-
-#[test]
 fn the_end_of_the_wait_is_told_with_the_holder() {
     let redis = Redis::start();
     acquire(&redis, Line::NAME);

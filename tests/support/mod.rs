@@ -35,9 +35,8 @@ pub(crate) use endless::Endless;
 pub(crate) use expect::{Pattern, any, like, regex, when};
 pub(crate) use faults::{Caller, EPOLL_WAIT, Fault, Faults, Moment, POLL};
 pub(crate) use lock::{
-    acquire, acquire_for, acquire_on_all, acquire_on_all_for, at_last, eventually_on_none, in_the_end, is_renewed, job,
-    key_is_renewed, lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, run, several, status,
-    teach_scripts,
+    acquire, acquire_for, acquire_on_all, at_last, eventually_on_none, in_the_end, is_renewed, job, key_is_renewed,
+    lapsed, loss, lost, message, myself, perhaps, permit, release, restarted, run, several, status, teach_scripts,
 };
 pub(crate) use machine::{Busy, full_pipe, full_socket, full_terminal, has_module, namespace, rand, rounds};
 pub(crate) use monitor::{Monitor, command_calls, reset_command_calls};
